@@ -1,0 +1,159 @@
+# Everything one does with this repository. `make` alone prints the list.
+#
+# Needs: Python 3.11, make, and a package registry that pip can reach. All else goes into .venv, which this file makes
+# from the lock (requirements/dev.txt) and makes again when the lock changes.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PY     := $(BIN)/python
+LOCKED := $(VENV)/.locked
+READY  := $(VENV)/.ready
+PYTEST := $(PY) -m pytest
+SLICE_SECONDS_MAX := 1200
+
+# Options of the long runs, for example `make torture ONLY=store MINUTES=5`.
+ONLY    ?=
+MINUTES ?=
+ARGS    ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help
+help: ## print this list
+	@echo "usage: make <target> [ONLY=name] [MINUTES=n] [ARGS='more arguments for pytest']"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# --- the environment ---------------------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: $(READY) ## make .venv from the lock (every other target does it by itself)
+
+# An environment that is already there is brought up to date in place, never removed: someone may be using it.
+$(LOCKED): requirements/bootstrap.txt requirements/dev.txt
+	@test -x $(PY) || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "needs Python 3.11 or newer: make PYTHON=...")'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "installing the locked requirements into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements/dev.txt
+	@touch $@
+
+$(READY): $(LOCKED) pyproject.toml
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# What `make test-interop`, `test-console` and `test-replication` need besides Python, as (command, Debian package).
+JAVA_TOOLS := java:openjdk-17-jdk-headless mvn:maven
+CONSOLE_TOOLS := chromium:chromium chromedriver:chromium-driver
+ETCD_TOOLS := etcd:etcd-server
+
+# $(call install,tools): install with apt what is missing where we may, and otherwise name it in one line and fail.
+define install
+	@missing=; for tool in $(1); do command -v $${tool%%:*} >/dev/null 2>&1 || missing="$$missing $${tool##*:}"; done; \
+	test -z "$$missing" && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null && exit 0; \
+	fi; \
+	echo "missing on this system, please install:$$missing" >&2; exit 1
+endef
+
+.PHONY: setup-java setup-system
+setup-java: ## install Java 17 and Maven where we may (root and apt), otherwise name what is missing
+	$(call install,$(JAVA_TOOLS))
+
+setup-system: ## the same for all that any suite needs from the system: Java, Maven, chromium, etcd
+	$(call install,$(JAVA_TOOLS) $(CONSOLE_TOOLS) $(ETCD_TOOLS))
+
+# uv is told the target, so that the lock is the same whichever machine makes it; the header names no path and no host.
+COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform linux --generate-hashes \
+          --no-emit-index-url --no-emit-find-links --no-annotate --no-header $(UPGRADE)
+
+.PHONY: lock
+lock: ## compile the locks again from pyproject.toml (UPGRADE=--upgrade for the newest versions)
+	@test -x $(BIN)/uv || $(MAKE) setup
+	@for name in core dev bootstrap; do \
+	    case $$name in \
+	        core) from="pyproject.toml" ;; \
+	        dev) from="pyproject.toml --extra all --extra dev" ;; \
+	        bootstrap) from="requirements/bootstrap.in -c requirements/dev.txt" ;; \
+	    esac; \
+	    cp requirements/$$name.txt $(VENV)/$$name.lock 2>/dev/null || : >$(VENV)/$$name.lock; \
+	    $(COMPILE) $$from -o $(VENV)/$$name.lock || exit 1; \
+	    { echo "# Locked for Python 3.11 on Linux by \`make lock\`; edit pyproject.toml instead."; \
+	      grep -v '^# Locked' $(VENV)/$$name.lock; } >$(VENV)/$$name.new; \
+	    cmp -s $(VENV)/$$name.new requirements/$$name.txt || cp $(VENV)/$$name.new requirements/$$name.txt; \
+	    rm $(VENV)/$$name.lock $(VENV)/$$name.new; \
+	done
+
+.PHONY: clean
+clean: ## remove what builds and tests left behind (not .venv)
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
+	@find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -f $(READY)
+
+# --- quality -----------------------------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: $(READY) ## ruff (rules and format), mypy --strict, direction of imports, tidiness
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(PYTEST) -q tests/test_tidy.py
+
+.PHONY: test
+# The seeds one randomised test takes here; `make torture` takes many more.
+test: export ERUCA_SEEDS ?= 100
+test: $(READY) ## a slice of every suite, at most 20 minutes
+	@if $(MAKE) setup-java; then without=; else \
+	    echo "make test goes on WITHOUT the interop slice" >&2; without=--ignore=tests/interop; fi; \
+	$(PYTEST) -q -m "not whole" --session-timeout=$(SLICE_SECONDS_MAX) $$without $(ARGS)
+
+# One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
+SUITES := unit golden interop clients delivery replication spark console security
+
+.PHONY: $(addprefix test-,$(SUITES))
+test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
+test-golden: ## tests/golden: bytes captured from the Java broker and client (ERUCA_SHARED names where)
+test-interop: ## tests/interop: the Java broker reads our stores and we read its (Java 17, Maven)
+test-clients: ## tests/clients: Java, Go and Node clients against our broker
+test-delivery: ## tests/delivery: what was acknowledged is delivered
+test-replication: ## tests/replication: primary, replica, failover
+test-spark: ## tests/spark: the data sources and the jobs
+test-console: ## tests/console: the web page in a browser
+test-security: ## tests/security: hostile peers, rights, defaults
+
+test-interop: setup-java
+test-spark: setup-java
+$(addprefix test-,$(SUITES)): test-%: $(READY)
+	@test -n "$$(find tests/$* -name 'test_*.py' 2>/dev/null | head -n 1)" \
+	    || { echo "make $@: there is no suite tests/$* yet" >&2; exit 1; }
+	@$(PYTEST) tests/$* $(if $(filter unit,$*),$(wildcard tests/property)) $(ARGS)
+
+.PHONY: torture
+torture: $(READY) ## the long randomised runs; ONLY=name picks one, MINUTES=n bounds it
+	@test -f tests/torture/__main__.py || { echo "make $@: there is no tests/torture yet" >&2; exit 1; }
+	@$(PY) -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES))
+
+.PHONY: bench
+bench: $(READY) ## the benchmarks, each with a ratio against a plain loop or a peer; ONLY=name picks one
+	@test -f bench/__main__.py || { echo "make $@: there is no bench yet" >&2; exit 1; }
+	@$(PY) -m bench $(if $(ONLY),--only $(ONLY))
+
+# --- still to come -----------------------------------------------------------------------------------------------
+
+.PHONY: up demo docs audit
+up: ## name server, broker and console in one process (not there yet)
+	@echo "make $@: there is no broker yet; it comes with the next step" >&2; exit 1
+
+demo: ## a guided tour with a broker of its own (not there yet)
+	@echo "make $@: there is no broker yet, so there is nothing to show" >&2; exit 1
+
+docs: ## write docs/CONFIG.md from the options (not there yet)
+	@echo "make $@: docs/CONFIG.md will be written from eruca.config; the writer is not there yet" >&2; exit 1
+
+audit: ## look for known weaknesses in the locked requirements (not there yet)
+	@echo "make $@: not there yet; it needs an advisory database that can be reached" >&2; exit 1

@@ -1,0 +1,213 @@
+"""Options, declared once: a dataclass field carries default, unit, bounds, Java key, mutability and explanation.
+
+Command-line flags, environment variables, `.conf` keys, the CONFIG page and the console form are all made from these
+fields, so an option cannot be in one of them and missing in another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_type_hints
+
+from eruca import limits
+from eruca.errors import ConfigError
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionInfo:
+    """What is known of one option besides its default."""
+
+    java: str
+    doc: str
+    unit: str = ""
+    low: int | None = None
+    high: int | None = None
+    mutable: bool = False
+    secret: bool = False
+
+
+def option(default: Any, java: str, doc: str, **facts: Any) -> Any:
+    """Declare one option as a dataclass field."""
+    return field(default=default, metadata={"option": OptionInfo(java=java, doc=doc, **facts)})
+
+
+def info_of(options: type[Any] | Any) -> dict[str, OptionInfo]:
+    """The declared facts of every option of a class, by attribute name."""
+    return {f.name: f.metadata["option"] for f in dataclasses.fields(options) if "option" in f.metadata}
+
+
+def from_properties(options: type[Options], properties: Mapping[str, str]) -> Options:
+    """Make an options object from Java-style `key=value` pairs; keys that belong to other classes are left alone."""
+    hints = get_type_hints(options)
+    values: dict[str, Any] = {}
+    for name, info in info_of(options).items():
+        if info.java in properties:
+            values[name] = parse_value(info.java, properties[info.java], hints[name])
+    made = options(**values)
+    check_bounds(made)
+    return made
+
+
+def parse_value(key: str, text: str, kind: Any) -> Any:
+    """Turn the text of a property into the type its option declares."""
+    text = text.strip()
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{key}={text}: expected true or false")
+        return text.lower() == "true"
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"{key}={text}: expected a whole number") from None
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        try:
+            return kind(text)
+        except ValueError:
+            known = ", ".join(str(member.value) for member in kind)
+            raise ConfigError(f"{key}={text}: expected one of {known}") from None
+    return text
+
+
+def check_bounds(options: Any) -> None:
+    """Refuse a number outside the bounds its option declares."""
+    for name, info in info_of(options).items():
+        value = getattr(options, name)
+        if info.low is not None and value < info.low:
+            raise ConfigError(f"{info.java}={value}: the least is {info.low} {info.unit}".rstrip())
+        if info.high is not None and value > info.high:
+            raise ConfigError(f"{info.java}={value}: the most is {info.high} {info.unit}".rstrip())
+
+
+class FlushMode(enum.Enum):
+    """When an append may be acknowledged: at once, or after the disk has it."""
+
+    ASYNC = "ASYNC_FLUSH"
+    SYNC = "SYNC_FLUSH"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Everything the store room can be told."""
+
+    commitlog_segment_bytes: int = option(
+        limits.COMMITLOG_SEGMENT_BYTES,
+        "mappedFileSizeCommitLog",
+        "size of one commit-log segment; a store keeps the size it was made with",
+        unit="bytes",
+        low=4096,
+    )
+    consumequeue_segment_bytes: int = option(
+        limits.CONSUMEQUEUE_SEGMENT_BYTES,
+        "mappedFileSizeConsumeQueue",
+        "size of one consume-queue segment, rounded up to whole 20-byte entries",
+        unit="bytes",
+        low=20,
+    )
+    index_enabled: bool = option(True, "messageIndexEnable", "index messages by key and unique id")
+    index_slots: int = option(
+        limits.INDEX_SLOTS, "maxHashSlotNum", "hash slots of one index file", unit="slots", low=1, high=2**31 - 1
+    )
+    index_entries: int = option(
+        limits.INDEX_ENTRIES, "maxIndexNum", "entries of one index file", unit="entries", low=2, high=2**31 - 1
+    )
+    message_bytes_max: int = option(
+        limits.MESSAGE_BODY_BYTES_MAX,
+        "maxMessageSize",
+        "largest body of one message or one whole batch",
+        unit="bytes",
+        low=1,
+        high=limits.FRAME_BYTES_MAX,
+        mutable=True,
+    )
+    flush_mode: FlushMode = option(FlushMode.ASYNC, "flushDiskType", "acknowledge at once or after the disk has it")
+    flush_interval_ms: int = option(
+        500, "flushIntervalCommitLog", "how often the commit log is synced (3.x: 1000)", unit="ms", low=1, mutable=True
+    )
+    flush_pages_min: int = option(
+        4, "flushCommitLogLeastPages", "dirty 4 KiB pages that make a sync worth while", unit="pages", mutable=True
+    )
+    flush_thorough_ms: int = option(
+        10_000, "flushCommitLogThoroughInterval", "sync at least this often, however little is dirty", unit="ms"
+    )
+    sync_flush_timeout_ms: int = option(
+        5000, "syncFlushTimeout", "how long a sync-flush append waits for the disk", unit="ms", low=1, mutable=True
+    )
+    queue_flush_interval_ms: int = option(
+        1000, "flushIntervalConsumeQueue", "how often consume queues, index and checkpoint are synced", unit="ms", low=1
+    )
+    transient_enabled: bool = option(
+        False, "transientStorePoolEnable", "write to memory first and commit to the file on a timer"
+    )
+    transient_pool_size: int = option(
+        5, "transientStorePoolSize", "how many segments' worth of uncommitted bytes may wait", unit="segments", low=1
+    )
+    commit_interval_ms: int = option(
+        200, "commitIntervalCommitLog", "how often the transient buffer is committed to the file", unit="ms", low=1
+    )
+    warm_segments: bool = option(
+        False, "warmMapedFileEnable", "touch every page of a new segment before it is used (slower to create)"
+    )
+    retention_hours: int = option(
+        72, "fileReservedTime", "age after which a segment may be deleted", unit="hours", low=0, mutable=True
+    )
+    delete_hours: str = option("04", "deleteWhen", "hours of the day for deletion, separated by `;`", mutable=True)
+    disk_ratio_percent_max: int = option(
+        75,
+        "diskMaxUsedSpaceRatio",
+        "above this, expired segments go at any hour",
+        unit="percent",
+        low=10,
+        high=95,
+        mutable=True,
+    )
+    disk_ratio_percent_force: int = option(
+        85, "diskSpaceCleanForciblyRatio", "above this, segments go before they expire", unit="percent", low=1, high=100
+    )
+    disk_ratio_percent_refuse: int = option(
+        90, "diskSpaceWarningLevelRatio", "above this, appends are refused (3.x: 85)", unit="percent", low=1, high=100
+    )
+    clean_forcibly: bool = option(True, "cleanFileForciblyEnable", "allow deletion before expiry on a full disk")
+    delete_segments_per_pass: int = option(
+        10, "deleteFilesBatchMax", "segments one pass may delete", unit="segments", low=1, mutable=True
+    )
+    check_crc_on_recover: bool = option(True, "checkCRCOnRecover", "verify every body when the store opens")
+    page_cache_busy_ms: int = option(
+        1000, "osPageCacheBusyTimeOutMills", "an append that waited longer marks the disk busy", unit="ms", low=1
+    )
+    delay_levels: str = option(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "messageDelayLevel",
+        "the delay of each level, level 1 first",
+    )
+
+    def __post_init__(self) -> None:
+        entry = 20
+        rounded = -(-self.consumequeue_segment_bytes // entry) * entry
+        object.__setattr__(self, "consumequeue_segment_bytes", rounded)
+        if self.transient_enabled and self.flush_mode is FlushMode.SYNC:
+            raise ConfigError(
+                "transientStorePoolEnable=true needs flushDiskType=ASYNC_FLUSH: "
+                "a buffer in memory cannot promise what a sync promises"
+            )
+
+
+_DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> list[int]:
+    """The delay in milliseconds of each level of a `messageDelayLevel` string, level 1 first."""
+    levels: list[int] = []
+    for word in text.split():
+        unit = _DELAY_UNITS_MS.get(word[-1])
+        if unit is None or not word[:-1].isdigit():
+            raise ConfigError(f"messageDelayLevel: {word!r} is not a number with s, m, h or d behind it")
+        levels.append(int(word[:-1]) * unit)
+    if not levels:
+        raise ConfigError("messageDelayLevel is empty")
+    return levels

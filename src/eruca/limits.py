@@ -1,0 +1,44 @@
+"""Every bound Eruca enforces, each with its reason. Rooms import names from here and never repeat a number."""
+
+from __future__ import annotations
+
+# --- frames -------------------------------------------------------------------------------------------------------
+# Java's LengthFieldBasedFrameDecoder closes the connection above this; counting the 4-byte length field itself.
+# It is checked on the length word alone, so a peer cannot make us buffer gigabytes by announcing them.
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+# The header length has 24 bits; a real header is under 40 KiB (properties 32 KiB plus names). A peer that announces
+# more wants us to run a JSON parser over its bytes.
+HEADER_BYTES_MAX = 1024 * 1024
+# A binary header smaller than its fixed fields cannot be decoded.
+BINARY_HEADER_BYTES_MIN = 21
+# Entries in one header's extFields: the widest official header has 15. More is a hash-flooding attempt.
+EXT_FIELDS_MAX = 256
+
+# --- bodies -------------------------------------------------------------------------------------------------------
+# Nesting of a JSON body: official bodies are five deep; without a bound a body of '[' recurses the parser to death.
+JSON_DEPTH_MAX = 64
+# What a compressed message or registration body may grow to: a zip bomb of 4 MiB would otherwise unpack to 4 GiB.
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+
+# --- messages -----------------------------------------------------------------------------------------------------
+# Java's maxMessageSize: body bytes of one message, or of one whole batch.
+MESSAGE_BODY_BYTES_MAX = 4 * 1024 * 1024
+# The topic length is one signed byte on disk.
+TOPIC_BYTES_MAX = 127
+# Group names share the topic's rule because %RETRY%group is a topic; Java allows 255 for the group itself.
+GROUP_BYTES_MAX = 255
+# The properties length is a signed 16-bit field on disk.
+PROPERTIES_BYTES_MAX = 32767
+
+# --- store --------------------------------------------------------------------------------------------------------
+COMMITLOG_SEGMENT_BYTES = 1024 * 1024 * 1024
+CONSUMEQUEUE_SEGMENT_BYTES = 300_000 * 20
+INDEX_SLOTS = 5_000_000
+INDEX_ENTRIES = 20_000_000
+# A JSON table larger than this is not one of ours; reading it would only eat memory.
+TABLE_BYTES_MAX = 256 * 1024 * 1024
+
+# --- replication --------------------------------------------------------------------------------------------------
+# Data bytes of one chunk between master and slave. A master sends 32 KiB (haTransferBatchSize) and a Java slave reads
+# into a buffer of 4 MiB, so a larger chunk never ends there; it is checked on the size word, before anything is kept.
+HA_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 12

@@ -1,0 +1,1 @@
+"""The disk: segments, commit log, consume queue, index, dispatch, recovery, flush, retention, tables."""

@@ -1,0 +1,235 @@
+"""A chain: fixed-size segments, one after the other, that together are one long range of positions.
+
+Each file's name is the position of its first byte in 20 digits, so the chain needs no catalogue:
+
+    00000000000000000000   00000000001073741824   00000000002147483648
+    |------ segment -----| |------ segment -----| |------ segment -----|
+    0                      1 GiB                  2 GiB
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from pathlib import Path
+
+from eruca.errors import StoreError, StoreLayoutError
+from eruca.store.filesystem import Buffer, FileSystem, Mapping
+
+NAME_DIGITS = 20
+# A new segment is made beside its directory and renamed in, so a crash never leaves a half-made file in the chain.
+# It must not be inside: Apache RocketMQ refuses a chain with a file whose name is not a number.
+_STAGING_PREFIX = ".eruca-new-"
+
+
+class Segment:
+    """One file of a chain."""
+
+    __slots__ = ("allocated_end", "buffer", "end", "mapping", "path", "size", "start")
+
+    def __init__(self, path: Path, start: int, mapping: Mapping, *, allocated: bool) -> None:
+        self.path = path
+        self.start = start
+        self.size = mapping.size
+        self.end = start + mapping.size
+        self.mapping = mapping
+        self.buffer: Buffer = mapping.buffer
+        self.allocated_end = mapping.size if allocated else 0
+
+    def view(self, position: int, length: int) -> memoryview:
+        """The bytes at a position of the chain, without a copy."""
+        at = position - self.start
+        return memoryview(self.buffer)[at : at + length]
+
+    def ensure_allocated(self, end: int, step: int) -> None:
+        """Reserve blocks up to `end` (an offset in the file), `step` bytes at a time."""
+        if end > self.allocated_end:
+            goal = min(self.size, max(end, self.allocated_end + step))
+            self.mapping.allocate(self.allocated_end, goal)
+            self.allocated_end = goal
+
+
+class Chain:
+    """Ordered segments of one size in one directory."""
+
+    def __init__(
+        self,
+        disk: FileSystem,
+        directory: Path,
+        segment_bytes: int,
+        *,
+        durable: bool,
+        size_key: str,
+        executor: Executor | None = None,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.segment_bytes = segment_bytes
+        self.segments: list[Segment] = []
+        self._durable = durable
+        self._size_key = size_key
+        self._executor = executor
+        self._next: Future[Segment] | None = None
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def load(self, *, writable: bool = True) -> None:
+        """Map the files that are there; refuse a chain with a foreign file, a wrong size or a gap."""
+        if writable:
+            self.disk.make_directory(self.directory)
+            for name in self.disk.list(self.directory.parent):
+                if name.startswith(f"{_STAGING_PREFIX}{self.directory.name}-"):
+                    self.disk.remove(self.directory.parent / name)
+        starts = [self._check_file(name) for name in self.disk.list(self.directory)]
+        for earlier, later in itertools.pairwise(starts):
+            if later != earlier + self.segment_bytes:
+                raise StoreLayoutError(
+                    f"{self.directory}: segment {earlier + self.segment_bytes:020d} is missing before {later:020d}",
+                    hint="put the missing file back, or move the later ones away",
+                )
+        for start in starts:
+            path = self.path_of(start)
+            self.segments.append(Segment(path, start, self.disk.map(path, writable=writable), allocated=self._durable))
+
+    def _check_file(self, name: str) -> int:
+        path = self.directory / name
+        if len(name) != NAME_DIGITS or not name.isdigit():
+            raise StoreLayoutError(f"{path} is not a segment: its name is not a position in 20 digits", hint="move it")
+        size = self.disk.size(path)
+        if size != self.segment_bytes:
+            raise StoreLayoutError(
+                f"{path} has {size} bytes, but {self._size_key} is {self.segment_bytes}",
+                hint=f"set {self._size_key}={size} if the whole store was made so",
+            )
+        start = int(name)
+        if start % self.segment_bytes:
+            raise StoreLayoutError(f"{path} does not start at a multiple of {self.segment_bytes}", hint="move it")
+        return start
+
+    def path_of(self, start: int) -> Path:
+        """Where the segment that starts at a position lives."""
+        return self.directory / f"{start:0{NAME_DIGITS}d}"
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def start(self) -> int:
+        """Position of the first byte; 0 for an empty chain."""
+        return self.segments[0].start if self.segments else 0
+
+    @property
+    def end(self) -> int:
+        """Position behind the last byte of the last segment."""
+        return self.segments[-1].end if self.segments else 0
+
+    def find(self, position: int) -> Segment | None:
+        """The segment that holds a position, or None."""
+        if not self.segments:
+            return None
+        number = (position - self.segments[0].start) // self.segment_bytes
+        if 0 <= number < len(self.segments):
+            return self.segments[number]
+        return None
+
+    def from_position(self, position: int) -> Iterator[Segment]:
+        """The segments from the one that holds a position on."""
+        for segment in self.segments:
+            if segment.end > position:
+                yield segment
+
+    # -- growing -----------------------------------------------------------------------------------------------------
+
+    def segment_for(self, position: int) -> Segment:
+        """The segment a position is to be written in; made now if nobody prepared it."""
+        found = self.find(position)
+        if found is not None:
+            return found
+        start = position - position % self.segment_bytes
+        if self.segments and start != self.end:
+            raise StoreError(f"{self.directory}: cannot write at {position}, the chain ends at {self.end}")
+        if self._next is not None:
+            waiting, self._next = self._next, None
+            segment = waiting.result()
+            if segment.start != start:
+                raise StoreError(f"{self.directory}: prepared {segment.start}, needed {start}")
+        else:
+            segment = self._make(start)
+        self.segments.append(segment)
+        return segment
+
+    def prepare_next(self, warm: Callable[[Segment], None] | None = None) -> None:
+        """Start to make the next segment in the background, unless it is there or on its way."""
+        if self._executor is None or self._next is not None:
+            return
+        start = self.end
+
+        def make() -> Segment:
+            segment = self._make(start)
+            if warm is not None:
+                warm(segment)
+            return segment
+
+        self._next = self._executor.submit(make)
+
+    def _make(self, start: int) -> Segment:
+        if not self.segments:
+            self.disk.make_directory(self.directory)
+        path = self.path_of(start)
+        staging = self.directory.parent / f"{_STAGING_PREFIX}{self.directory.name}-{path.name}"
+        mapping = self.disk.create(path, self.segment_bytes, staging=staging, durable=self._durable)
+        return Segment(path, start, mapping, allocated=self._durable)
+
+    # -- shrinking ---------------------------------------------------------------------------------------------------
+
+    def detach_first(self) -> Segment:
+        """Take the oldest segment out of the chain; `dispose` deletes it, in a thread if that may take long."""
+        return self.segments.pop(0)
+
+    def dispose(self, segment: Segment) -> None:
+        """Delete a detached segment."""
+        self.disk.remove(segment.path)
+        segment.mapping.close()
+
+    def remove_from(self, position: int) -> None:
+        """Delete the segments that start at a position or later."""
+        while self.segments and self.segments[-1].start >= position:
+            self.disk.remove(self.segments[-1].path)
+            self.segments.pop().mapping.close()
+
+    def destroy(self) -> None:
+        """Delete every segment and the directory."""
+        self.settle()
+        self.remove_from(0)
+        self.disk.remove_directory(self.directory)
+
+    def zero_from(self, position: int) -> None:
+        """Write zeros from a position to the end of its segment, so that stale bytes never come back as records."""
+        segment = self.find(position)
+        if segment is None:
+            return
+        chunk = bytes(64 * 1024)
+        at = segment.mapping.next_data(position - segment.start)
+        while at < segment.size:
+            stop = min(segment.size, at + len(chunk))
+            if segment.buffer[at:stop] != chunk[: stop - at]:
+                segment.buffer[at:stop] = chunk[: stop - at]
+            at = segment.mapping.next_data(stop)
+
+    # -- closing -----------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Wait for a segment that is being made and take it in."""
+        if self._next is not None:
+            waiting, self._next = self._next, None
+            try:
+                self.segments.append(waiting.result())
+            except StoreError:
+                return  # there was no room for it; it is made again when it is needed
+
+    def close(self) -> None:
+        """Let go of every file."""
+        self.settle()
+        for segment in self.segments:
+            segment.mapping.close()
+        self.segments.clear()

@@ -1,0 +1,91 @@
+"""Small files that say how the last run ended: the checkpoint and the abort marker.
+
+Checkpoint, 4096 bytes, of which 24 are used; a time says "all records up to then are synced":
+
+     0                  8                  16                 24
+    +------------------+------------------+------------------+
+    | commit log, ms   | queues, ms       | index, ms        |
+    +------------------+------------------+------------------+
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from eruca.errors import StoreIOError, StoreLayoutError
+from eruca.store.filesystem import FileSystem, Mapping
+
+CHECKPOINT_BYTES = 4096
+_TIMES = struct.Struct(">qqq")
+# Java's margin between the time of a record and the time its page was counted as flushed.
+_MARGIN_MS = 3000
+
+
+class Checkpoint:
+    """Store times up to which each part is known to be on the disk."""
+
+    def __init__(self, disk: FileSystem, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._mapping: Mapping | None = None
+        self.log_time = 0
+        self.queue_time = 0
+        self.index_time = 0
+
+    def load(self, *, writable: bool = True) -> None:
+        """Read the file if there is one; make it otherwise."""
+        if self._disk.exists(self._path):
+            size = self._disk.size(self._path)
+            if size != CHECKPOINT_BYTES:
+                raise StoreLayoutError(
+                    f"{self._path} has {size} bytes instead of {CHECKPOINT_BYTES}",
+                    hint="move it away: the store then scans the whole commit log once",
+                )
+            self._mapping = self._disk.map(self._path, writable=writable)
+            self.log_time, self.queue_time, self.index_time = _TIMES.unpack_from(self._mapping.buffer, 0)
+        elif writable:
+            staging = self._path.with_name(".eruca-new-checkpoint")
+            self._mapping = self._disk.create(self._path, CHECKPOINT_BYTES, staging=staging, durable=True)
+
+    def save(self) -> None:
+        """Write the three times and sync them."""
+        if self._mapping is None:
+            return
+        _TIMES.pack_into(self._mapping.buffer, 0, self.log_time, self.queue_time, self.index_time)
+        try:
+            self._mapping.sync()
+        except StoreIOError:
+            self._mapping.rewrite(0, _TIMES.size)
+            raise
+
+    def safe_time(self, *, with_index: bool) -> int:
+        """Records stored at or before this time are in every part of the store."""
+        times = (self.log_time, self.queue_time, self.index_time) if with_index else (self.log_time, self.queue_time)
+        return max(0, min(times) - _MARGIN_MS)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._mapping is not None:
+            self._mapping.close()
+            self._mapping = None
+
+
+class AbortMarker:
+    """A file that exists while the store is open for writing; found at start, the last run crashed."""
+
+    def __init__(self, disk: FileSystem, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+
+    def is_set(self) -> bool:
+        """Did the last run end without closing the store?"""
+        return self._disk.exists(self._path)
+
+    def set(self) -> None:
+        """Mark the store as open."""
+        self._disk.write_file(self._path, b"")
+
+    def clear(self) -> None:
+        """Mark the store as closed."""
+        self._disk.remove(self._path)

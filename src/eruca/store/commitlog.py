@@ -1,0 +1,236 @@
+"""The commit log: every message of every topic, one record after the other.
+
+There is one writer, the event loop, so there is no append lock. A record never crosses a segment: when it does not
+fit, an end-of-segment record fills the rest and the record opens the next segment.
+"""
+
+from __future__ import annotations
+
+import struct
+from concurrent.futures import Executor
+from pathlib import Path
+
+from eruca.clock import Clock
+from eruca.config import StoreOptions
+from eruca.errors import StoreFull
+from eruca.store.chain import Chain, Segment
+from eruca.store.filesystem import Buffer, FileSystem
+from eruca.wire.record import BLANK_BYTES, BLANK_MAGIC
+
+_BLANK = struct.Struct(">iI")
+
+# How far ahead of the tail pages are touched in the background: 1 KiB appends cost a third less on touched pages, and
+# a bound keeps a new segment from becoming resident memory all at once.
+PREFAULT_BYTES = 32 * 1024 * 1024
+
+
+class CommitLog:
+    """The chain of records and the place where the next one goes."""
+
+    def __init__(
+        self, disk: FileSystem, directory: Path, options: StoreOptions, clock: Clock, executor: Executor | None = None
+    ) -> None:
+        self.chain = Chain(
+            disk,
+            directory,
+            options.commitlog_segment_bytes,
+            durable=True,
+            size_key="mappedFileSizeCommitLog",
+            executor=executor,
+        )
+        self._clock = clock
+        self._executor = executor
+        self._warm = self._warm_whole if options.warm_segments else self._warm_window
+        # Where the next record goes; everything before it is a record or an end-of-segment record.
+        self.tail = 0
+        # Readers see records before this; it is the tail except with a transient buffer.
+        self.readable_end = 0
+        # With a transient buffer, records wait there instead of going to the mapping.
+        self.transient: TransientBuffer | None = None
+        if options.transient_enabled:
+            bound = options.transient_pool_size * options.commitlog_segment_bytes
+            self.transient = TransientBuffer(self.chain, bound)
+        # The longest an append waited for a segment, in milliseconds: a slow disk shows here first.
+        self.append_wait_ms_max = 0.0
+        self._segment: Segment | None = None
+        self._buffer: Buffer = bytearray()
+        self._segment_start = 0
+        self._segment_end = 0
+        self._prefaulted = 0
+
+    @property
+    def start(self) -> int:
+        """Position of the oldest record that is kept."""
+        return self.chain.start
+
+    def open_at(self, tail: int) -> None:
+        """Go on writing at a position that recovery found."""
+        self.tail = self.readable_end = tail
+        segment = self.chain.find(tail)
+        self._segment = None
+        self._segment_start = self._segment_end = tail
+        if segment is not None:
+            self._enter(segment)
+        if self.transient is not None:
+            self.transient.start_at(tail)
+
+    def reserve(self, size: int) -> int:
+        """Make sure a record of this size fits at the tail, rolling to the next segment if not; returns its position.
+
+        May raise (a full or broken disk); then nothing has been written and the next call starts afresh.
+        """
+        tail = self.tail
+        if tail + size + BLANK_BYTES <= self._segment_end:
+            return tail
+        if size + BLANK_BYTES > self.chain.segment_bytes:
+            raise StoreFull(
+                f"a record of {size} bytes does not fit in a segment of {self.chain.segment_bytes}",
+                hint="mappedFileSizeCommitLog is too small for maxMessageSize",
+            )
+        following = self._get_segment(self._segment_end)
+        if tail == self._segment_end:
+            self._enter(following)  # an empty chain, or a replica's copy that ended exactly here
+            return tail
+        blank = _BLANK.pack(self._segment_end - tail, BLANK_MAGIC)
+        if self.transient is not None:
+            self.transient.append(blank)
+            self.transient.skip_to(self._segment_end)
+        else:
+            self._buffer[tail - self._segment_start : tail - self._segment_start + BLANK_BYTES] = blank
+        self.tail = following.start
+        if self.transient is None:
+            self.readable_end = self.tail
+        self._enter(following)
+        return self.tail
+
+    def write(self, data: bytes) -> None:
+        """Write bytes that `reserve` made room for. Cannot fail."""
+        tail = self.tail
+        end = tail + len(data)
+        if self.transient is not None:
+            self.transient.append(data)
+            self.tail = end
+            return
+        start = self._segment_start
+        self._buffer[tail - start : end - start] = data
+        self.tail = self.readable_end = end
+        if end > self._prefaulted:
+            self._prefault()
+
+    def copy_in(self, position: int, data: memoryview) -> None:
+        """Write raw log bytes at the tail as a replica does; `data` must not cross a segment."""
+        segment = self.chain.segment_for(position)
+        at = position - segment.start
+        segment.buffer[at : at + len(data)] = data
+        self.tail = self.readable_end = position + len(data)
+        if segment is not self._segment:
+            self._enter(segment)
+
+    def view(self, position: int, length: int) -> memoryview | None:
+        """Readable bytes at a position without a copy, or None when they are not (or no longer) there."""
+        if position < 0 or length < 0 or position + length > self.readable_end:
+            return None
+        segment = self.chain.find(position)
+        if segment is None or position + length > segment.end:
+            return None
+        return segment.view(position, length)
+
+    def commit(self) -> int:
+        """Move what waits in the transient buffer to the file; returns the position that is readable then."""
+        if self.transient is not None:
+            self.readable_end = self.transient.commit()
+        return self.readable_end
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _get_segment(self, position: int) -> Segment:
+        before = self._clock.monotonic()
+        segment = self.chain.segment_for(position)
+        waited = (self._clock.monotonic() - before) * 1000
+        self.append_wait_ms_max = max(self.append_wait_ms_max, waited)
+        return segment
+
+    def _enter(self, segment: Segment) -> None:
+        self._segment = segment
+        self._buffer = segment.buffer
+        self._segment_start = segment.start
+        self._segment_end = segment.end
+        self._prefaulted = max(self.tail, self._segment_start)
+        if segment.end == self.chain.end:
+            self.chain.prepare_next(self._warm)
+        self._prefault()
+
+    def _prefault(self) -> None:
+        """Touch the next window in the background when the tail comes near the end of the last one."""
+        segment = self._segment
+        if segment is None or self._executor is None:
+            self._prefaulted = self._segment_end
+            return
+        start = max(self.tail, self._prefaulted) - segment.start
+        end = min(segment.size, start + PREFAULT_BYTES)
+        self._prefaulted = segment.start + (start + end) // 2 if end < segment.size else segment.end
+        self._executor.submit(segment.mapping.populate, start, end)
+
+    @staticmethod
+    def _warm_window(segment: Segment) -> None:
+        segment.mapping.populate(0, PREFAULT_BYTES)
+
+    @staticmethod
+    def _warm_whole(segment: Segment) -> None:
+        segment.mapping.populate(0, segment.size)
+
+
+class TransientBuffer:
+    """Records in memory that a timer commits to the file: a burst then never waits for a page of the file.
+
+    What it holds is lost when the process dies, which is why it goes with async flush only.
+    """
+
+    def __init__(self, chain: Chain, bytes_max: int) -> None:
+        self._chain = chain
+        self._bytes_max = bytes_max
+        self._committed = 0
+        # Runs of bytes with the position each starts at: a new run begins after an end-of-segment record.
+        self._runs: list[tuple[int, bytearray]] = []
+        self.waiting_bytes = 0
+
+    def start_at(self, position: int) -> None:
+        """Begin empty at a position."""
+        self._committed = position
+        self._runs = [(position, bytearray())]
+        self.waiting_bytes = 0
+
+    def check_room(self, size: int) -> None:
+        """Refuse when the file does not keep up and the bound on waiting bytes is reached."""
+        if self.waiting_bytes + size > self._bytes_max:
+            raise StoreFull(
+                f"{self.waiting_bytes} bytes wait in the transient buffer",
+                hint="the disk is too slow for this load; raise transientStorePoolSize or send less",
+            )
+
+    def append(self, data: bytes) -> None:
+        """Take bytes that follow the last ones."""
+        self._runs[-1][1].extend(data)
+        self.waiting_bytes += len(data)
+
+    def skip_to(self, position: int) -> None:
+        """Go on at the start of the next segment."""
+        self._runs.append((position, bytearray()))
+
+    def commit(self) -> int:
+        """Write everything to the file. A short write is continued; an error keeps what is not yet written."""
+        while True:
+            start, data = self._runs[0]
+            segment = self._chain.segment_for(start) if data else None
+            while data and segment is not None:
+                with memoryview(data) as view:
+                    taken = segment.mapping.write(start - segment.start, view)
+                del data[:taken]
+                start += taken
+                self.waiting_bytes -= taken
+                self._runs[0] = (start, data)
+            self._committed = start
+            if len(self._runs) == 1:
+                return self._committed
+            self._runs.pop(0)
+            self._committed = self._runs[0][0]

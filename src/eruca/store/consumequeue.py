@@ -1,0 +1,252 @@
+"""The consume queue: for one queue of one topic, where each message lies in the commit log.
+
+One entry, 20 bytes; entry n of the queue is at byte 20 * n of the chain:
+
+     0               8       12              20
+    +---------------+-------+---------------+
+    |   position    | size  |   tags code   |
+    +---------------+-------+---------------+
+
+The tags code is the hash of the TAGS property; in the delay topic it is the time a message is due.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import NamedTuple
+
+from eruca.errors import StoreError, StoreIOError
+from eruca.store.chain import Chain, Segment
+from eruca.store.filesystem import Buffer, FileSystem
+
+ENTRY_BYTES = 20
+ENTRY = struct.Struct(">qiq")
+# What Java writes before the first real entry of a queue that does not start at 0; its size marks it.
+FILLER_SIZE = 0x7FFFFFFF
+# Blocks are reserved in steps, because a store may have thousands of queues with a handful of messages each.
+_ALLOCATE_STEP = 64 * 1024
+
+
+class Entry(NamedTuple):
+    """One entry: where a message is, how long its record is, and what tag it has."""
+
+    position: int
+    size: int
+    tags_code: int
+
+
+class ConsumeQueue:
+    """The entries of one queue, in order."""
+
+    def __init__(
+        self,
+        disk: FileSystem,
+        directory: Path,
+        segment_bytes: int,
+        *,
+        topic: str,
+        queue_id: int,
+        executor: Executor | None = None,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.chain = Chain(
+            disk,
+            directory,
+            segment_bytes,
+            durable=False,
+            size_key="mappedFileSizeConsumeQueue",
+            executor=executor,
+        )
+        self.min_offset = 0
+        self.max_offset = 0
+        # The offset the next message of this queue gets. It runs ahead of max_offset only while records wait in a
+        # transient buffer or a batch is being written.
+        self.next_offset = 0
+        # End of the last record this queue points at.
+        self.end_position = -1
+        self._dirty_from = 0
+        self._segment: Segment | None = None
+        self._buffer: Buffer = bytearray()
+        self._at = 0
+        self._room = 0
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def load(self, *, writable: bool = True) -> None:
+        """Map the files and find the last entry."""
+        self.chain.load(writable=writable)
+        self.set_max(self._find_max())
+
+    def _find_max(self) -> int:
+        """Offset behind the last valid entry: entries are valid from the start of the chain to the first empty one."""
+        for segment in reversed(self.chain.segments):
+            if not _is_entry(segment.buffer, 0):
+                continue
+            low, high = 0, segment.size // ENTRY_BYTES  # entry `low` is valid, entry `high` is not or does not exist
+            while high - low > 1:
+                middle = (low + high) // 2
+                if _is_entry(segment.buffer, middle * ENTRY_BYTES):
+                    low = middle
+                else:
+                    high = middle
+            return segment.start // ENTRY_BYTES + high
+        return self.chain.start // ENTRY_BYTES
+
+    def set_max(self, offset: int) -> None:
+        """Go on writing at an offset."""
+        self.max_offset = self.next_offset = self._dirty_from = offset
+        self._segment = None
+        self._room = 0
+        last = self.entry(offset - 1)
+        self.end_position = last.position + last.size if last and last.size != FILLER_SIZE else -1
+
+    def raise_min(self, log_start: int) -> None:
+        """Forget entries whose records the commit log no longer has."""
+        self.min_offset = self.find_position(log_start)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def reserve(self, count: int) -> None:
+        """Make sure the next `count` entries can be written without fail, even across a segment."""
+        if self._room >= count:
+            return
+        first = self.max_offset * ENTRY_BYTES
+        last = first + count * ENTRY_BYTES
+        position = first
+        while position < last:
+            segment = self.chain.segment_for(position)
+            stop = min(last, segment.end)
+            segment.ensure_allocated(stop - segment.start, _ALLOCATE_STEP)
+            position = stop
+        self._enter(first)
+
+    def _enter(self, position: int) -> None:
+        segment = self.chain.segment_for(position)
+        self._segment = segment
+        self._buffer = segment.buffer
+        self._at = position - segment.start
+        self._room = (segment.allocated_end - self._at) // ENTRY_BYTES
+
+    def put(self, position: int, size: int, tags_code: int) -> None:
+        """Write the next entry; `reserve` has made room."""
+        if self._room <= 0:
+            self._enter(self.max_offset * ENTRY_BYTES)
+        at = self._at
+        ENTRY.pack_into(self._buffer, at, position, size, tags_code)
+        self._at = at + ENTRY_BYTES
+        self._room -= 1
+        self.max_offset += 1
+        self.end_position = position + size
+
+    def start_at(self, offset: int) -> None:
+        """Begin an empty queue at an offset, as after older records were deleted; fills the segment before it."""
+        segment_entries = self.chain.segment_bytes // ENTRY_BYTES
+        first = offset - offset % segment_entries
+        if offset > first:
+            self._segment = None
+            self._room = 0
+            self.max_offset = first
+            self.reserve(offset - first)
+            self.fill_to(offset, 0, FILLER_SIZE)
+        self.set_max(offset)
+        self._dirty_from = first
+        self.min_offset = offset
+
+    def fill_to(self, offset: int, position: int, size: int) -> None:
+        """Write entries for offsets that have no record (lost to damage), up to but without `offset`."""
+        while self.max_offset < offset:
+            self.put(position, size, 0)
+
+    def truncate(self, offset: int) -> None:
+        """Drop the entries from an offset on, leaving zeros."""
+        position = offset * ENTRY_BYTES
+        segment = self.chain.find(position)
+        if segment is not None:
+            self.chain.remove_from(segment.end)
+            if position == segment.start:
+                self.chain.remove_from(segment.start)
+            else:
+                segment.ensure_allocated(segment.size if segment.allocated_end else position - segment.start, 0)
+                self.chain.zero_from(position)
+        self.set_max(offset)
+
+    def sync(self) -> None:
+        """Return when every entry written so far is on the disk."""
+        dirty, goal = self._dirty_from, self.max_offset
+        if dirty >= goal:
+            return
+        for segment in self.chain.from_position(dirty * ENTRY_BYTES):
+            if segment.start >= goal * ENTRY_BYTES:
+                break
+            try:
+                segment.mapping.sync()
+            except StoreIOError:
+                low = max(0, dirty * ENTRY_BYTES - segment.start)
+                segment.mapping.rewrite(low, min(segment.size, goal * ENTRY_BYTES - segment.start))
+                raise
+        self._dirty_from = goal
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def entry(self, offset: int) -> Entry | None:
+        """The entry of an offset, or None when there is none."""
+        if offset < 0 or offset >= self.max_offset:
+            return None
+        position = offset * ENTRY_BYTES
+        segment = self.chain.find(position)
+        if segment is None:
+            return None
+        return Entry(*ENTRY.unpack_from(segment.buffer, position - segment.start))
+
+    def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """Up to `count` entries from an offset on, never beyond the segment that holds it (as Java reads)."""
+        position = offset * ENTRY_BYTES
+        segment = self.chain.find(position)
+        if segment is None or offset >= self.max_offset:
+            return iter(())
+        stop = min(offset + count, self.max_offset, segment.end // ENTRY_BYTES) * ENTRY_BYTES - segment.start
+        return ENTRY.iter_unpack(memoryview(segment.buffer)[position - segment.start : stop])
+
+    def find_position(self, position: int) -> int:
+        """The first offset whose record lies at a commit-log position or later; max_offset when none does."""
+        low, high = self.chain.start // ENTRY_BYTES, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            found = self.entry(middle)
+            if found is not None and found.size > 0 and (found.position < position or found.size == FILLER_SIZE):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def remove_expired(self) -> None:
+        """Delete segments all of whose entries are below min_offset, never the last one."""
+        while len(self.chain.segments) > 1 and self.chain.segments[0].end <= self.min_offset * ENTRY_BYTES:
+            self.chain.dispose(self.chain.detach_first())
+
+    def destroy(self) -> None:
+        """Delete the queue's files."""
+        self.chain.destroy()
+        self.set_max(0)
+        self.min_offset = 0
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._segment = None
+        self._buffer = bytearray()
+        self._room = 0
+        self.chain.close()
+
+    def check(self) -> None:
+        """Assert what must hold between calls; called where the log is opened."""
+        if not 0 <= self.min_offset <= self.max_offset:
+            raise StoreError(f"{self.chain.directory}: offsets {self.min_offset}..{self.max_offset} contradict")
+
+
+def _is_entry(buffer: Buffer, at: int) -> bool:
+    position, size, _ = ENTRY.unpack_from(buffer, at)
+    return bool(position >= 0 and size > 0)

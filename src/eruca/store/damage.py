@@ -1,0 +1,53 @@
+"""The list of damaged ranges of the commit log, kept beside the tables so that a later run still knows them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from eruca.store.filesystem import FileSystem
+from eruca.store.scan import Damage
+
+log = logging.getLogger(__name__)
+
+
+class _Row(msgspec.Struct, rename="camel"):
+    position: int
+    length: int
+    reason: str
+    found_ms: int = 0
+
+
+class DamageList:
+    """Ranges that readers step over."""
+
+    def __init__(self, disk: FileSystem, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._rows: list[_Row] = []
+        self.items: list[Damage] = []
+
+    def load(self) -> None:
+        """Read what earlier runs found; an unreadable list is only a log line, because a scan finds damage again."""
+        if not self._disk.exists(self._path):
+            return
+        try:
+            self._rows = msgspec.json.decode(self._disk.read_file(self._path), type=list[_Row])
+        except msgspec.MsgspecError as error:
+            log.warning("%s is unreadable and starts anew: %s", self._path, error)
+        self.items = [Damage(row.position, row.length, row.reason) for row in self._rows]
+
+    def add(self, found: list[Damage], *, found_ms: int) -> None:
+        """Remember new damage."""
+        known = {item.position for item in self.items}
+        new = [item for item in found if item.position not in known]
+        if not new:
+            return
+        self.items.extend(new)
+        self._rows.extend([_Row(item.position, item.length, item.reason, found_ms) for item in new])
+        self._disk.make_directory(self._path.parent)
+        staging = self._path.with_name(self._path.name + ".tmp")
+        self._disk.write_file(staging, msgspec.json.format(msgspec.json.encode(self._rows), indent=1))
+        self._disk.rename(staging, self._path)

@@ -1,0 +1,339 @@
+"""The disk as the store sees it: a few calls that tests can replace by a faulty, forgetful or slow disk.
+
+A `Mapping` is one file of fixed size in memory. Its bytes are written through `buffer`, which cannot fail, because
+`allocate` reserved the blocks before: that is why a full disk is an error here and not a signal that kills us.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from eruca.errors import StoreError, StoreFull, StoreIOError, StoreLocked
+
+# Both support slicing, `find`, `struct.pack_into` and `memoryview`, which is all the store asks of them.
+Buffer: TypeAlias = mmap.mmap | bytearray
+
+
+class Mapping(Protocol):
+    """One file of fixed size in memory."""
+
+    size: int
+    buffer: Buffer
+
+    def allocate(self, start: int, end: int) -> None:
+        """Reserve disk blocks for a range, so that writing it cannot fail."""
+
+    def populate(self, start: int, end: int) -> None:
+        """Touch the pages of a range ahead of use; best effort, changes no byte, safe from any thread."""
+
+    def write(self, at: int, data: bytes | memoryview) -> int:
+        """Write through the file, not the mapping; returns how many bytes the disk took."""
+
+    def sync(self) -> None:
+        """Return when every byte written so far is on the disk."""
+
+    def rewrite(self, start: int, end: int) -> None:
+        """Mark a range dirty again after a failed sync: the kernel forgets what it could not write."""
+
+    def next_data(self, at: int) -> int:
+        """The first position from `at` on that may hold a byte other than zero; `size` when none does."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class Lock(Protocol):
+    """An exclusive hold on a directory."""
+
+    def release(self) -> None:
+        """Give the directory free."""
+
+
+class FileSystem(Protocol):
+    """What the store asks of a disk."""
+
+    def map(self, path: Path, *, writable: bool = True) -> Mapping:
+        """Map an existing file whole."""
+
+    def create(self, path: Path, size: int, *, staging: Path, durable: bool) -> Mapping:
+        """Make a file of zeros that appears under its name whole or not at all, and map it."""
+
+    def read_file(self, path: Path) -> bytes:
+        """All bytes of a small file."""
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        """Write a small file and sync it."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename, replacing what is there, and make the directory remember it."""
+
+    def remove(self, path: Path) -> None:
+        """Delete a file; one that is gone already is fine."""
+
+    def remove_directory(self, path: Path) -> None:
+        """Delete an empty directory; one that is gone or not empty is left alone."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its parents."""
+
+    def list(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; empty for one that does not exist."""
+
+    def is_directory(self, path: Path) -> bool:
+        """Is there a directory?"""
+
+    def exists(self, path: Path) -> bool:
+        """Is there a file or directory?"""
+
+    def size(self, path: Path) -> int:
+        """Length of a file in bytes."""
+
+    def modified_ms(self, path: Path) -> int:
+        """When a file was last written, in milliseconds since the epoch."""
+
+    def used_ratio(self, path: Path) -> float:
+        """How full the disk is that holds a path, from 0 to 1."""
+
+    def lock(self, path: Path) -> Lock:
+        """Take the exclusive lock of a file, or raise StoreLocked."""
+
+
+def translate_os_error(error: OSError, doing: str) -> StoreError:
+    """Turn the system's error into ours; the one boundary for the disk."""
+    text = f"{doing}: {os.strerror(error.errno) if error.errno else error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(text, hint="free space or lower fileReservedTime; appends resume by themselves")
+    return StoreIOError(text)
+
+
+_MADV_POPULATE_WRITE = 23  # Linux 5.14; older kernels answer EINVAL and the append faults its own pages
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class LocalMapping:
+    """A mapped file of the machine."""
+
+    __slots__ = ("_address", "_fd", "_path", "buffer", "size")
+
+    def __init__(self, path: Path, fd: int, size: int, *, writable: bool) -> None:
+        self._path = path
+        self._fd = fd
+        self.size = size
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self.buffer: Buffer = mmap.mmap(fd, size, access=access)
+        self._address = 0
+        if writable:
+            anchor = ctypes.c_char.from_buffer(self.buffer)
+            self._address = ctypes.addressof(anchor)
+            del anchor  # it exports the buffer and would keep close() from working
+
+    def allocate(self, start: int, end: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, start, end - start)
+        except OSError as error:
+            raise translate_os_error(error, f"allocate {end - start} bytes of {self._path.name}") from error
+
+    def populate(self, start: int, end: int) -> None:
+        start -= start % mmap.PAGESIZE
+        end = min(end, self.size)
+        if self._address and end > start:  # ctypes lets the GIL go, mmap.madvise does not
+            _libc.madvise(
+                ctypes.c_void_p(self._address + start), ctypes.c_size_t(end - start), ctypes.c_int(_MADV_POPULATE_WRITE)
+            )
+
+    def write(self, at: int, data: bytes | memoryview) -> int:
+        try:
+            return os.pwrite(self._fd, data, at)
+        except OSError as error:
+            raise translate_os_error(error, f"write {len(data)} bytes to {self._path.name}") from error
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)  # writes the mapping's dirty pages too, and lets the GIL go (msync does not)
+        except OSError as error:
+            raise translate_os_error(error, f"sync {self._path.name}") from error
+
+    def rewrite(self, start: int, end: int) -> None:
+        step = 1024 * 1024
+        for at in range(start, end, step):
+            stop = min(end, at + step)
+            self.buffer[at:stop] = self.buffer[at:stop]
+
+    def next_data(self, at: int) -> int:
+        try:
+            return max(at, os.lseek(self._fd, at, os.SEEK_DATA))
+        except OSError as error:
+            return self.size if error.errno == errno.ENXIO else at
+
+    def close(self) -> None:
+        if self._fd < 0:
+            return
+        self._address = 0
+        try:
+            if isinstance(self.buffer, mmap.mmap):
+                self.buffer.close()
+        except BufferError:
+            pass  # a slice is still on its way to a socket; the mapping goes when that does
+        os.close(self._fd)
+        self._fd = -1
+
+
+@dataclass(slots=True)
+class _LocalLock:
+    fd: int
+    key: Path
+
+    def release(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            _locked_here.discard(self.key)
+
+
+# POSIX locks do not exclude a second open in the same process, so that case is kept here.
+_locked_here: set[Path] = set()
+
+
+class LocalFileSystem:
+    """The machine's own disk."""
+
+    def map(self, path: Path, *, writable: bool = True) -> Mapping:
+        try:
+            fd = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+            try:
+                return LocalMapping(path, fd, os.fstat(fd).st_size, writable=writable)
+            except BaseException:
+                os.close(fd)
+                raise
+        except OSError as error:
+            raise translate_os_error(error, f"open {path}") from error
+
+    def create(self, path: Path, size: int, *, staging: Path, durable: bool) -> Mapping:
+        try:
+            fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                os.ftruncate(fd, size)
+                if durable:
+                    os.posix_fallocate(fd, 0, size)
+                    os.fsync(fd)
+                os.rename(staging, path)
+                if durable:
+                    self._sync_directory(path.parent)
+                return LocalMapping(path, fd, size, writable=True)
+            except BaseException:
+                os.close(fd)
+                staging.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise translate_os_error(error, f"create {path} of {size} bytes") from error
+
+    def read_file(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise translate_os_error(error, f"read {path}") from error
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        try:
+            with path.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise translate_os_error(error, f"write {path}") from error
+
+    def rename(self, old: Path, new: Path) -> None:
+        try:
+            old.replace(new)
+            self._sync_directory(new.parent)
+        except OSError as error:
+            raise translate_os_error(error, f"rename {old.name} to {new.name}") from error
+
+    def remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise translate_os_error(error, f"delete {path}") from error
+
+    def remove_directory(self, path: Path) -> None:
+        try:
+            path.rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise translate_os_error(error, f"delete {path}") from error
+
+    def make_directory(self, path: Path) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise translate_os_error(error, f"make directory {path}") from error
+
+    def list(self, path: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise translate_os_error(error, f"list {path}") from error
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        try:
+            return path.stat().st_size
+        except OSError as error:
+            raise translate_os_error(error, f"look at {path}") from error
+
+    def modified_ms(self, path: Path) -> int:
+        try:
+            return path.stat().st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise translate_os_error(error, f"look at {path}") from error
+
+    def used_ratio(self, path: Path) -> float:
+        try:
+            usage = shutil.disk_usage(path)
+        except OSError as error:
+            raise translate_os_error(error, f"look at the disk of {path}") from error
+        return 1 - usage.free / usage.total
+
+    def lock(self, path: Path) -> Lock:
+        key = path.absolute()
+        if key in _locked_here:
+            raise StoreLocked(f"{path.parent} is already open in this process", hint="close it first")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise translate_os_error(error, f"open {path}") from error
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            os.pwrite(fd, b"lock", 0)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise StoreLocked(
+                    f"{path.parent} is in use by another process", hint="stop that broker, or name another directory"
+                ) from error
+            raise translate_os_error(error, f"lock {path}") from error
+        _locked_here.add(key)
+        return _LocalLock(fd, key)
+
+    @staticmethod
+    def _sync_directory(path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,164 @@
+"""Flush: when bytes are on the disk, and who may be told.
+
+`Flusher` does the work and may run in a thread (a sync lets the GIL go). `GroupCommit` lets any number of senders
+wait for one sync: while the disk is busy with one, the next gathers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from eruca.errors import StoreError, StoreIOError
+from eruca.store.checkpoint import Checkpoint
+from eruca.store.commitlog import CommitLog
+from eruca.store.index import Index
+from eruca.store.queues import Queues
+
+log = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+
+
+class Flusher:
+    """Brings the commit log, then what is derived from it, to the disk."""
+
+    def __init__(self, commitlog: CommitLog, queues: Queues, index: Index | None, checkpoint: Checkpoint) -> None:
+        self._commitlog = commitlog
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        # Every byte of the log before this is on the disk.
+        self.flushed = 0
+        # Store time of the last record written; the append path sets it.
+        self.last_store_time = 0
+        # How long the last sync took, and the longest one, in milliseconds.
+        self.sync_ms_last = 0.0
+        self.sync_ms_max = 0.0
+        self.sync_failures = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes written but not yet known to be on the disk."""
+        return self._commitlog.tail - self.flushed
+
+    def sync_log(self) -> int:
+        """Sync what has been written so far; returns the position up to which the disk has everything.
+
+        After a failed sync the kernel counts the pages as clean although they were not written, so the range is
+        written again before the next try; until one succeeds, nothing of it counts as flushed.
+        """
+        store_time = self.last_store_time
+        goal = self._commitlog.readable_end
+        if goal <= self.flushed:
+            return self.flushed
+        started = time.perf_counter()
+        for segment in list(self._commitlog.chain.segments):
+            if segment.end <= self.flushed or segment.start >= goal:
+                continue
+            try:
+                segment.mapping.sync()
+            except StoreIOError:
+                self.sync_failures += 1
+                low = max(self.flushed, segment.start) - segment.start
+                segment.mapping.rewrite(low, min(goal, segment.end) - segment.start)
+                raise
+        self.sync_ms_last = (time.perf_counter() - started) * 1000
+        self.sync_ms_max = max(self.sync_ms_max, self.sync_ms_last)
+        self.flushed = goal
+        self._checkpoint.log_time = store_time
+        return goal
+
+    def sync_derived(self) -> None:
+        """Sync queues and index, then say so in the checkpoint."""
+        store_time = min(self.last_store_time, self._checkpoint.log_time)
+        self._queues.sync()
+        self._checkpoint.queue_time = store_time
+        if self._index is not None:
+            self._index.sync()
+            self._checkpoint.index_time = store_time
+        self._checkpoint.save()
+
+
+class GroupCommit:
+    """Answers senders when the sync that covers their record is done."""
+
+    def __init__(self, flusher: Flusher, executor: Executor, *, retry_ms: int = 50) -> None:
+        self._flusher = flusher
+        self._executor = executor
+        self._retry_s = retry_ms / 1000
+        self._waiting: deque[tuple[int, asyncio.Future[bool]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def when_flushed(self, position: int) -> asyncio.Future[bool]:
+        """A future that becomes True when the disk has every byte before a position.
+
+        The caller bounds the wait; a record whose sync failed stays unanswered until a later sync covers it.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        if position <= self._flusher.flushed:
+            future.set_result(True)
+            return future
+        self._waiting.append((position, future))
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._run())
+        return future
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            try:
+                flushed = await loop.run_in_executor(self._executor, self._flusher.sync_log)
+            except StoreError as error:
+                log.error("sync failed, trying again: %s", error)
+                self._drop_abandoned()
+                await asyncio.sleep(self._retry_s)
+                continue
+            # Records lie in log order, so those the sync covers are at the front.
+            while self._waiting and self._waiting[0][0] <= flushed:
+                _, future = self._waiting.popleft()
+                if not future.done():
+                    future.set_result(True)
+
+    def _drop_abandoned(self) -> None:
+        """Forget waiters that gave up, so that a dead disk does not collect them."""
+        self._waiting = deque(item for item in self._waiting if not item[1].done())
+
+    async def close(self) -> None:
+        """Stop; whoever still waits is told False."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(False)
+
+
+class FlushSchedule:
+    """Decides when an async flush is due: by time, but not for a few bytes unless they have waited long."""
+
+    def __init__(self, interval_ms: int, pages_min: int, thorough_ms: int, monotonic: Callable[[], float]) -> None:
+        self._interval_s = interval_ms / 1000
+        self._bytes_min = pages_min * PAGE_BYTES
+        self._thorough_s = thorough_ms / 1000
+        self._monotonic = monotonic
+        self._last = monotonic()
+
+    def is_due(self, waiting_bytes: int) -> bool:
+        """Is it time to sync, with that many bytes waiting?"""
+        elapsed = self._monotonic() - self._last
+        if waiting_bytes <= 0:
+            return False
+        if elapsed >= self._thorough_s:
+            return True
+        return elapsed >= self._interval_s and waiting_bytes >= self._bytes_min
+
+    def mark(self) -> None:
+        """A sync was made."""
+        self._last = self._monotonic()

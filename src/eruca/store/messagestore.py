@@ -1,0 +1,323 @@
+"""The message store: one directory, one writer.
+
+`open_store` takes the lock, recovers, and gives a `MessageStore`. All its methods run in the one thread (or event
+loop) that owns it; only `flusher` may be used from another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from concurrent.futures import Executor
+from pathlib import Path
+
+from eruca.clock import Clock, SystemClock
+from eruca.config import StoreOptions, parse_delay_levels
+from eruca.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
+from eruca.limits import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from eruca.store.checkpoint import AbortMarker, Checkpoint
+from eruca.store.commitlog import CommitLog
+from eruca.store.consumequeue import ConsumeQueue
+from eruca.store.damage import DamageList
+from eruca.store.dispatch import Arrival, Dispatch, has_queue_entry
+from eruca.store.filesystem import FileSystem, LocalFileSystem, Lock
+from eruca.store.flush import Flusher
+from eruca.store.index import Index
+from eruca.store.layout import StorePaths
+from eruca.store.queues import Queues
+from eruca.store.read import Filter, ReadBounds, ReadResult, find_offset_by_time, read_queue, read_store_time
+from eruca.store.recovery import RecoveryPlan, apply_recovery, plan_recovery
+from eruca.store.scan import Progress
+from eruca.wire.properties import RAW_KEYS, RAW_UNIQ_KEY, get_property
+from eruca.wire.record import Message, RecordView, encode_record, inspect_record, record_size
+
+log = logging.getLogger(__name__)
+
+_QUERY_ROUNDS = 3
+_DEFAULT_BOUNDS = ReadBounds()
+
+
+class MessageStore:
+    """Appends records and finds them again."""
+
+    def __init__(
+        self,
+        paths: StorePaths,
+        options: StoreOptions,
+        disk: FileSystem,
+        clock: Clock,
+        executor: Executor | None,
+    ) -> None:
+        self.paths = paths
+        self.options = options
+        self.disk = disk
+        self.clock = clock
+        self.commitlog = CommitLog(disk, paths.commitlog, options, clock, executor)
+        self.queues = Queues(disk, paths.consumequeue, options.consumequeue_segment_bytes)
+        self.index: Index | None = None
+        if options.index_enabled:
+            self.index = Index(disk, paths.index, options.index_slots, options.index_entries, clock)
+        self.checkpoint = Checkpoint(disk, paths.checkpoint)
+        self.dispatch = Dispatch(self.queues, self.index, parse_delay_levels(options.delay_levels))
+        self.flusher = Flusher(self.commitlog, self.queues, self.index, self.checkpoint)
+        self.damage = DamageList(disk, paths.damage)
+        self.abort = AbortMarker(disk, paths.abort)
+        self.on_arrival: Arrival | None = None
+        # Why appends are refused, empty while they are not; retention sets it when the disk is too full.
+        self.refusal = ""
+        self.recovered: RecoveryPlan | None = None
+        self._lock: Lock | None = None
+        self._open = False
+        # Records in the transient buffer: they get their entries when the file has them.
+        self._uncommitted: deque[tuple[Message, ConsumeQueue | None, list[str]]] = deque()
+
+    # -- opening and closing -----------------------------------------------------------------------------------------
+
+    def open(self, progress: Progress | None = None) -> RecoveryPlan:
+        """Take the lock, load every part, recover."""
+        self.disk.make_directory(self.paths.root)
+        self._lock = self.disk.lock(self.paths.lock)
+        try:
+            crashed = self.abort.is_set()
+            self.commitlog.chain.load()
+            self.queues.load()
+            if self.index is not None:
+                self.index.load()
+            self.checkpoint.load()
+            self.damage.load()
+            plan = plan_recovery(
+                self.commitlog,
+                self.queues,
+                self.index,
+                self.checkpoint,
+                clean=not crashed,
+                check_crc=self.options.check_crc_on_recover,
+                progress=progress,
+            )
+            # Marked before the first change, so that a crash during recovery is followed by another recovery.
+            self.abort.set()
+            apply_recovery(plan, self.commitlog, self.dispatch, self.checkpoint, progress)
+            self.damage.add(plan.damage, found_ms=self.clock.now_ms())
+        except BaseException:
+            self._release()
+            raise
+        self.flusher.flushed = self.commitlog.tail
+        self.flusher.last_store_time = max(plan.last_store_time, self.checkpoint.log_time)
+        self.recovered = plan
+        self._open = True
+        return plan
+
+    def close(self) -> None:
+        """Write and sync everything and mark the stop as clean; what cannot be synced leaves the abort marker."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            self.commit()
+            self.flusher.sync_log()
+            self.flusher.sync_derived()
+            self.abort.clear()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self.commitlog.chain.close()
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+        self.checkpoint.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, message: Message) -> Message:
+        """Store one message; its offset, position, size and store time are filled in.
+
+        Room in log, queue and index is reserved first, which may fail; from then on nothing can.
+        """
+        self._check_open()
+        size = self._check_message(message)
+        transient = self.commitlog.transient
+        if transient is not None:
+            transient.check_room(size)
+        queue = self._queue_for(message)
+        keys = self.dispatch.keys(message.properties, message.sys_flag)
+        if keys and self.index is not None:
+            self.index.reserve(len(keys))
+        if queue is not None:
+            queue.reserve(queue.next_offset - queue.max_offset + 1)
+        message.position = self.commitlog.reserve(size)
+        message.size = size
+        message.store_timestamp = self.clock.now_ms()
+        message.queue_offset = 0 if queue is None else queue.next_offset
+        self.commitlog.write(encode_record(message))
+        self.flusher.last_store_time = message.store_timestamp
+        if queue is not None:
+            queue.next_offset += 1
+        if transient is None:
+            self._dispatch(message, queue, keys)
+        else:
+            self._uncommitted.append((message, queue, keys))
+        return message
+
+    def append_batch(self, messages: list[Message]) -> list[Message]:
+        """Store messages of one queue, one behind the other in one segment."""
+        self._check_open()
+        if not messages:
+            raise MessageIllegal("a batch needs at least one message")
+        first = messages[0]
+        if any(message.topic != first.topic or message.queue_id != first.queue_id for message in messages):
+            raise MessageIllegal("all messages of a batch go to one queue")
+        if sum(len(message.body) for message in messages) > self.options.message_bytes_max:
+            raise MessageIllegal(f"the batch is larger than {self.options.message_bytes_max} bytes")
+        sizes = [self._check_message(message) for message in messages]
+        transient = self.commitlog.transient
+        if transient is not None:
+            transient.check_room(sum(sizes))
+        queue = self._queue_for(first)
+        if queue is None:
+            raise MessageIllegal("a batch cannot be transactional")
+        keys = [self.dispatch.keys(message.properties, message.sys_flag) for message in messages]
+        if self.index is not None:
+            self.index.reserve(sum(map(len, keys)))
+        queue.reserve(queue.next_offset - queue.max_offset + len(messages))
+        position = self.commitlog.reserve(sum(sizes))
+        now = self.clock.now_ms()
+        records = []
+        for message, size in zip(messages, sizes, strict=True):
+            message.position, message.size, message.store_timestamp = position, size, now
+            message.queue_offset = queue.next_offset
+            queue.next_offset += 1
+            position += size
+            records.append(encode_record(message))
+        self.commitlog.write(b"".join(records))
+        self.flusher.last_store_time = now
+        for message, its_keys in zip(messages, keys, strict=True):
+            if transient is None:
+                self._dispatch(message, queue, its_keys)
+            else:
+                self._uncommitted.append((message, queue, its_keys))
+        return messages
+
+    def commit(self) -> None:
+        """Move the transient buffer to the file and show what it held to readers."""
+        if self.commitlog.transient is None:
+            return
+        try:
+            self.commitlog.commit()
+        finally:
+            end = self.commitlog.readable_end
+            while self._uncommitted and self._uncommitted[0][0].position < end:
+                self._dispatch(*self._uncommitted.popleft())
+
+    def _dispatch(self, message: Message, queue: ConsumeQueue | None, keys: list[str]) -> None:
+        if keys and self.index is not None:
+            self.index.put(message.topic, keys, message.position, message.store_timestamp)
+        if queue is None:
+            return
+        code = self.dispatch.tags_code(message.topic, message.properties, message.store_timestamp)
+        queue.put(message.position, message.size, code)
+        if self.on_arrival is not None:
+            self.on_arrival(
+                message.topic, message.queue_id, queue.max_offset, code, message.store_timestamp, message.properties
+            )
+
+    def _queue_for(self, message: Message) -> ConsumeQueue | None:
+        if not has_queue_entry(message.sys_flag):
+            return None
+        return self.queues.get_or_make(message.topic, message.queue_id)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise StoreClosed("the store is closed")
+        if self.refusal:
+            raise StoreFull(self.refusal)
+
+    def _check_message(self, message: Message) -> int:
+        body, topic, properties = len(message.body), len(message.topic.encode()), len(message.properties)
+        if body > self.options.message_bytes_max:
+            raise MessageIllegal(f"the body has {body} bytes, the most is {self.options.message_bytes_max}")
+        if properties > PROPERTIES_BYTES_MAX:
+            raise MessageIllegal(f"the properties have {properties} bytes, the most is {PROPERTIES_BYTES_MAX}")
+        if topic > TOPIC_BYTES_MAX:
+            raise MessageIllegal(f"the topic has {topic} bytes, the most is {TOPIC_BYTES_MAX}")
+        return record_size(body, topic, properties, message.sys_flag)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        bounds: ReadBounds = _DEFAULT_BOUNDS,
+        accept: Filter | None = None,
+    ) -> ReadResult:
+        """Messages of a queue from an offset on, as slices of the mapped log."""
+        return read_queue(self.queues.get(topic, queue_id), self.commitlog, offset, bounds, accept, self.damage.items)
+
+    def view_record(self, position: int) -> memoryview | None:
+        """The record that starts at a commit-log position, or None when none does."""
+        segment = self.commitlog.chain.find(position)
+        if segment is None or position >= self.commitlog.readable_end:
+            return None
+        view = inspect_record(segment.buffer, position - segment.start, segment.size, False, position)
+        return segment.view(position, view.size) if type(view) is RecordView else None
+
+    def find_by_key(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int = 64
+    ) -> list[tuple[int, memoryview]]:
+        """Records of a topic with a key or unique id, and a store time in the range."""
+        if self.index is None:
+            return []
+        found: list[tuple[int, memoryview]] = []
+        for position in self.index.find(topic, key, begin_ms, end_ms, count_max):
+            view = self.view_record(position)
+            if view is not None and _has_key(view, topic, key):
+                found.append((position, view))
+        return sorted(found, key=lambda item: item[0])
+
+    def find_offset(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The offset of the message stored at a time, or the nearest one."""
+        queue = self.queues.get(topic, queue_id)
+        return 0 if queue is None else find_offset_by_time(queue, self.commitlog, timestamp_ms)
+
+    def earliest_time(self, topic: str, queue_id: int) -> int:
+        """When the oldest message of a queue was stored; -1 without one."""
+        queue = self.queues.get(topic, queue_id)
+        entry = None if queue is None else queue.entry(queue.min_offset)
+        return -1 if entry is None else read_store_time(self.commitlog, entry.position, entry.size)
+
+
+def _has_key(record: memoryview, topic: str, key: str) -> bool:
+    """Does the record have the key? The index only knows hashes."""
+    view = inspect_record(record, 0, len(record), False)
+    if type(view) is not RecordView or view.topic != topic.encode():
+        return False
+    properties = bytes(record[view.properties_at : view.properties_end])
+    wanted = key.encode()
+    if get_property(properties, RAW_UNIQ_KEY) == wanted:
+        return True
+    keys = get_property(properties, RAW_KEYS)
+    return keys is not None and wanted in keys.split(b" ")
+
+
+def open_store(
+    root: Path,
+    options: StoreOptions | None = None,
+    *,
+    disk: FileSystem | None = None,
+    clock: Clock | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> MessageStore:
+    """Open (or make) the store in a directory and recover what the last run left."""
+    options = options or StoreOptions()
+    store = MessageStore(StorePaths(root), options, disk or LocalFileSystem(), clock or SystemClock(), executor)
+    store.open(progress)
+    return store
+
+
+__all__ = ["MessageStore", "StoreError", "open_store"]

@@ -1,0 +1,99 @@
+"""All consume queues of a store, by topic and queue number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+
+from eruca.errors import InvalidName, StoreLayoutError
+from eruca.store.consumequeue import ConsumeQueue
+from eruca.store.filesystem import FileSystem
+from eruca.wire.names import check_topic
+
+# A queue number is a directory name; Java's topics stop far below this.
+QUEUE_ID_MAX = 2**31 - 1
+
+
+class Queues:
+    """The consume queues under one directory."""
+
+    def __init__(self, disk: FileSystem, directory: Path, segment_bytes: int, executor: Executor | None = None) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._executor = executor
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def load(self, *, writable: bool = True) -> None:
+        """Open every queue that has files."""
+        for topic in self._disk.list(self._directory):
+            directory = self._directory / topic
+            try:
+                check_topic(topic)
+            except InvalidName as error:
+                raise StoreLayoutError(f"{directory} is not a topic: {error}", hint="move it away") from None
+            for number in self._disk.list(directory):
+                if number.startswith("."):
+                    continue  # a segment that was being made when the process died
+                if not number.isdigit() or int(number) > QUEUE_ID_MAX:
+                    raise StoreLayoutError(f"{directory / number} is not a queue number", hint="move it away")
+                queue = self._make(topic, int(number))
+                queue.load(writable=writable)
+                self._queues[topic, queue.queue_id] = queue
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return ConsumeQueue(
+            self._disk,
+            self._directory / topic / str(queue_id),
+            self._segment_bytes,
+            topic=topic,
+            queue_id=queue_id,
+            executor=self._executor,
+        )
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None when nothing was ever written to it."""
+        return self._queues.get((topic, queue_id))
+
+    def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made empty if it is new; files appear with the first entry."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            check_topic(topic)
+            if not 0 <= queue_id <= QUEUE_ID_MAX:
+                raise InvalidName(f"queue {queue_id} of topic {topic}: a queue number is 0 or more")
+            queue = self._queues[topic, queue_id] = self._make(topic, queue_id)
+        return queue
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(sorted(self._queues.values(), key=lambda queue: (queue.topic, queue.queue_id)))
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def end_position(self) -> int:
+        """End of the last record any queue points at, -1 when there is none."""
+        return max((queue.end_position for queue in self._queues.values()), default=-1)
+
+    def remove_topic(self, topic: str) -> None:
+        """Delete the queues of a topic."""
+        for key in [key for key in self._queues if key[0] == topic]:
+            self._queues.pop(key).destroy()
+        self._disk.remove_directory(self._directory / check_topic(topic))
+
+    def clear(self) -> None:
+        """Delete every queue."""
+        for topic in {topic for topic, _ in self._queues}:
+            self.remove_topic(topic)
+
+    def sync(self) -> None:
+        """Return when every entry of every queue is on the disk."""
+        for queue in list(self._queues.values()):
+            queue.sync()
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for queue in self._queues.values():
+            queue.close()
+        self._queues.clear()

@@ -1,0 +1,150 @@
+"""Reading a queue: from an offset to slices of the mapped log, by the rules of a 4.9 broker."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from eruca.store.commitlog import CommitLog
+from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
+from eruca.store.scan import Damage
+from eruca.wire.record import RecordView, inspect_record
+
+# Told the tags code of an entry and how to get its record; False leaves the message out.
+Filter = Callable[[int, Callable[[], memoryview]], bool]
+
+# How many entries one read looks at when a filter lets none through.
+_SCAN_ENTRIES_MIN = 800
+
+
+class ReadStatus(enum.Enum):
+    """How a read went; the names are what clients see in a pull answer."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """Slices of the log, one for each message, and where to read next."""
+
+    status: ReadStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    slices: list[memoryview] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBounds:
+    """When a read stops: Java's maxTransfer options."""
+
+    count_max: int = 32
+    bytes_max: int = 262_144
+
+
+def read_queue(
+    queue: ConsumeQueue | None,
+    commitlog: CommitLog,
+    offset: int,
+    bounds: ReadBounds,
+    accept: Filter | None = None,
+    damage: list[Damage] | None = None,
+) -> ReadResult:
+    """Read messages of a queue from an offset on; the first one is always taken, however large."""
+    if queue is None:
+        return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+    low, high = queue.min_offset, queue.max_offset
+    if high == 0:
+        return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if offset < low:
+        return ReadResult(ReadStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset == high:
+        return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    if offset > high:
+        return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, low, high)
+    removed = False
+    scanned = 0
+    for position, size, tags_code in queue.entries(offset, max(_SCAN_ENTRIES_MIN, bounds.count_max)):
+        if result.slices and (len(result.slices) >= bounds.count_max or result.size + size > bounds.bytes_max):
+            break
+        scanned += 1
+        if size == FILLER_SIZE or (damage and _is_damaged(position, damage)):
+            continue
+        view = commitlog.view(position, size)
+        if view is None:
+            removed = True
+            continue
+        if accept is not None and not accept(tags_code, lambda view=view: view):  # type: ignore[misc]
+            continue
+        result.slices.append(view)
+        result.size += size
+    result.next_offset = offset + scanned
+    if result.slices:
+        result.status = ReadStatus.FOUND
+    elif scanned == 0:
+        result.status = ReadStatus.OFFSET_FOUND_NULL
+        entries_per_segment = queue.chain.segment_bytes // 20
+        result.next_offset = offset - offset % entries_per_segment + entries_per_segment
+    elif removed:
+        result.status = ReadStatus.MESSAGE_WAS_REMOVING
+    return result
+
+
+def _is_damaged(position: int, damage: list[Damage]) -> bool:
+    return any(item.position <= position < item.end for item in damage)
+
+
+def read_store_time(commitlog: CommitLog, position: int, size: int) -> int:
+    """When the record at a position was stored; -1 when it cannot be read."""
+    view = commitlog.view(position, size)
+    if view is None:
+        return -1
+    record = inspect_record(view, 0, len(view), False, position)
+    return record.store_timestamp if type(record) is RecordView else -1
+
+
+def find_offset_by_time(queue: ConsumeQueue, commitlog: CommitLog, timestamp: int) -> int:
+    """The offset whose message was stored at a time, or the nearest one, as a 4.9 broker answers.
+
+    An exact hit wins; between two messages the earlier one, unless the later one is nearer; before the first the
+    first, after the last the last.
+    """
+    low, high = queue.min_offset, queue.max_offset - 1
+    if high < low:
+        return 0
+    first, last = low, high
+    left = right = -1
+    left_time = right_time = -1
+    while low <= high:
+        middle = (low + high) // 2
+        entry = queue.entry(middle)
+        if entry is None or entry.size == FILLER_SIZE:
+            low = middle + 1
+            continue
+        time = read_store_time(commitlog, entry.position, entry.size)
+        if time < 0:
+            low = middle + 1  # lost to damage or already deleted: look at later ones
+        elif time == timestamp:
+            return middle
+        elif time > timestamp:
+            high = middle - 1
+            right, right_time = middle, time
+        else:
+            low = middle + 1
+            left, left_time = middle, time
+    if left < 0:
+        return first if right < 0 else right
+    if right < 0:
+        return min(left, last)
+    return left if abs(timestamp - left_time) <= abs(timestamp - right_time) else right

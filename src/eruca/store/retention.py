@@ -1,0 +1,134 @@
+"""Retention: which segments go, when, and when the disk is too full to take more.
+
+`plan_retention` decides from facts; `Retention.run` gathers them and acts. Three levels of a filling disk: above 75
+percent expired segments go at any hour, above 85 also those that are not expired, above 90 appends are refused until
+space is back. Deletion takes the oldest first, never the last, and stops at the first segment that stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from eruca.config import StoreOptions
+from eruca.store.chain import Segment
+from eruca.store.messagestore import MessageStore
+
+log = logging.getLogger(__name__)
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """What one pass will do."""
+
+    delete_count: int
+    reason: str
+    refuse: bool
+
+
+def plan_retention(
+    segment_times_ms: Sequence[int],
+    now_ms: int,
+    used_ratio: float,
+    options: StoreOptions,
+    *,
+    local_hour: int,
+    asked: bool = False,
+) -> RetentionPlan:
+    """Decide how many of the oldest segments go; `segment_times_ms` is when each segment before the last was
+    last written, oldest first.
+
+    `asked` is an operator's request: expired segments go now, whatever the hour.
+    """
+    percent = used_ratio * 100
+    refuse = percent > options.disk_ratio_percent_refuse
+    force = options.clean_forcibly and percent > options.disk_ratio_percent_force
+    at_hour = f"{local_hour:02d}" in [hour.strip().zfill(2) for hour in options.delete_hours.split(";")]
+    crowded = percent > options.disk_ratio_percent_max
+    if not (asked or at_hour or crowded or force):
+        return RetentionPlan(0, "", refuse)
+    reason = "disk is full" if force else "disk is filling" if crowded else "asked" if asked else "hour of day"
+    expired_before = now_ms - options.retention_hours * _HOUR_MS
+    candidates = segment_times_ms[: options.delete_segments_per_pass]
+    count = 0
+    for time_ms in candidates:
+        if time_ms >= expired_before and not force:
+            break
+        count += 1
+    return RetentionPlan(count, reason, refuse)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFacts:
+    """What a pass needs to know of the disk."""
+
+    segment_times_ms: list[int]
+    used_ratio: float
+
+
+class Retention:
+    """Deletes what a store no longer has to keep, and watches its disk."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self.deleted_segments = 0
+
+    def run(self, *, asked: bool = False) -> RetentionPlan:
+        """Make one whole pass in this thread."""
+        plan, detached = self.apply(self.observe(), asked=asked)
+        self.dispose(detached)
+        return plan
+
+    def observe(self) -> DiskFacts:
+        """Look at the disk; may run in a thread."""
+        store = self._store
+        # A segment that is not yet synced is not deleted: the flush thread may be at work on it.
+        flushed = [s for s in list(store.commitlog.chain.segments) if s.end <= store.flusher.flushed]
+        times = [store.disk.modified_ms(segment.path) for segment in flushed]
+        return DiskFacts(times, store.disk.used_ratio(store.paths.commitlog))
+
+    def apply(self, facts: DiskFacts, *, asked: bool = False) -> tuple[RetentionPlan, list[Segment]]:
+        """Decide, take the segments out of the log, and refuse or admit appends; returns what is to be disposed of."""
+        store = self._store
+        now_ms = store.clock.now_ms()
+        hour = datetime.fromtimestamp(now_ms / 1000).hour
+        plan = plan_retention(
+            facts.segment_times_ms, now_ms, facts.used_ratio, store.options, local_hour=hour, asked=asked
+        )
+        detached = [store.commitlog.chain.detach_first() for _ in range(plan.delete_count)]
+        for segment in detached:
+            log.info("deleting %s (%s)", segment.path.name, plan.reason)
+        if detached:
+            self.clean_derived()
+        self._refuse_or_admit(plan.refuse)
+        return plan, detached
+
+    def dispose(self, detached: list[Segment]) -> None:
+        """Delete the files; may run in a thread."""
+        for segment in detached:
+            self._store.commitlog.chain.dispose(segment)
+            self.deleted_segments += 1
+
+    def clean_derived(self) -> None:
+        """Delete queue and index files all of whose records are gone."""
+        store = self._store
+        start = store.commitlog.start
+        for queue in store.queues:
+            queue.raise_min(start)
+            queue.remove_expired()
+        if store.index is not None:
+            store.index.remove_before(start)
+
+    def _refuse_or_admit(self, refuse: bool) -> None:
+        store = self._store
+        if refuse and not store.refusal:
+            percent = store.options.disk_ratio_percent_refuse
+            store.refusal = f"the disk is more than {percent} percent full, appends are refused until space returns"
+            log.error("%s", store.refusal)
+        elif not refuse and store.refusal:
+            store.refusal = ""
+            log.info("the disk has space again, appends are taken")

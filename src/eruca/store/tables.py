@@ -1,0 +1,129 @@
+"""The JSON tables under `config/`: topics, groups, offsets. Never half-written, readable by Java, and Java's by us.
+
+A save writes `<name>.tmp`, keeps the previous content as `<name>.bak` and renames; a load that finds the table
+missing, empty or unreadable takes the `.bak` and says so. Only when both are unreadable is it an error, because an
+empty table would silently lose every offset.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from eruca.errors import StoreIOError, TableCorrupt, WireError
+from eruca.limits import TABLE_BYTES_MAX
+from eruca.store.filesystem import FileSystem
+from eruca.wire import fastjson
+from eruca.wire.bodies import (
+    ConsumerOffsets,
+    DelayOffsets,
+    GroupConfigTable,
+    JsonBody,
+    TopicConfigTable,
+    decode_json,
+    encode_json,
+)
+
+log = logging.getLogger(__name__)
+
+Table = TypeVar("Table", bound=JsonBody)
+
+
+class TableFile(Generic[Table]):
+    """One table on the disk."""
+
+    def __init__(self, disk: FileSystem, path: Path, table_type: type[Table]) -> None:
+        self._disk = disk
+        self._path = path
+        self._backup = path.with_name(path.name + ".bak")
+        self._type = table_type
+
+    def load(self) -> Table:
+        """Read the table; a missing one is empty, a damaged one is taken from its backup."""
+        problems: list[str] = []
+        for path in (self._path, self._backup):
+            if not self._disk.exists(path):
+                continue
+            if self._disk.size(path) > TABLE_BYTES_MAX:
+                problems.append(f"{path.name} is larger than {TABLE_BYTES_MAX} bytes")
+                continue
+            data = self._disk.read_file(path)
+            if not data.strip():
+                problems.append(f"{path.name} is empty")
+                continue
+            try:
+                table = decode_table(self._type, data)
+            except WireError as error:
+                problems.append(f"{path.name}: {error}")
+                continue
+            if problems:
+                log.warning("%s; %s was used instead", "; ".join(problems), path.name)
+            return table
+        if any("empty" not in problem for problem in problems):
+            raise TableCorrupt(
+                f"{self._path} and its backup are unreadable: {'; '.join(problems)}",
+                hint="repair one of them by hand, or move both away to start with an empty table",
+            )
+        return self._type()
+
+    def save(self, table: Table) -> None:
+        """Replace the table in one step, keeping the previous content as its backup."""
+        data = encode_table(table)
+        self._disk.make_directory(self._path.parent)
+        staging = self._path.with_name(self._path.name + ".tmp")
+        self._disk.write_file(staging, data)
+        if self._disk.exists(self._path):
+            self._keep_backup()
+        self._disk.rename(staging, self._path)
+
+    def _keep_backup(self) -> None:
+        previous = self._disk.read_file(self._path)
+        try:
+            decode_table(self._type, previous)
+        except WireError:
+            return  # a damaged table must not replace a good backup
+        staging = self._backup.with_name(self._backup.name + ".tmp")
+        try:
+            self._disk.write_file(staging, previous)
+            self._disk.rename(staging, self._backup)
+        except StoreIOError as error:
+            log.warning("no backup of %s: %s", self._path.name, error)
+
+
+def encode_table(table: JsonBody) -> bytes:
+    """The table as JSON, indented as Java's are; integer keys are quoted, which Java reads as well as bare ones."""
+    return msgspec.json.format(encode_json(table), indent=1)
+
+
+def decode_table(table_type: type[Table], data: bytes) -> Table:
+    """Read a table of 4.9, or of 3.x with its older spellings."""
+    if b"timestatmp" in data or table_type is GroupConfigTable:
+        data = fastjson.write(_modernise(table_type, fastjson.parse(data)))
+    return decode_json(table_type, data)
+
+
+def _modernise(table_type: type[JsonBody], plain: Any) -> Any:
+    """Bring the spellings of 3.x to 4.9's: `timestatmp`, and groups without their wrapper."""
+    if not isinstance(plain, dict):
+        return plain
+    version = plain.get("dataVersion")
+    if isinstance(version, dict) and "timestatmp" in version:
+        version.setdefault("timestamp", version["timestatmp"])
+    if table_type is GroupConfigTable and "subscriptionGroupTable" not in plain:
+        groups = {name: value for name, value in plain.items() if isinstance(value, dict) and "groupName" in value}
+        plain = {name: value for name, value in plain.items() if name not in groups}
+        plain["subscriptionGroupTable"] = groups
+    return plain
+
+
+class Tables:
+    """The tables of one store."""
+
+    def __init__(self, disk: FileSystem, directory: Path) -> None:
+        self.topics = TableFile(disk, directory / "topics.json", TopicConfigTable)
+        self.groups = TableFile(disk, directory / "subscriptionGroup.json", GroupConfigTable)
+        self.consumer_offsets = TableFile(disk, directory / "consumerOffset.json", ConsumerOffsets)
+        self.delay_offsets = TableFile(disk, directory / "delayOffset.json", DelayOffsets)

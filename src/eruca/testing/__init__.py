@@ -1,0 +1,1 @@
+"""Tools for tests: virtual clock, fault disk, store fixtures. May import everything; nothing imports it."""

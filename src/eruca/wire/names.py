@@ -1,0 +1,38 @@
+"""Topic and group names: the rule, checked before a name reaches a path, and the names with a meaning."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from eruca.errors import InvalidName
+from eruca.limits import GROUP_BYTES_MAX, TOPIC_BYTES_MAX
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+
+# No dot, no slash: a name that passes is safe as a directory name.
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def check_topic(topic: str) -> str:
+    """Give the topic back, or raise InvalidName saying which rule it breaks."""
+    return _check("topic", topic, TOPIC_BYTES_MAX)
+
+
+def check_group(group: str) -> str:
+    """Give the group back, or raise InvalidName saying which rule it breaks."""
+    return _check("group", group, GROUP_BYTES_MAX)
+
+
+def _check(kind: str, name: str, length_max: int) -> str:
+    if not name:
+        raise InvalidName(f"the {kind} name is empty")
+    if len(name) > length_max:
+        raise InvalidName(f"the {kind} name has {len(name)} characters, the most is {length_max}")
+    if not _NAME.fullmatch(name):
+        raise InvalidName(f"the {kind} name {name!r} has a character other than letters, digits, % | _ and -")
+    return name

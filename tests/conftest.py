@@ -1,0 +1,41 @@
+"""What every test gets: a loop that refuses blocking calls, and random data that can be replayed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+
+import pytest
+from blockbuster import BlockBuster, BlockBusterFunction, blockbuster_ctx
+from hypothesis import settings
+
+# `ci` gives everyone the same examples; `explore` looks for new ones. Both print how to repeat a failure.
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("explore", deadline=None, print_blob=True, max_examples=2_000)
+
+PROFILE = os.environ.get("ERUCA_HYPOTHESIS", "ci")
+settings.load_profile(PROFILE)
+
+
+def pytest_report_header() -> list[str]:
+    """Say which random data this run uses, so that a failure in a log can be repeated."""
+    return [f"eruca: ERUCA_HYPOTHESIS={PROFILE} ERUCA_SEEDS={os.environ.get('ERUCA_SEEDS', '(default)')}"]
+
+
+@pytest.fixture(autouse=True)
+def forbid_blocking_calls() -> Iterator[BlockBuster]:
+    """Make a blocking call on a running event loop raise `BlockingError` in every test.
+
+    It covers plain tests too, because they may run a loop of their own; without a running loop the calls go through.
+    Waiting for the disk is what a store does most and what BlockBuster does not know by itself, so it is added here.
+    """
+    with blockbuster_ctx() as buster:
+        syncs = {
+            "os.fsync": BlockBusterFunction(None, "os.fsync"),
+            "os.fdatasync": BlockBusterFunction(None, "os.fdatasync"),
+            "mmap.mmap.flush": BlockBusterFunction(mmap.mmap, "flush"),
+        }
+        for name, function in syncs.items():
+            buster.functions[name] = function.activate()
+        yield buster
