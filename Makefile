@@ -46,7 +46,7 @@ $(READY): $(LOCKED) pyproject.toml
 	@touch $@
 
 # What `make test-interop`, `test-console` and `test-replication` need besides Python, as (command, Debian package).
-JAVA_TOOLS := java:openjdk-17-jdk-headless mvn:maven
+JAVA_TOOLS := javac:openjdk-17-jdk-headless mvn:maven
 CONSOLE_TOOLS := chromium:chromium chromedriver:chromium-driver
 ETCD_TOOLS := etcd:etcd-server
 

@@ -69,3 +69,37 @@ class MessageIllegal(StoreError):
 
 class TableCorrupt(StoreError):
     """A JSON table and its backup are both unreadable."""
+
+
+class NetError(ErucaError):
+    """A peer could not be reached or did not answer."""
+
+    retryable = True
+
+
+class ConnectFailed(NetError):
+    """No connection to the peer."""
+
+
+class ConnectionLost(NetError):
+    """The connection ended before the answer came."""
+
+
+class CallTimeout(NetError):
+    """The peer did not answer in time."""
+
+
+class TooManyCalls(NetError):
+    """As many calls wait for answers as the bound allows."""
+
+
+class RequestRefused(ErucaError):
+    """A request is answered with a response code other than success.
+
+    Handlers raise it to refuse; callers get it when a peer refused. `code` is a ResponseCode.
+    """
+
+    def __init__(self, code: int, remark: str, *, hint: str | None = None) -> None:
+        super().__init__(remark, hint=hint)
+        self.code = code
+        self.remark = remark

@@ -42,3 +42,16 @@ TABLE_BYTES_MAX = 256 * 1024 * 1024
 # Data bytes of one chunk between master and slave. A master sends 32 KiB (haTransferBatchSize) and a Java slave reads
 # into a buffer of 4 MiB, so a larger chunk never ends there; it is checked on the size word, before anything is kept.
 HA_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 12
+
+# --- sockets ------------------------------------------------------------------------------------------------------
+# Connections one server takes; above it new ones are closed at once, so that half-open ones cannot eat all files.
+CONNECTIONS_MAX = 20_000
+# Bytes of unfinished frames a server holds over all its connections; a crowd that announces 16 MiB frames and never
+# finishes them would otherwise fill the memory. The largest holder is closed first.
+UNFINISHED_BYTES_MAX = 512 * 1024 * 1024
+# Bytes that may wait to be read by a slow peer before it is closed; above a quarter of it we stop reading from it.
+UNSENT_BYTES_MAX = 256 * 1024 * 1024
+# Calls that may wait for an answer on one process, as in Java's clientAsyncSemaphoreValue (2,048 in older versions).
+CALLS_IN_FLIGHT_MAX = 65_535
+# Idle connections are closed after this long without a byte in either direction (serverChannelMaxIdleTimeSeconds).
+IDLE_SECONDS_MAX = 120

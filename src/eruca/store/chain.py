@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future
 from pathlib import Path
 
 from eruca.errors import StoreError, StoreLayoutError
@@ -71,6 +71,8 @@ class Chain:
         self._size_key = size_key
         self._executor = executor
         self._next: Future[Segment] | None = None
+        # Segments were made without a sync of their names.
+        self._names_unsynced = False
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -81,7 +83,7 @@ class Chain:
             for name in self.disk.list(self.directory.parent):
                 if name.startswith(f"{_STAGING_PREFIX}{self.directory.name}-"):
                     self.disk.remove(self.directory.parent / name)
-        starts = [self._check_file(name) for name in self.disk.list(self.directory)]
+        starts = [self.check_file(name) for name in self.disk.list(self.directory)]
         for earlier, later in itertools.pairwise(starts):
             if later != earlier + self.segment_bytes:
                 raise StoreLayoutError(
@@ -92,9 +94,10 @@ class Chain:
             path = self.path_of(start)
             self.segments.append(Segment(path, start, self.disk.map(path, writable=writable), allocated=self._durable))
 
-    def _check_file(self, name: str) -> int:
+    def check_file(self, name: str) -> int:
+        """Start position of a file that may be in this chain; raise StoreLayoutError for one that may not."""
         path = self.directory / name
-        if len(name) != NAME_DIGITS or not name.isdigit():
+        if len(name) != NAME_DIGITS or not (name.isascii() and name.isdigit()):
             raise StoreLayoutError(f"{path} is not a segment: its name is not a position in 20 digits", hint="move it")
         size = self.disk.size(path)
         if size != self.segment_bytes:
@@ -134,7 +137,7 @@ class Chain:
 
     def from_position(self, position: int) -> Iterator[Segment]:
         """The segments from the one that holds a position on."""
-        for segment in self.segments:
+        for segment in list(self.segments):  # a copy: the flush thread walks while the loop takes segments out
             if segment.end > position:
                 yield segment
 
@@ -178,7 +181,22 @@ class Chain:
         path = self.path_of(start)
         staging = self.directory.parent / f"{_STAGING_PREFIX}{self.directory.name}-{path.name}"
         mapping = self.disk.create(path, self.segment_bytes, staging=staging, durable=self._durable)
+        self._names_unsynced = not self._durable
         return Segment(path, start, mapping, allocated=self._durable)
+
+    def sync_names(self, up_to: Path) -> None:
+        """Make the names of new segments durable, and those of their directories below `up_to`."""
+        if not self._names_unsynced:
+            return
+        self._names_unsynced = False
+        directory = self.directory
+        try:
+            while directory != up_to.parent:
+                self.disk.sync_directory(directory)
+                directory = directory.parent
+        except StoreError:
+            self._names_unsynced = True
+            raise
 
     # -- shrinking ---------------------------------------------------------------------------------------------------
 
@@ -224,8 +242,8 @@ class Chain:
             waiting, self._next = self._next, None
             try:
                 self.segments.append(waiting.result())
-            except StoreError:
-                return  # there was no room for it; it is made again when it is needed
+            except (StoreError, CancelledError):
+                return  # there was no room for it, or the executor stopped; it is made again when it is needed
 
     def close(self) -> None:
         """Let go of every file."""

@@ -1,11 +1,14 @@
 """Small files that say how the last run ended: the checkpoint and the abort marker.
 
-Checkpoint, 4096 bytes, of which 24 are used; a time says "all records up to then are synced":
+Checkpoint, 4096 bytes, of which Java uses 24; a time says "all records up to then are synced":
 
-     0                  8                  16                 24
-    +------------------+------------------+------------------+
-    | commit log, ms   | queues, ms       | index, ms        |
-    +------------------+------------------+------------------+
+     0                  8                  16                 24                 32                 40
+    +------------------+------------------+------------------+------------------+------------------+
+    | commit log, ms   | queues, ms       | index, ms        | position         | its complement   |
+    +------------------+------------------+------------------+------------------+------------------+
+
+The position says the same of log, queues and index together, whatever the clock did in between: a clock that was set
+back gives new records old times. Java leaves these bytes alone, so after a run of Java it is only lower than it need be.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from eruca.store.filesystem import FileSystem, Mapping
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")
+_POSITION = struct.Struct(">qq")
+_FIELDS = struct.Struct(">qqqqq")
 # Java's margin between the time of a record and the time its page was counted as flushed.
 _MARGIN_MS = 3000
 
@@ -32,6 +37,8 @@ class Checkpoint:
         self.log_time = 0
         self.queue_time = 0
         self.index_time = 0
+        # Every record before this is on the disk in log, queues and index; None when nobody wrote it down.
+        self.position: int | None = None
 
     def load(self, *, writable: bool = True) -> None:
         """Read the file if there is one; make it otherwise."""
@@ -43,20 +50,25 @@ class Checkpoint:
                     hint="move it away: the store then scans the whole commit log once",
                 )
             self._mapping = self._disk.map(self._path, writable=writable)
-            self.log_time, self.queue_time, self.index_time = _TIMES.unpack_from(self._mapping.buffer, 0)
+            self.log_time, self.queue_time, self.index_time, position, complement = _FIELDS.unpack_from(
+                self._mapping.buffer, 0
+            )
+            self.position = position if position >= 0 and complement == ~position else None
         elif writable:
             staging = self._path.with_name(".eruca-new-checkpoint")
             self._mapping = self._disk.create(self._path, CHECKPOINT_BYTES, staging=staging, durable=True)
 
     def save(self) -> None:
-        """Write the three times and sync them."""
+        """Write the times and the position, and sync them."""
         if self._mapping is None:
             return
         _TIMES.pack_into(self._mapping.buffer, 0, self.log_time, self.queue_time, self.index_time)
+        if self.position is not None:
+            _POSITION.pack_into(self._mapping.buffer, _TIMES.size, self.position, ~self.position)
         try:
             self._mapping.sync()
         except StoreIOError:
-            self._mapping.rewrite(0, _TIMES.size)
+            self._mapping.rewrite(0, _FIELDS.size)
             raise
 
     def safe_time(self, *, with_index: bool) -> int:
@@ -85,6 +97,7 @@ class AbortMarker:
     def set(self) -> None:
         """Mark the store as open."""
         self._disk.write_file(self._path, b"")
+        self._disk.sync_directory(self._path.parent)
 
     def clear(self) -> None:
         """Mark the store as closed."""

@@ -102,7 +102,9 @@ class ConsumeQueue:
         self._segment = None
         self._room = 0
         last = self.entry(offset - 1)
-        self.end_position = last.position + last.size if last and last.size != FILLER_SIZE else -1
+        self.end_position = -1
+        if last is not None:
+            self.end_position = last.position + last.size if last.size != FILLER_SIZE else last.position or -1
 
     def raise_min(self, log_start: int) -> None:
         """Forget entries whose records the commit log no longer has."""
@@ -167,26 +169,31 @@ class ConsumeQueue:
         segment = self.chain.find(position)
         if segment is not None:
             self.chain.remove_from(segment.end)
-            if position == segment.start:
+            # The first file stays even when it becomes empty: its name is all that remembers the offset.
+            if position == segment.start and (position == 0 or segment is not self.chain.segments[0]):
                 self.chain.remove_from(segment.start)
             else:
                 segment.ensure_allocated(segment.size if segment.allocated_end else position - segment.start, 0)
                 self.chain.zero_from(position)
         self.set_max(offset)
+        # The zeros are not on the disk: the next sync takes the segment with the last entry along.
+        self._dirty_from = max(0, offset - 1)
 
     def sync(self) -> None:
         """Return when every entry written so far is on the disk."""
         dirty, goal = self._dirty_from, self.max_offset
         if dirty >= goal:
             return
+        self.chain.sync_names(self.chain.directory.parent.parent)
         for segment in self.chain.from_position(dirty * ENTRY_BYTES):
-            if segment.start >= goal * ENTRY_BYTES:
+            if segment.start > goal * ENTRY_BYTES:
                 break
             try:
                 segment.mapping.sync()
             except StoreIOError:
+                # What was put meanwhile is forgotten too, so the range goes on to where the queue ends now.
                 low = max(0, dirty * ENTRY_BYTES - segment.start)
-                segment.mapping.rewrite(low, min(segment.size, goal * ENTRY_BYTES - segment.start))
+                segment.mapping.rewrite(low, min(segment.size, self.max_offset * ENTRY_BYTES - segment.start))
                 raise
         self._dirty_from = goal
 
@@ -213,11 +220,14 @@ class ConsumeQueue:
 
     def find_position(self, position: int) -> int:
         """The first offset whose record lies at a commit-log position or later; max_offset when none does."""
-        low, high = self.chain.start // ENTRY_BYTES, self.max_offset
+        high = self.max_offset
+        low = self.chain.start // ENTRY_BYTES if self.chain.segments else high
         while low < high:
             middle = (low + high) // 2
             found = self.entry(middle)
-            if found is not None and found.size > 0 and (found.position < position or found.size == FILLER_SIZE):
+            # Fillers before the first real entry say position 0; fillers further on stand for lost messages.
+            is_leading = found is not None and found.size == FILLER_SIZE and found.position == 0
+            if found is not None and found.size > 0 and (found.position < position or is_leading):
                 low = middle + 1
             else:
                 high = middle

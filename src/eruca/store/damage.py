@@ -39,14 +39,24 @@ class DamageList:
             log.warning("%s is unreadable and starts anew: %s", self._path, error)
         self.items = [Damage(row.position, row.length, row.reason) for row in self._rows]
 
-    def add(self, found: list[Damage], *, found_ms: int) -> None:
-        """Remember new damage."""
-        known = {item.position for item in self.items}
-        new = [item for item in found if item.position not in known]
-        if not new:
+    def replace_from(self, start: int, found: list[Damage], *, found_ms: int) -> None:
+        """Take over what a walk from a position on found; what an earlier one found there is no longer true.
+
+        It would be wrong to keep it: when the records behind a damaged place are lost in a second crash, the place is
+        cut off and written again, and a range that readers step over would hide good records.
+        """
+        known = {(row.position, row.length): row for row in self._rows}
+        rows = [row for row in self._rows if row.position < start]
+        reached = max((row.position + row.length for row in rows), default=0)
+        for item in found:
+            if item.end <= reached:
+                continue  # the walk began in the middle of a known one
+            row = known.get((item.position, item.length))
+            rows.append(row or _Row(item.position, item.length, item.reason, found_ms))
+        if rows == self._rows:
             return
-        self.items.extend(new)
-        self._rows.extend([_Row(item.position, item.length, item.reason, found_ms) for item in new])
+        self._rows = rows
+        self.items = [Damage(row.position, row.length, row.reason) for row in rows]
         self._disk.make_directory(self._path.parent)
         staging = self._path.with_name(self._path.name + ".tmp")
         self._disk.write_file(staging, msgspec.json.format(msgspec.json.encode(self._rows), indent=1))

@@ -5,33 +5,38 @@ The append path and recovery use the same calls, so a rebuilt queue cannot diffe
 
 from __future__ import annotations
 
+import bisect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from eruca.errors import InvalidName
+from eruca.errors import InvalidName, StoreError
 from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
-from eruca.store.filesystem import Buffer
 from eruca.store.index import Index
 from eruca.store.queues import Queues
-from eruca.wire.javahash import java_hash_bytes
+from eruca.store.scan import Damage, RecordFacts
+from eruca.wire.digest import digest_properties, index_prefix
 from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.properties import RAW_DELAY, RAW_KEYS, RAW_TAGS, RAW_UNIQ_KEY, get_property
-from eruca.wire.record import RecordView
+from eruca.wire.properties import RAW_DELAY, get_property
+from eruca.wire.record import Message
 from eruca.wire.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 log = logging.getLogger(__name__)
 
-# Applications have few tags, so their hashes are kept; a bound, because a peer chooses them.
-_TAGS_KEPT_MAX = 4096
+# The hashes of topics are kept; a bound, because topics come and go.
+_TOPICS_KEPT_MAX = 65536
 
-# Told of every queue that grew: topic, queue, offset behind the new entry, tags code, store time, properties.
-Arrival = Callable[[str, int, int, int, int, bytes], None]
+# Told of every message that readers can see now: the message, the offset behind it, its tags code.
+Arrival = Callable[[Message, int, int], None]
 
 
 def has_queue_entry(sys_flag: int) -> bool:
     """Does a record with this sysFlag show up in its consume queue? Prepared and rolled-back ones do not."""
     kind = sys_flag & TRANSACTION_MASK
     return kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+class QueueGap(StoreError):
+    """A record comes whose predecessor in its queue is missing, and neither damage nor deletion explains it."""
 
 
 class Dispatch:
@@ -41,69 +46,104 @@ class Dispatch:
         self.queues = queues
         self.index = index
         self._delay_levels_ms = delay_levels_ms
-        self._tags_kept: dict[bytes, int] = {}
+        self._topics: dict[bytes, tuple[str, int]] = {}
         # Ranges recovery found unreadable; offsets that were in them point there.
         self.last_damage: tuple[int, int] | None = None
+        self._explained: tuple[int, list[int]] | None = None
 
-    def tags_code(self, topic: str, properties: bytes, store_timestamp: int) -> int:
-        """What the consume queue keeps of a record: the hash of its tag, or when a delayed one is due."""
+    def digest(
+        self, topic: str, prefix: int, properties: bytes, store_timestamp: int, sys_flag: int
+    ) -> tuple[int, list[int]]:
+        """What the derived files keep of a record: its tags code, and the hashes its index entries have.
+
+        The tags code is the hash of the tag; in the delay topic it is when the message is due. `prefix` is the
+        topic's `index_prefix`.
+        """
+        with_keys = self.index is not None and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+        digest = digest_properties(properties, prefix, with_keys)
         if topic == SCHEDULE_TOPIC:
-            level_text = get_property(properties, RAW_DELAY)
-            level = int(level_text) if level_text is not None and level_text.isdigit() else 0
-            if level > 0:
-                levels = self._delay_levels_ms
-                return store_timestamp + levels[min(level, len(levels)) - 1]
-        tag = get_property(properties, RAW_TAGS)
-        if tag is None:
-            return 0
-        code = self._tags_kept.get(tag)
-        if code is None:
-            code = java_hash_bytes(tag)
-            if len(self._tags_kept) < _TAGS_KEPT_MAX:
-                self._tags_kept[tag] = code
-        return code
+            return self._due_time(properties, store_timestamp, digest[0]), digest[1]
+        return digest
 
-    def keys(self, properties: bytes, sys_flag: int) -> list[str]:
-        """What the index keeps of a record: its unique id, then its keys."""
-        if self.index is None or sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-            return []
-        unique = get_property(properties, RAW_UNIQ_KEY)
-        found = [] if unique is None else [unique.decode("utf-8", "replace")]
-        keys = get_property(properties, RAW_KEYS)
-        if keys is not None:
-            found.extend([key for key in keys.decode("utf-8", "replace").split(" ") if key])
-        return found
+    def _due_time(self, properties: bytes, store_timestamp: int, tags_code: int) -> int:
+        level_text = get_property(properties, RAW_DELAY)
+        level = int(level_text) if level_text is not None and level_text.isdigit() else 0
+        if level <= 0:
+            return tags_code
+        levels = self._delay_levels_ms
+        return store_timestamp + levels[min(level, len(levels)) - 1]
 
-    def replay(self, view: RecordView, buffer: Buffer, position: int) -> None:
-        """Dispatch a record found in the log; one that is there already changes nothing."""
-        topic = view.topic.decode("utf-8", "replace")
-        properties = bytes(buffer[view.properties_at : view.properties_end])
-        keys = self.keys(properties, view.sys_flag)
-        if keys and self.index is not None and position > self.index.end_position:
-            self.index.reserve(len(keys))
-            self.index.put(topic, keys, position, view.store_timestamp)
-        if not has_queue_entry(view.sys_flag):
+    def replay(self, facts: RecordFacts, *, into_index: bool) -> None:
+        """Dispatch a record found in the log; a queue that has it already does not change."""
+        position, size, encoded, queue_id, queue_offset, sys_flag, store_time, properties = facts
+        topic, prefix = self._topics.get(encoded) or self._learn_topic(encoded)
+        tags_code, hashes = self.digest(topic, prefix, properties, store_time, sys_flag)
+        if into_index and hashes and self.index is not None:
+            self.index.reserve(len(hashes))
+            self.index.put(hashes, position, store_time)
+        if not has_queue_entry(sys_flag):
             return
-        try:
-            queue = self.queues.get_or_make(topic, view.queue_id)
-        except InvalidName as error:
-            log.error("the record at %d stays out of the consume queues: %s", position, error)
-            return
-        missing = view.queue_offset - queue.max_offset
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            try:
+                queue = self.queues.get_or_make(topic, queue_id)
+            except InvalidName as error:
+                log.error("the record at %d stays out of the consume queues: %s", position, error)
+                return
+        missing = queue_offset - queue.max_offset
         if missing < 0:
-            return
-        if missing:
-            self._bridge(queue, view.queue_offset)
+            if missing < -1 or not self._is_last_unproven(queue):
+                return
+            queue.truncate(queue_offset)
+        elif missing:
+            self._bridge(queue, queue_offset, position)
         queue.reserve(1)
-        queue.put(position, view.size, self.tags_code(topic, properties, view.store_timestamp))
+        queue.put(position, size, tags_code)
         queue.next_offset = queue.max_offset
 
-    def _bridge(self, queue: ConsumeQueue, offset: int) -> None:
+    def _learn_topic(self, encoded: bytes) -> tuple[str, int]:
+        topic = encoded.decode("utf-8", "replace")
+        if len(self._topics) >= _TOPICS_KEPT_MAX:
+            self._topics.clear()
+        facts = self._topics[encoded] = (topic, index_prefix(topic))
+        return facts
+
+    def expect_no_gaps(self, log_start: int, damage: Sequence[Damage]) -> None:
+        """Raise QueueGap from now on when a message is missing in a queue and these do not explain it."""
+        self._explained = (log_start, sorted(item.end for item in damage))
+
+    def allow_gaps(self) -> None:
+        """Bridge every gap from now on."""
+        self._explained = None
+
+    def _is_last_unproven(self, queue: ConsumeQueue) -> bool:
+        """Does the last entry point before the start of the log? Where a record claims its offset, it was torn."""
+        last = queue.entry(queue.max_offset - 1)
+        return (
+            self._explained is not None
+            and last is not None
+            and last.size != FILLER_SIZE
+            and last.position < self._explained[0]
+        )
+
+    def _bridge(self, queue: ConsumeQueue, offset: int, position: int) -> None:
         """Bring a queue to an offset when the records before it are gone."""
-        if queue.max_offset == 0 or not queue.chain.segments:
+        is_empty = queue.max_offset == 0 or not queue.chain.segments
+        if self._explained is not None:
+            log_start, ends = self._explained
+            earlier = bisect.bisect_right(ends, position)
+            damaged = earlier > 0 and ends[earlier - 1] > queue.end_position
+            if not damaged and not (is_empty and log_start > 0):
+                raise QueueGap(
+                    f"{queue.topic} queue {queue.queue_id} ends at {queue.max_offset} and message {offset} comes next"
+                )
+        if is_empty:
             queue.start_at(offset)
             return
         start, size = self.last_damage or (0, FILLER_SIZE)
+        if start < queue.end_position:
+            # Positions must not go back, or a search among them goes wrong.
+            start, size = queue.end_position, FILLER_SIZE
         log.error("%s queue %d: messages %d to %d are lost", queue.topic, queue.queue_id, queue.max_offset, offset - 1)
         queue.reserve(offset - queue.max_offset)
         queue.fill_to(offset, start, min(size, FILLER_SIZE))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from eruca.errors import StoreError, StoreFull, StoreIOError, StoreLocked
+from eruca.errors import StoreError, StoreFull, StoreIOError, StoreLayoutError, StoreLocked
 
 # Both support slicing, `find`, `struct.pack_into` and `memoryview`, which is all the store asks of them.
 Buffer: TypeAlias = mmap.mmap | bytearray
@@ -83,6 +83,9 @@ class FileSystem(Protocol):
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and its parents."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in a directory are on the disk."""
 
     def list(self, path: Path) -> list[str]:
         """Names in a directory, sorted; empty for one that does not exist."""
@@ -209,7 +212,10 @@ class LocalFileSystem:
         try:
             fd = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
             try:
-                return LocalMapping(path, fd, os.fstat(fd).st_size, writable=writable)
+                size = os.fstat(fd).st_size
+                if size == 0:
+                    raise StoreLayoutError(f"{path} is empty", hint="move it away")
+                return LocalMapping(path, fd, size, writable=writable)
             except BaseException:
                 os.close(fd)
                 raise
@@ -226,11 +232,12 @@ class LocalFileSystem:
                     os.fsync(fd)
                 os.rename(staging, path)
                 if durable:
-                    self._sync_directory(path.parent)
+                    self.sync_directory(path.parent)
                 return LocalMapping(path, fd, size, writable=True)
             except BaseException:
                 os.close(fd)
                 staging.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)  # the caller checked that the name was free
                 raise
         except OSError as error:
             raise translate_os_error(error, f"create {path} of {size} bytes") from error
@@ -253,7 +260,7 @@ class LocalFileSystem:
     def rename(self, old: Path, new: Path) -> None:
         try:
             old.replace(new)
-            self._sync_directory(new.parent)
+            self.sync_directory(new.parent)
         except OSError as error:
             raise translate_os_error(error, f"rename {old.name} to {new.name}") from error
 
@@ -275,6 +282,16 @@ class LocalFileSystem:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise translate_os_error(error, f"make directory {path}") from error
+
+    def sync_directory(self, path: Path) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise translate_os_error(error, f"sync the directory {path}") from error
 
     def list(self, path: Path) -> list[str]:
         try:
@@ -329,11 +346,3 @@ class LocalFileSystem:
             raise translate_os_error(error, f"lock {path}") from error
         _locked_here.add(key)
         return _LocalLock(fd, key)
-
-    @staticmethod
-    def _sync_directory(path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

@@ -76,11 +76,13 @@ class Flusher:
     def sync_derived(self) -> None:
         """Sync queues and index, then say so in the checkpoint."""
         store_time = min(self.last_store_time, self._checkpoint.log_time)
+        flushed = self.flushed
         self._queues.sync()
         self._checkpoint.queue_time = store_time
         if self._index is not None:
             self._index.sync()
             self._checkpoint.index_time = store_time
+        self._checkpoint.position = flushed
         self._checkpoint.save()
 
 

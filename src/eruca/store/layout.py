@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from eruca.config import StoreOptions
 from eruca.store.filesystem import FileSystem
-from eruca.store.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+from eruca.store.indexfile import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 # Java's default has four index entries for each slot; without it the file size alone cannot tell the two apart.
 _INDEX_UNIT_BYTES = SLOT_BYTES + 4 * ENTRY_BYTES
@@ -31,18 +33,26 @@ class StorePaths:
 def detect_options(disk: FileSystem, paths: StorePaths, base: StoreOptions | None = None) -> StoreOptions:
     """The options a store must have been made with, judged by the sizes of its files."""
     options = base or StoreOptions()
-    sizes = [disk.size(paths.commitlog / name) for name in disk.list(paths.commitlog) if name.isdigit()]
-    if sizes:
-        options = replace(options, commitlog_segment_bytes=sizes[0])
-    for topic in disk.list(paths.consumequeue):
-        for number in disk.list(paths.consumequeue / topic):
-            directory = paths.consumequeue / topic / number
-            sizes = [disk.size(directory / name) for name in disk.list(directory) if name.isdigit()]
-            if sizes:
-                options = replace(options, consumequeue_segment_bytes=sizes[0])
-                break
-    sizes = [disk.size(paths.index / name) for name in disk.list(paths.index) if name.isdigit()]
-    if sizes and (sizes[0] - HEADER_BYTES) % _INDEX_UNIT_BYTES == 0:
-        slots = (sizes[0] - HEADER_BYTES) // _INDEX_UNIT_BYTES
+    size = _find_common_size(disk, [paths.commitlog])
+    if size:
+        options = replace(options, commitlog_segment_bytes=size)
+    topics = [paths.consumequeue / topic for topic in disk.list(paths.consumequeue)]
+    queues = [topic / number for topic in topics if disk.is_directory(topic) for number in disk.list(topic)]
+    size = _find_common_size(disk, queues)
+    if size:
+        options = replace(options, consumequeue_segment_bytes=size)
+    size = _find_common_size(disk, [paths.index])
+    if size > HEADER_BYTES and (size - HEADER_BYTES) % _INDEX_UNIT_BYTES == 0:
+        slots = (size - HEADER_BYTES) // _INDEX_UNIT_BYTES
         options = replace(options, index_slots=slots, index_entries=4 * slots)
     return options
+
+
+def _find_common_size(disk: FileSystem, directories: Iterable[Path]) -> int:
+    """The size most files have whose names are numbers (the larger of two), so that one odd file does not decide."""
+    sizes: Counter[int] = Counter()
+    for directory in directories:
+        if disk.is_directory(directory):
+            sizes.update([disk.size(directory / name) for name in disk.list(directory) if name.isdigit()])
+    del sizes[0]  # a file that was being made when the machine died
+    return max(sizes, key=lambda size: (sizes[size], size), default=0)

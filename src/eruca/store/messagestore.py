@@ -10,11 +10,12 @@ import logging
 from collections import deque
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import NamedTuple
 
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions, parse_delay_levels
 from eruca.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
-from eruca.limits import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from eruca.limits import PROPERTIES_BYTES_MAX
 from eruca.store.checkpoint import AbortMarker, Checkpoint
 from eruca.store.commitlog import CommitLog
 from eruca.store.consumequeue import ConsumeQueue
@@ -28,13 +29,28 @@ from eruca.store.queues import Queues
 from eruca.store.read import Filter, ReadBounds, ReadResult, find_offset_by_time, read_queue, read_store_time
 from eruca.store.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from eruca.store.scan import Progress
+from eruca.wire.digest import index_prefix
+from eruca.wire.names import check_topic
 from eruca.wire.properties import RAW_KEYS, RAW_UNIQ_KEY, get_property
-from eruca.wire.record import Message, RecordView, encode_record, inspect_record, record_size
+from eruca.wire.record import Message, RecordView, inspect_record, pack_record, record_size
 
 log = logging.getLogger(__name__)
 
-_QUERY_ROUNDS = 3
+# Put behind properties that end in a zero byte, where it changes nothing for a reader: a record that ends in zeros was
+# cut short by a power loss (`scan.is_cut_short`), and this is how we know that it was not written so.
+_SEPARATOR = b"\x02"
+
+# Topics whose facts are kept; a bound, because topics come and go.
+_TOPICS_KEPT_MAX = 65536
 _DEFAULT_BOUNDS = ReadBounds()
+
+
+class _TopicFacts(NamedTuple):
+    """What every append to a topic needs."""
+
+    encoded: bytes
+    prefix: int
+    queues: dict[int, ConsumeQueue]
 
 
 class MessageStore:
@@ -63,13 +79,17 @@ class MessageStore:
         self.damage = DamageList(disk, paths.damage)
         self.abort = AbortMarker(disk, paths.abort)
         self.on_arrival: Arrival | None = None
-        # Why appends are refused, empty while they are not; retention sets it when the disk is too full.
-        self.refusal = ""
+        # Retention refuses appends when the disk is too full.
+        self._refusal = ""
+        self._blocked = True
+        self._topics: dict[str, _TopicFacts] = {}
+        # A record up to this size cannot have a body that is too large.
+        self._size_checked_max = options.message_bytes_max
         self.recovered: RecoveryPlan | None = None
         self._lock: Lock | None = None
         self._open = False
         # Records in the transient buffer: they get their entries when the file has them.
-        self._uncommitted: deque[tuple[Message, ConsumeQueue | None, list[str]]] = deque()
+        self._uncommitted: deque[tuple[Message, ConsumeQueue | None, int, list[int]]] = deque()
 
     # -- opening and closing -----------------------------------------------------------------------------------------
 
@@ -96,8 +116,11 @@ class MessageStore:
             )
             # Marked before the first change, so that a crash during recovery is followed by another recovery.
             self.abort.set()
-            apply_recovery(plan, self.commitlog, self.dispatch, self.checkpoint, progress)
-            self.damage.add(plan.damage, found_ms=self.clock.now_ms())
+            # Before the checkpoint moves on: the next walk may begin behind the damage.
+            self.damage.replace_from(plan.scanned_from, plan.damage, found_ms=self.clock.now_ms())
+            apply_recovery(
+                plan, self.commitlog, self.dispatch, self.checkpoint, progress, known_damage=self.damage.items
+            )
         except BaseException:
             self._release()
             raise
@@ -105,6 +128,7 @@ class MessageStore:
         self.flusher.last_store_time = max(plan.last_store_time, self.checkpoint.log_time)
         self.recovered = plan
         self._open = True
+        self.refuse("")
         return plan
 
     def close(self) -> None:
@@ -112,6 +136,7 @@ class MessageStore:
         if not self._open:
             return
         self._open = False
+        self._blocked = True
         try:
             self.commit()
             self.flusher.sync_log()
@@ -135,36 +160,50 @@ class MessageStore:
     def append(self, message: Message) -> Message:
         """Store one message; its offset, position, size and store time are filled in.
 
-        Room in log, queue and index is reserved first, which may fail; from then on nothing can.
+        Room in log, queue and index is reserved first, which may fail; from then on nothing can. This is the hot
+        path: what is nearly always true (the topic is known, there is room) is tested here and not in a call.
         """
-        self._check_open()
-        size = self._check_message(message)
+        if self._blocked:
+            self._raise_blocked()
+        topic = message.topic
+        properties = message.properties
+        if properties[-1:] == b"\0":
+            properties = message.properties = properties + _SEPARATOR
+        sys_flag = message.sys_flag
+        facts = self._topics.get(topic) or self._learn_topic(topic)
+        size = record_size(len(message.body), len(facts.encoded), len(properties), sys_flag)
+        if size > self._size_checked_max or len(properties) > PROPERTIES_BYTES_MAX:
+            self._check_sizes(message)
         transient = self.commitlog.transient
         if transient is not None:
             transient.check_room(size)
-        queue = self._queue_for(message)
-        keys = self.dispatch.keys(message.properties, message.sys_flag)
-        if keys and self.index is not None:
-            self.index.reserve(len(keys))
-        if queue is not None:
+        message.store_timestamp = now = self.clock.now_ms()
+        tags_code, hashes = self.dispatch.digest(topic, facts.prefix, properties, now, sys_flag)
+        if hashes:
+            self._reserve_index(len(hashes))
+        queue = None
+        if has_queue_entry(sys_flag):
+            queue = facts.queues.get(message.queue_id) or self._learn_queue(facts, topic, message.queue_id)
+            message.queue_offset = queue.next_offset
             queue.reserve(queue.next_offset - queue.max_offset + 1)
+        else:
+            message.queue_offset = 0
         message.position = self.commitlog.reserve(size)
         message.size = size
-        message.store_timestamp = self.clock.now_ms()
-        message.queue_offset = 0 if queue is None else queue.next_offset
-        self.commitlog.write(encode_record(message))
-        self.flusher.last_store_time = message.store_timestamp
+        self.commitlog.write(pack_record(message, facts.encoded, size))
+        self.flusher.last_store_time = now
         if queue is not None:
             queue.next_offset += 1
         if transient is None:
-            self._dispatch(message, queue, keys)
+            self._dispatch(message, queue, tags_code, hashes)
         else:
-            self._uncommitted.append((message, queue, keys))
+            self._uncommitted.append((message, queue, tags_code, hashes))
         return message
 
     def append_batch(self, messages: list[Message]) -> list[Message]:
         """Store messages of one queue, one behind the other in one segment."""
-        self._check_open()
+        if self._blocked:
+            self._raise_blocked()
         if not messages:
             raise MessageIllegal("a batch needs at least one message")
         first = messages[0]
@@ -172,33 +211,37 @@ class MessageStore:
             raise MessageIllegal("all messages of a batch go to one queue")
         if sum(len(message.body) for message in messages) > self.options.message_bytes_max:
             raise MessageIllegal(f"the batch is larger than {self.options.message_bytes_max} bytes")
-        sizes = [self._check_message(message) for message in messages]
+        for message in messages:
+            if message.properties[-1:] == b"\0":
+                message.properties += _SEPARATOR
+        facts = self._topics.get(first.topic) or self._learn_topic(first.topic)
+        sizes = [self._check_sizes(message) for message in messages]
         transient = self.commitlog.transient
         if transient is not None:
             transient.check_room(sum(sizes))
-        queue = self._queue_for(first)
-        if queue is None:
+        if not all([has_queue_entry(message.sys_flag) for message in messages]):
             raise MessageIllegal("a batch cannot be transactional")
-        keys = [self.dispatch.keys(message.properties, message.sys_flag) for message in messages]
-        if self.index is not None:
-            self.index.reserve(sum(map(len, keys)))
+        queue = facts.queues.get(first.queue_id) or self._learn_queue(facts, first.topic, first.queue_id)
+        now = self.clock.now_ms()
+        digest = self.dispatch.digest
+        digests = [digest(first.topic, facts.prefix, item.properties, now, item.sys_flag) for item in messages]
+        self._reserve_index(sum([len(hashes) for _, hashes in digests]))
         queue.reserve(queue.next_offset - queue.max_offset + len(messages))
         position = self.commitlog.reserve(sum(sizes))
-        now = self.clock.now_ms()
         records = []
         for message, size in zip(messages, sizes, strict=True):
             message.position, message.size, message.store_timestamp = position, size, now
             message.queue_offset = queue.next_offset
             queue.next_offset += 1
             position += size
-            records.append(encode_record(message))
+            records.append(pack_record(message, facts.encoded, size))
         self.commitlog.write(b"".join(records))
         self.flusher.last_store_time = now
-        for message, its_keys in zip(messages, keys, strict=True):
+        for message, (tags_code, hashes) in zip(messages, digests, strict=True):
             if transient is None:
-                self._dispatch(message, queue, its_keys)
+                self._dispatch(message, queue, tags_code, hashes)
             else:
-                self._uncommitted.append((message, queue, its_keys))
+                self._uncommitted.append((message, queue, tags_code, hashes))
         return messages
 
     def commit(self) -> None:
@@ -212,37 +255,58 @@ class MessageStore:
             while self._uncommitted and self._uncommitted[0][0].position < end:
                 self._dispatch(*self._uncommitted.popleft())
 
-    def _dispatch(self, message: Message, queue: ConsumeQueue | None, keys: list[str]) -> None:
-        if keys and self.index is not None:
-            self.index.put(message.topic, keys, message.position, message.store_timestamp)
+    def _dispatch(self, message: Message, queue: ConsumeQueue | None, tags_code: int, hashes: list[int]) -> None:
+        if hashes and self.index is not None:
+            self.index.put(hashes, message.position, message.store_timestamp)
         if queue is None:
             return
-        code = self.dispatch.tags_code(message.topic, message.properties, message.store_timestamp)
-        queue.put(message.position, message.size, code)
+        queue.put(message.position, message.size, tags_code)
         if self.on_arrival is not None:
-            self.on_arrival(
-                message.topic, message.queue_id, queue.max_offset, code, message.store_timestamp, message.properties
-            )
+            self.on_arrival(message, queue.max_offset, tags_code)
 
-    def _queue_for(self, message: Message) -> ConsumeQueue | None:
-        if not has_queue_entry(message.sys_flag):
-            return None
-        return self.queues.get_or_make(message.topic, message.queue_id)
+    def _reserve_index(self, count: int) -> None:
+        if self.index is not None:
+            self.index.reserve(count)
 
-    def _check_open(self) -> None:
+    def _learn_topic(self, topic: str) -> _TopicFacts:
+        """Check a topic's name and keep what every append to it needs."""
+        check_topic(topic)
+        if len(self._topics) >= _TOPICS_KEPT_MAX:
+            self._topics.clear()
+        facts = self._topics[topic] = _TopicFacts(topic.encode(), index_prefix(topic), {})
+        return facts
+
+    def _learn_queue(self, facts: _TopicFacts, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = facts.queues[queue_id] = self.queues.get_or_make(topic, queue_id)
+        return queue
+
+    def remove_topic(self, topic: str) -> None:
+        """Delete the consume queues of a topic; its records stay in the log until they expire."""
+        self._topics.pop(topic, None)
+        self.queues.remove_topic(topic)
+
+    @property
+    def refusal(self) -> str:
+        """Why appends are refused; empty while they are taken."""
+        return self._refusal
+
+    def refuse(self, reason: str) -> None:
+        """Refuse appends for a reason, or take them again (no reason)."""
+        self._refusal = reason
+        self._blocked = bool(reason) or not self._open
+
+    def _raise_blocked(self) -> None:
         if not self._open:
             raise StoreClosed("the store is closed")
-        if self.refusal:
-            raise StoreFull(self.refusal)
+        raise StoreFull(self._refusal)
 
-    def _check_message(self, message: Message) -> int:
+    def _check_sizes(self, message: Message) -> int:
+        """The size of the message's record, or an error that says which part is too large."""
         body, topic, properties = len(message.body), len(message.topic.encode()), len(message.properties)
         if body > self.options.message_bytes_max:
             raise MessageIllegal(f"the body has {body} bytes, the most is {self.options.message_bytes_max}")
         if properties > PROPERTIES_BYTES_MAX:
             raise MessageIllegal(f"the properties have {properties} bytes, the most is {PROPERTIES_BYTES_MAX}")
-        if topic > TOPIC_BYTES_MAX:
-            raise MessageIllegal(f"the topic has {topic} bytes, the most is {TOPIC_BYTES_MAX}")
         return record_size(body, topic, properties, message.sys_flag)
 
     # -- reading -----------------------------------------------------------------------------------------------------

@@ -33,10 +33,12 @@ class Queues:
                 check_topic(topic)
             except InvalidName as error:
                 raise StoreLayoutError(f"{directory} is not a topic: {error}", hint="move it away") from None
+            if not self._disk.is_directory(directory):
+                raise StoreLayoutError(f"{directory} is a file where a topic's directory belongs", hint="move it away")
             for number in self._disk.list(directory):
                 if number.startswith("."):
                     continue  # a segment that was being made when the process died
-                if not number.isdigit() or int(number) > QUEUE_ID_MAX:
+                if not _is_queue_number(number) or not self._disk.is_directory(directory / number):
                     raise StoreLayoutError(f"{directory / number} is not a queue number", hint="move it away")
                 queue = self._make(topic, int(number))
                 queue.load(writable=writable)
@@ -97,3 +99,8 @@ class Queues:
         for queue in self._queues.values():
             queue.close()
         self._queues.clear()
+
+
+def _is_queue_number(name: str) -> bool:
+    """Is this how a queue's directory is called? `00` is not: it would be the same queue as `0`."""
+    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= QUEUE_ID_MAX

@@ -11,8 +11,8 @@ from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
 from eruca.store.scan import Damage
 from eruca.wire.record import RecordView, inspect_record
 
-# Told the tags code of an entry and how to get its record; False leaves the message out.
-Filter = Callable[[int, Callable[[], memoryview]], bool]
+# Told the tags code of an entry and its record; False leaves the message out.
+Filter = Callable[[int, memoryview], bool]
 
 # How many entries one read looks at when a filter lets none through.
 _SCAN_ENTRIES_MIN = 800
@@ -85,7 +85,7 @@ def read_queue(
         if view is None:
             removed = True
             continue
-        if accept is not None and not accept(tags_code, lambda view=view: view):  # type: ignore[misc]
+        if accept is not None and not accept(tags_code, view):
             continue
         result.slices.append(view)
         result.size += size

@@ -12,15 +12,19 @@ behind it, it is damage: it stays where it is, is reported, and what follows is 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from eruca.store.chain import Chain
+from eruca.errors import StoreError
+from eruca.store.chain import Segment
 from eruca.store.checkpoint import Checkpoint
 from eruca.store.commitlog import CommitLog
 from eruca.store.consumequeue import ENTRY, ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
-from eruca.store.dispatch import Dispatch
+from eruca.store.dispatch import Dispatch, QueueGap
 from eruca.store.index import Index
 from eruca.store.queues import Queues
-from eruca.store.scan import Damage, Progress, iter_records, scan_log
+from eruca.store.scan import Damage, Progress, iter_facts, scan_log
 from eruca.wire.record import RecordView, inspect_record
 
 log = logging.getLogger(__name__)
@@ -66,9 +70,10 @@ def plan_recovery(
     if clean:
         start = chain.segments[max(0, len(chain.segments) - _CLEAN_SEGMENTS)].start
     else:
-        start = _find_crash_start(commitlog, checkpoint, with_index=index is not None)
+        start = find_crash_start(chain, checkpoint, with_index=index is not None)
     start = min(start, _find_derived_start(commitlog, queues, index, checkpoint, start))
-    scan = scan_log(chain, start, check_crc=check_crc, search_after_empty=not clean, progress=progress)
+    # Also after a clean stop: a place that was lost in an earlier crash may be empty, with records behind it.
+    scan = scan_log(chain, start, check_crc=check_crc, progress=progress)
     plan = RecoveryPlan(
         clean=clean,
         scanned_from=start,
@@ -87,14 +92,24 @@ def plan_recovery(
     return plan
 
 
-def _find_crash_start(commitlog: CommitLog, checkpoint: Checkpoint, *, with_index: bool) -> int:
-    """Start of the newest segment whose first record the checkpoint says is in queues and index."""
+def find_crash_start(chain: Chain, checkpoint: Checkpoint, *, with_index: bool) -> int:
+    """Start of the newest segment whose first record the checkpoint says is in queues and index.
+
+    It says so by time, as Java does, and by position; the earlier one counts. A clock that was set back makes the time
+    point too far, and a store that Java used in between has an old position.
+    """
+    limit = chain.end
+    if checkpoint.position is not None and checkpoint.position <= chain.end:
+        # The record that ends at the position may have been on its way to its queue.
+        limit = max(0, checkpoint.position - 1)
     safe_time = checkpoint.safe_time(with_index=with_index)
-    for segment in reversed(commitlog.chain.segments):
+    for segment in reversed(chain.segments):
+        if segment.start > limit:
+            continue
         view = inspect_record(segment.buffer, 0, segment.size, False, segment.start)
         if type(view) is RecordView and 0 < view.store_timestamp <= safe_time:
             return segment.start
-    return commitlog.chain.start
+    return chain.start
 
 
 def _find_derived_start(
@@ -118,8 +133,12 @@ def apply_recovery(
     dispatch: Dispatch,
     checkpoint: Checkpoint,
     progress: Progress | None = None,
+    known_damage: Sequence[Damage] = (),
 ) -> None:
-    """Carry the plan out; afterwards log, queues and index agree."""
+    """Carry the plan out; afterwards log, queues and index agree.
+
+    `known_damage` is all damage of the log, also what lies before the part that was scanned.
+    """
     queues, index = dispatch.queues, dispatch.index
     if not commitlog.chain.segments:
         queues.clear()
@@ -138,15 +157,7 @@ def apply_recovery(
     if plan.torn:
         log.warning("commit log ends at %d with a torn record: %s", plan.log_end, plan.torn)
     _trim_log(plan, commitlog)
-    dispatch_from = plan.dispatch_from
-    if dispatch_from is not None or not plan.clean:
-        _cut_derived(plan, commitlog, queues, index)
-    else:
-        _cut_past_end(plan.log_end, queues, index)
-    if plan.index_from is not None:
-        dispatch_from = plan.index_from
-    if dispatch_from is not None:
-        _dispatch_again(plan, commitlog, dispatch, dispatch_from, progress)
+    _make_derived_agree(plan, commitlog, dispatch, known_damage, progress)
     for queue in queues:
         queue.raise_min(commitlog.start)
         queue.check()
@@ -158,7 +169,41 @@ def apply_recovery(
         checkpoint.log_time = checkpoint.queue_time = plan.last_store_time or checkpoint.log_time
         if index is not None:
             checkpoint.index_time = checkpoint.queue_time
+        checkpoint.position = plan.log_end
         checkpoint.save()
+
+
+def _make_derived_agree(
+    plan: RecoveryPlan,
+    commitlog: CommitLog,
+    dispatch: Dispatch,
+    known_damage: Sequence[Damage],
+    progress: Progress | None,
+) -> None:
+    """Bring queues and index to the end of the log, from the place the plan says or, if that fails, from the start."""
+    queues, index = dispatch.queues, dispatch.index
+    if plan.dispatch_from is not None:
+        _cut_derived(plan, commitlog, queues, index, known_damage)
+    else:
+        _cut_past_end(plan.log_end, queues, index)
+    start = plan.dispatch_from if plan.index_from is None else plan.index_from
+    if start is None:
+        return
+    dispatch.expect_no_gaps(commitlog.start, known_damage)
+    try:
+        _dispatch_again(plan, plan.damage, commitlog, dispatch, start, progress)
+        return
+    except QueueGap as gap:
+        log.warning("%s; the consume queues and the index are built again from the whole commit log", gap)
+    finally:
+        dispatch.allow_gaps()
+    start = commitlog.start
+    for queue in queues:
+        queue.truncate(find_queue_end(queue, commitlog, start))
+    if index is not None:
+        index.clear()
+    damage = scan_log(commitlog.chain, start, stop=plan.log_end).damage
+    _dispatch_again(plan, damage, commitlog, dispatch, start, progress)
 
 
 def _trim_log(plan: RecoveryPlan, commitlog: CommitLog) -> None:
@@ -174,15 +219,30 @@ def _trim_log(plan: RecoveryPlan, commitlog: CommitLog) -> None:
     if not plan.clean and tail is not None:
         for segment in chain.from_position(plan.scanned_from):
             if segment.start < keep_to:
-                segment.mapping.sync()
+                _sync_whole(segment)
 
 
-def _cut_derived(plan: RecoveryPlan, commitlog: CommitLog, queues: Queues, index: Index | None) -> None:
+def _sync_whole(segment: Segment) -> None:
+    """Sync a segment; one that fails is made dirty again, or the next try would find nothing to write and succeed."""
+    try:
+        segment.mapping.sync()
+    except StoreError:
+        segment.mapping.rewrite(0, segment.size)
+        raise
+
+
+def _cut_derived(
+    plan: RecoveryPlan,
+    commitlog: CommitLog,
+    queues: Queues,
+    index: Index | None,
+    known_damage: Sequence[Damage],
+) -> None:
     """Cut queues and index back to what the log before the dispatch start proves."""
     assert plan.dispatch_from is not None
     for queue in queues:
-        queue.truncate(find_queue_end(queue, commitlog, plan.dispatch_from))
-    if index is not None and not plan.clean:
+        queue.truncate(find_queue_end(queue, commitlog, plan.dispatch_from, known_damage))
+    if index is not None and (not plan.clean or index.end_position >= plan.log_end):
         index.truncate(plan.dispatch_from)
 
 
@@ -194,43 +254,58 @@ def _cut_past_end(log_end: int, queues: Queues, index: Index | None) -> None:
         index.truncate(log_end)
 
 
-def find_queue_end(queue: ConsumeQueue, commitlog: CommitLog, position: int) -> int:
+def find_queue_end(
+    queue: ConsumeQueue, commitlog: CommitLog, position: int, known_damage: Sequence[Damage] = ()
+) -> int:
     """Offset behind the last entry that points at its own record before a position.
 
     After a crash a page of entries may be missing, old or torn, so the entries are walked from a segment whose first
-    one is proven, and the last ones are proven too.
+    one is proven, and the last ones are proven too. Entries that point at known damage stand for lost messages.
     """
-    offset = queue.chain.start // ENTRY_BYTES
+    holes = {(item.position, item.length) for item in known_damage}
+
+    def is_proven(offset: int, at: int, size: int) -> bool:
+        if size == FILLER_SIZE:
+            return True
+        # An entry that was never written is all zeros; after a deletion that looks like one from before the log.
+        if size <= 0 or not 0 <= at < position:
+            return False
+        if (at, size) in holes or _points_at_record(queue, commitlog, offset, at, size):
+            return True
+        # The record was deleted. An entry that lost its position to a torn write pretends the same, out of order.
+        return at < commitlog.start and _read_position(queue, offset - 1) < at
+
+    start = offset = queue.chain.start // ENTRY_BYTES
     for segment in reversed(queue.chain.segments):
         first = segment.start // ENTRY_BYTES
-        entry_position, size, _ = ENTRY.unpack_from(segment.buffer, 0)
-        proven = size == FILLER_SIZE or (
-            0 <= entry_position < position
-            and (entry_position < commitlog.start or _points_at_record(queue, commitlog, first, entry_position, size))
-        )
-        if not proven:
+        if not is_proven(first, *ENTRY.unpack_from(segment.buffer, 0)[:2]):
             continue
         offset = first
-        last = -1
-        for entry_position, size, _ in ENTRY.iter_unpack(memoryview(segment.buffer)):
-            if size != FILLER_SIZE and not (last < entry_position < position and size > 0):
-                break
+        last = (-1, 0)
+        for at, size, _ in ENTRY.iter_unpack(memoryview(segment.buffer)):
             if size != FILLER_SIZE:
-                last = entry_position
+                if size <= 0 or at >= position or (at <= last[0] and (at, size) != last):
+                    break
+                last = (at, size)
             offset += 1
         break
-    while offset > queue.chain.start // ENTRY_BYTES:
-        segment_found = queue.chain.find((offset - 1) * ENTRY_BYTES)
-        assert segment_found is not None
-        entry_position, size, _ = ENTRY.unpack_from(
-            segment_found.buffer, (offset - 1) * ENTRY_BYTES - segment_found.start
-        )
-        if size == FILLER_SIZE or entry_position < commitlog.start:
-            break
-        if _points_at_record(queue, commitlog, offset - 1, entry_position, size):
+    while offset > start:
+        found = queue.chain.find((offset - 1) * ENTRY_BYTES)
+        assert found is not None
+        at, size, _ = ENTRY.unpack_from(found.buffer, (offset - 1) * ENTRY_BYTES - found.start)
+        if is_proven(offset - 1, at, size):
             break
         offset -= 1
     return offset
+
+
+def _read_position(queue: ConsumeQueue, offset: int) -> int:
+    """The position an entry points at; -1 where there is none."""
+    segment = queue.chain.find(offset * ENTRY_BYTES) if offset >= 0 else None
+    if segment is None:
+        return -1
+    position: int = ENTRY.unpack_from(segment.buffer, offset * ENTRY_BYTES - segment.start)[0]
+    return position
 
 
 def _points_at_record(queue: ConsumeQueue, commitlog: CommitLog, offset: int, position: int, size: int) -> bool:
@@ -249,19 +324,23 @@ def _points_at_record(queue: ConsumeQueue, commitlog: CommitLog, offset: int, po
 
 
 def _dispatch_again(
-    plan: RecoveryPlan, commitlog: CommitLog, dispatch: Dispatch, start: int, progress: Progress | None
+    plan: RecoveryPlan,
+    damage: list[Damage],
+    commitlog: CommitLog,
+    dispatch: Dispatch,
+    start: int,
+    progress: Progress | None,
 ) -> None:
-    damages = iter(sorted(plan.damage, key=lambda damage: damage.position))
+    damages = iter(damage)
     upcoming = next(damages, None)
+    indexed_end = dispatch.index.end_position if dispatch.index is not None else -1
     reported = start
-    for view, segment, position in iter_records(commitlog.chain, start, plan.log_end):
-        while upcoming is not None and upcoming.position <= position:
+    for run in iter_facts(commitlog.chain, start, plan.log_end, damage):
+        while upcoming is not None and upcoming.position <= run[0][0]:
             dispatch.last_damage = (upcoming.position, upcoming.length)
             upcoming = next(damages, None)
-        dispatch.replay(view, segment.buffer, position)
-        if progress is not None and position - reported > _REPORT_BYTES:
-            progress(position - reported)
-            reported = position
-
-
-_REPORT_BYTES = 8 * 1024 * 1024
+        for facts in run:
+            dispatch.replay(facts, into_index=facts[0] > indexed_end)
+        if progress is not None:
+            progress(run[-1][0] - reported)
+            reported = run[-1][0]

@@ -86,8 +86,11 @@ class Retention:
     def observe(self) -> DiskFacts:
         """Look at the disk; may run in a thread."""
         store = self._store
-        # A segment that is not yet synced is not deleted: the flush thread may be at work on it.
+        # A segment that is not yet synced is not deleted: the flush thread may be at work on it. Nor is one whose entries
+        # are not on the disk: with both gone, a crash would give the offsets of its messages to new ones.
         flushed = [s for s in list(store.commitlog.chain.segments) if s.end <= store.flusher.flushed]
+        if flushed and flushed[-1].end > (store.checkpoint.position or 0):
+            store.flusher.sync_derived()
         times = [store.disk.modified_ms(segment.path) for segment in flushed]
         return DiskFacts(times, store.disk.used_ratio(store.paths.commitlog))
 
@@ -127,8 +130,8 @@ class Retention:
         store = self._store
         if refuse and not store.refusal:
             percent = store.options.disk_ratio_percent_refuse
-            store.refusal = f"the disk is more than {percent} percent full, appends are refused until space returns"
+            store.refuse(f"the disk is more than {percent} percent full, appends are refused until space returns")
             log.error("%s", store.refusal)
         elif not refuse and store.refusal:
-            store.refusal = ""
+            store.refuse("")
             log.info("the disk has space again, appends are taken")

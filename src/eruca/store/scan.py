@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from eruca.store.chain import Chain, Segment
+from eruca.store.filesystem import Buffer
+from eruca.wire import hot
 from eruca.wire.record import BlankView, InvalidView, RecordView, find_record, inspect_record
+
+# A progress report, and a run of records that is passed in one call, is about this long.
+_REPORT_BYTES = 8 * 1024 * 1024
+
+# What a disk writes at once: a power loss leaves each of these old or new.
+_SECTOR_BYTES = 512
+_ZEROS_OF_SIZE = 3
+
+# How far a search for the next record goes before it asks the disk again where data is.
+_SEARCH_BYTES = 4 * 1024 * 1024
+
+# Records whose facts are in memory at a time.
+_FACTS_MAX = 1024
+
+# Position, size, topic, queue id, queue offset, sysFlag, store time, properties.
+RecordFacts: TypeAlias = tuple[int, int, bytes, int, int, int, int, bytes]
 
 # Told how many bytes have been walked since the last call.
 Progress = Callable[[int], None]
@@ -85,12 +105,21 @@ def _scan_segment(
     reported = at
     limit = size if stop is None else min(size, stop - base)
     while at < limit:
+        if visit is None and hot.compiled:
+            # Nobody wants to see each record, so whole runs of them are passed in one call.
+            stretch = min(limit, at + _REPORT_BYTES)
+            at, count, first_time, last_time = hot.skip_records(buffer, at, stretch, base, check_crc)
+            if count:
+                _count_records(scan, count, first_time, last_time)
+                if progress is not None:
+                    progress(at - reported)
+                    reported = at
+                continue
         view = inspect_record(buffer, at, size, check_crc, base + at)
+        if type(view) is RecordView and is_cut_short(buffer, view, size, base):
+            view = InvalidView("zeros stand where its topic or properties were to be written")
         if type(view) is RecordView:
-            scan.records += 1
-            scan.last_store_time = view.store_timestamp
-            if not scan.first_store_time:
-                scan.first_store_time = view.store_timestamp
+            _count_records(scan, 1, view.store_timestamp, view.store_timestamp)
             if visit is not None:
                 visit(view, segment, base + at)
             at += view.size
@@ -112,42 +141,155 @@ def _scan_segment(
         scan.damage.append(Damage(base + at, following - base - at, view.reason))
         at = following - base
     if progress is not None:
-        progress(min(at, size) - reported)
+        progress(max(0, min(at, size) - reported))
     scan.end = base + at
     return stop is not None and scan.end >= stop
 
 
-_REPORT_BYTES = 8 * 1024 * 1024
+def _count_records(scan: LogScan, count: int, first_time: int, last_time: int) -> None:
+    scan.records += count
+    scan.last_store_time = last_time
+    if not scan.first_store_time:
+        scan.first_store_time = first_time
 
 
 def find_following_record(chain: Chain, segment: Segment, at: int) -> int | None:
     """Position of the first valid record behind a place in a segment, in this segment or a later one."""
     for candidate in chain.from_position(segment.start):
-        place = at if candidate is segment else 0
-        place = candidate.mapping.next_data(place) if place < candidate.size else candidate.size
-        found = find_record(candidate.buffer, place, candidate.size, candidate.start) if place < candidate.size else -1
-        if found >= 0:
-            return candidate.start + found
+        for start, stop in _list_data(candidate, at if candidate is segment else 0):
+            place = start
+            while (found := find_record(candidate.buffer, place, candidate.size, candidate.start, stop)) >= 0:
+                view = inspect_record(candidate.buffer, found, candidate.size, False, candidate.start + found)
+                if type(view) is RecordView and not is_cut_short(
+                    candidate.buffer, view, candidate.size, candidate.start
+                ):
+                    return candidate.start + found
+                place = found + 1
     return None
 
 
-def iter_records(chain: Chain, start: int, end: int) -> Iterator[tuple[RecordView, Segment, int]]:
-    """Each valid record between two positions, without CRC checks, stepping over damage."""
+def _list_data(segment: Segment, at: int) -> list[tuple[int, int]]:
+    """Where in a segment bytes may have been written from a place on: a segment is mostly blocks that never were.
+
+    All of it is asked before any of it is read, because reading ahead brings empty pages into memory, and from then on
+    they count as data: the search would go on to the end of the segment.
+    """
+    found: list[tuple[int, int]] = []
+    while at < segment.size:
+        at = segment.mapping.next_data(at)
+        stop = min(segment.size, at + _SEARCH_BYTES)
+        if at < stop:
+            found.append((at, stop))
+        at = stop
+    return found
+
+
+def is_cut_short(buffer: Buffer, view: RecordView, size: int, base: int) -> bool:
+    """Was the end of a record never written, although its lengths add up and its body has the right CRC?
+
+    Topic and properties come last and have no checksum, so a record whose last sectors were lost in a power loss can
+    look whole, with zeros for letters. The store never writes properties that end in a zero byte (`MessageStore` adds
+    a separator); a record of another writer may, and then a good record follows it, unless it is the very last.
+    """
+    end = view.properties_end
+    # A whole lost sector in long properties, perhaps with the first zeros of the next record's size at its end.
+    at = -(-(view.body_end + 1) // _SECTOR_BYTES) * _SECTOR_BYTES
+    while at + _SECTOR_BYTES <= end + _ZEROS_OF_SIZE:
+        if not any(buffer[at : min(end, at + _SECTOR_BYTES)]):
+            return True
+        at += _SECTOR_BYTES
+    last = end - 1 if end > view.properties_at else view.properties_at - 3
+    if buffer[last] == 0:
+        following = inspect_record(buffer, end, size, True, base + end)
+        if type(following) is RecordView:
+            return is_cut_short(buffer, following, size, base)
+        return type(following) is InvalidView
+    return False
+
+
+def iter_facts(chain: Chain, start: int, end: int, damage: list[Damage]) -> Iterator[list[RecordFacts]]:
+    """What dispatch needs of each valid record between two positions, in lists of many, stepping over damage.
+
+    `damage` is what a scan of the same range found; a record whose body is damaged can only be known from it.
+    """
+    known = {item.position: item.end for item in damage}
+    starts = sorted(known)
+    position = start
+    for segment in chain.from_position(start):
+        base = segment.start
+        at = max(position, base) - base
+        limit = min(segment.size, end - base)
+        while at < limit:
+            following = known.get(base + at)
+            if following is None:
+                upcoming = bisect.bisect_right(starts, base + at)
+                stop = min(limit, starts[upcoming] - base) if upcoming < len(starts) else limit
+                facts = read_records(segment.buffer, at, stop, base, _FACTS_MAX)
+                facts = facts or read_records_plainly(segment.buffer, at, segment.size, base, 1)
+                if facts:
+                    yield facts
+                    at = facts[-1][0] + facts[-1][1] - base
+                    continue
+                if type(inspect_record(segment.buffer, at, segment.size, False, base + at)) is BlankView:
+                    break
+                following = find_following_record(chain, segment, at + 1)
+            if following is None:
+                return
+            at = following - base
+        position = max(segment.end, base + at)
+
+
+def read_records_plainly(buffer: Buffer, at: int, end: int, base: int, count_max: int) -> list[RecordFacts]:
+    """What dispatch needs of up to `count_max` valid records from `at` on, without a look at their CRCs."""
+    found: list[RecordFacts] = []
+    while len(found) < count_max:
+        view = inspect_record(buffer, at, end, False, base + at)
+        if type(view) is not RecordView:
+            break
+        properties = bytes(buffer[view.properties_at : view.properties_end])
+        found.append(
+            (
+                base + at,
+                view.size,
+                view.topic,
+                view.queue_id,
+                view.queue_offset,
+                view.sys_flag,
+                view.store_timestamp,
+                properties,
+            )
+        )
+        at += view.size
+    return found
+
+
+read_records = hot.read_records if hot.compiled else read_records_plainly
+
+
+def iter_records(
+    chain: Chain, start: int, end: int, damage: list[Damage] | None = None
+) -> Iterator[tuple[RecordView, Segment, int]]:
+    """Each valid record between two positions, without CRC checks, stepping over damage.
+
+    `damage` is what a scan of the same range found; a record whose body is damaged can only be known from it.
+    """
+    known = {item.position: item.end for item in damage or ()}
     position = start
     for segment in chain.from_position(start):
         at = max(position, segment.start) - segment.start
         while at < segment.size and segment.start + at < end:
-            view = inspect_record(segment.buffer, at, segment.size, False, segment.start + at)
-            if type(view) is RecordView:
-                yield view, segment, segment.start + at
-                at += view.size
-                continue
-            if type(view) is BlankView:
-                break
-            following = find_following_record(chain, segment, at + 1)
+            following = known.get(segment.start + at)
+            if following is None:
+                view = inspect_record(segment.buffer, at, segment.size, False, segment.start + at)
+                if type(view) is RecordView and not is_cut_short(segment.buffer, view, segment.size, segment.start):
+                    yield view, segment, segment.start + at
+                    at += view.size
+                    continue
+                if type(view) is BlankView:
+                    break
+                following = find_following_record(chain, segment, at + 1)
             if following is None:
                 return
-            if following >= segment.end:
-                break
+            position = following
             at = following - segment.start
-        position = segment.end
+        position = max(position, segment.end)

@@ -25,8 +25,8 @@ from eruca.wire.codecs import (
     RouteCodec,
     SentBodyCodec,
 )
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.command import Command
+from eruca.wire.codes import VERSION_ANNOUNCED, RequestCode, ResponseCode
+from eruca.wire.command import Command, make_request
 from eruca.wire.ext import Header
 
 
@@ -376,6 +376,29 @@ def _decode_body(command: Command, codec: BodyCodec | None, header: Header | Non
     if not data:
         return None
     return data if codec is None else codec.decode(data, header, command.version)
+
+
+def build_request(
+    code: int, header: Header | None = None, body: Any = None, *, opaque: int = 0, oneway: bool = False, **envelope: Any
+) -> Command:
+    """Make a request of typed parts. `envelope` goes to `make_request`: language, version, serialization."""
+    version = envelope.get("version", VERSION_ANNOUNCED)
+    data = encode_request_body(code, body, header, version=version)
+    return make_request(code, header, data, opaque=opaque, oneway=oneway, **envelope)
+
+
+def build_answer(
+    request: Command,
+    code: int,
+    header: Header | None = None,
+    body: Any = None,
+    *,
+    remark: str | None = None,
+    request_header: Header | None = None,
+) -> Command:
+    """Make the answer to a request of typed parts, written as the requester can read it."""
+    data = encode_answer_body(request.code, body, request_header, version=request.version)
+    return request.answer(code, header, data, remark=remark)
 
 
 def encode_request_body(code: int, body: Any, header: Header | None = None, *, version: int) -> bytes:

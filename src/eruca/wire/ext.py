@@ -28,6 +28,8 @@ class Header(msgspec.Struct, rename="camel", gc=False):
 
     #: Java writes this header's own fields by hand, in declaration order, when the frame is binary.
     written_in_order: ClassVar[bool] = False
+    #: Names of fields that the Java class inherits: they enter the map first.
+    inherited: ClassVar[frozenset[str]] = frozenset()
     #: Names that Java adds to the map beside the header's own fields.
     added_to_map: ClassVar[frozenset[str]] = frozenset()
 
@@ -40,9 +42,7 @@ def encode_ext(header: Header, *, binary: bool = False, extra: Mapping[str, str]
     header_type = header.__class__
     fields = _FIELDS.get(header_type)
     if fields is None:
-        fields = _FIELDS[header_type] = tuple(
-            zip(header_type.__struct_fields__, header_type.__struct_encode_fields__, strict=True)
-        )
+        fields = _FIELDS[header_type] = _list_fields(header_type)
     texts = {}
     for attribute, name in fields:
         value = getattr(header, attribute)
@@ -57,6 +57,12 @@ def encode_ext(header: Header, *, binary: bool = False, extra: Mapping[str, str]
     else:
         order = order_like_java(tuple(texts))
     return {name: texts[name] for name in order}
+
+
+def _list_fields(header_type: type[Header]) -> tuple[tuple[str, str], ...]:
+    """Give the attributes of a header with their names on the wire, in the order they enter Java's map."""
+    pairs = zip(header_type.__struct_fields__, header_type.__struct_encode_fields__, strict=True)
+    return tuple(sorted(pairs, key=lambda pair: pair[1] not in header_type.inherited))
 
 
 def _write_scalar(value: object) -> str:

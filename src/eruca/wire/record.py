@@ -164,20 +164,25 @@ def encode_record(message: Message) -> bytes:
     body = message.body
     properties = message.properties
     sys_flag = message.sys_flag
-    born_host = message.born_host
-    store_host = message.store_host
     if len(topic) > TOPIC_BYTES_MAX or len(properties) > PROPERTIES_BYTES_MAX:
         raise WireError(
             f"topic of {len(topic)} bytes, properties of {len(properties)}: "
             f"a record holds at most {TOPIC_BYTES_MAX} and {PROPERTIES_BYTES_MAX}"
         )
+    return pack_record(message, topic, record_size(len(body), len(topic), len(properties), sys_flag))
+
+
+def pack_record(message: Message, topic: bytes, size: int) -> bytes:
+    """Encode a message whose topic is encoded and whose lengths are checked already; `size` is its record's size."""
+    body = message.body
+    properties = message.properties
+    sys_flag = message.sys_flag
+    born_host = message.born_host
+    store_host = message.store_host
     if len(born_host) == V4_HOST_BYTES and len(store_host) == V4_HOST_BYTES and not sys_flag & HOSTS_V6_MASK:
         pack = _pack_v4
-        size = FIXED_BYTES_V4 + len(body) + len(topic) + len(properties)
     else:
-        head = _choose_head(sys_flag, born_host, store_host)
-        pack = head.pack
-        size = head.size + 3 + len(body) + len(topic) + len(properties)
+        pack = _choose_head(sys_flag, born_host, store_host).pack
     return b"".join(
         (
             pack(
@@ -297,15 +302,18 @@ def _explain(buffer: BytesLike, at: int, end: int) -> BlankView | InvalidView:
     return InvalidView(f"magic {magic:#010x} is illegal")
 
 
-def find_record(buffer: BytesLike, at: int, end: int, base: int) -> int:
+def find_record(buffer: BytesLike, at: int, end: int, base: int, stop: int | None = None) -> int:
     """Find the first valid record at or after `at` that lies where it claims to; give its place or -1.
 
-    `base` is the position of the buffer's first byte. This is how readers get past damage.
+    `base` is the position of the buffer's first byte. A record from `stop` on is not looked for. This is how readers
+    get past damage.
     """
     window_at = at + 4
-    while window_at + 4 <= end:
+    # The magic of a record that starts just before `stop` may end 7 bytes behind it.
+    window_end = end if stop is None else min(end, stop + 7)
+    while window_at + 4 <= window_end:
         # The window reaches 3 bytes into the next one, so a magic across the border is seen once.
-        window = bytes(buffer[window_at : min(window_at + _SEARCH_BYTES + 3, end)])
+        window = bytes(buffer[window_at : min(window_at + _SEARCH_BYTES + 3, window_end)])
         hit = window.find(_MAGIC_BYTES)
         while hit >= 0:
             start = window_at + hit - 4

@@ -145,6 +145,16 @@ class SimulatedDisk(Volume):
             for name in reversed(missing):
                 self.journal.record(Link(name, Directory(self.clock.now_ms())))
 
+    def sync_directory(self, path: Path) -> None:
+        """Make every name that was given or taken so far durable."""
+        key, doing = _key(path), f"sync the directory {path}"
+        with self.guard:
+            self._begin("sync_directory", key, doing)
+            self._find(key, doing)
+            if self.broken_sync:
+                _refuse(errno.EIO, doing)
+            self.journal.commit()
+
     def list(self, path: Path) -> Names:
         """Names in a directory, sorted; empty for one that does not exist."""
         key, doing = _key(path), f"list {path}"

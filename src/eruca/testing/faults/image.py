@@ -17,6 +17,7 @@ class CrashMode(StrEnum):
 
     DROP = "drop"  # all lost
     RANDOM = "random"  # each sector old, new or torn by itself
+    SECTORS = "sectors"  # each sector old or new, none torn: what disks promise
     PREFIX = "prefix"  # of each file, the sectors before a random point survive
 
 
@@ -155,7 +156,7 @@ class FileImage:
             start = sector * SECTOR
             stop = min(start + SECTOR, len(new))
             given_up = self._forgotten.get(sector) == new[start:stop]
-            torn = rng.random() < 0.1
+            torn = rng.random() < 0.1 and mode is not CrashMode.SECTORS
             if mode is CrashMode.PREFIX:
                 if index > point or given_up:
                     continue

@@ -12,7 +12,7 @@ from enum import StrEnum
 COUNTED_OPERATIONS = frozenset(
     {
         "map", "create", "allocate", "write", "sync", "read_file", "write_file", "rename", "remove",
-        "remove_directory", "make_directory", "list", "size", "modified_ms", "lock",
+        "remove_directory", "make_directory", "sync_directory", "list", "size", "modified_ms", "lock",
     }
 )  # fmt: skip
 

@@ -113,7 +113,11 @@ def _decode_key(expected: type[Any], text: Any) -> Any:
     """Read a queue in the place of a map key."""
     if expected is not _QueueKey:
         raise NotImplementedError
-    return _decode_queue(text)
+    try:
+        return _decode_queue(text)
+    except msgspec.DecodeError as error:
+        # A plain ValueError, because msgspec adds the place to those.
+        raise ValueError(f"a map key is not a queue ({error})") from None
 
 
 def _drop_nulls(value: Any) -> Any:

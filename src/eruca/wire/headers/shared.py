@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from eruca.wire.ext import Header, Int32, Int64
@@ -9,6 +11,8 @@ from eruca.wire.ext import Header, Int32, Int64
 
 class BrokerNamed(Header, kw_only=True):
     """Base of requests that name the broker they mean (`bname`, clients from 4.9.5 on). Brokers ignore it."""
+
+    inherited: ClassVar[frozenset[str]] = frozenset({"bname"})
 
     broker_name: str | None = msgspec.field(default=None, name="bname")
 

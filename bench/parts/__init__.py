@@ -1,0 +1,1 @@
+"""Pieces of the benchmarks that are none by themselves."""

@@ -1,0 +1,8 @@
+"""`python -m eruca` is the `eruca` command."""
+
+from __future__ import annotations
+
+from eruca.cli.main import main
+
+if __name__ == "__main__":
+    main(prog_name="eruca")

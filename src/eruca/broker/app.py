@@ -1,0 +1,232 @@
+"""A broker: its parts put together, started and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from eruca.broker.clienthandlers import ClientHandlers
+from eruca.broker.clients import Clients, ConsumerGroup
+from eruca.broker.groups import Groups
+from eruca.broker.offsets import Offsets
+from eruca.broker.options import BrokerOptions
+from eruca.broker.parts import Parts
+from eruca.broker.persistence import TableSaver
+from eruca.broker.pull import PullHandlers
+from eruca.broker.registration import Registration
+from eruca.broker.send import SendHandlers
+from eruca.broker.stats import Stats
+from eruca.broker.topics import Topics
+from eruca.clock import Clock, SystemClock
+from eruca.config import StoreOptions
+from eruca.errors import ErucaError
+from eruca.net.caller import Caller
+from eruca.net.handlers import HandlerTable, refuse_unknown
+from eruca.net.link import Link
+from eruca.net.server import Server, ServerSettings
+from eruca.store.background import StoreBackground
+from eruca.store.filesystem import FileSystem, LocalFileSystem
+from eruca.store.messagestore import MessageStore, open_store
+from eruca.store.tables import Tables
+from eruca.wire.bodies import TopicConfig
+from eruca.wire.codes import RequestCode
+from eruca.wire.frame import make_request
+from eruca.wire.headers import ConsumerGroupHeader
+from eruca.wire.host import pack_host
+from eruca.wire.record import Message
+
+log = logging.getLogger(__name__)
+
+FAST_PORT_BELOW = 2
+_HOLD_SCAN_S = 0.2
+
+
+class Broker:
+    """One broker on one store directory."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store_options: StoreOptions,
+        root: Path,
+        *,
+        clock: Clock | None = None,
+        disk: FileSystem | None = None,
+    ) -> None:
+        self.options = options
+        self._store_options = store_options
+        self._root = root
+        self._clock = clock or SystemClock()
+        self._disk = disk or LocalFileSystem()
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="eruca-segments")
+        self._servers: list[Server] = []
+        self._timers: list[asyncio.Task[None]] = []
+        self._caller = Caller()
+        self.parts: Parts | None = None
+        self.registration: Registration | None = None
+
+    async def start(self) -> None:
+        """Open the store, listen, register."""
+        loop = asyncio.get_running_loop()
+        store = await loop.run_in_executor(None, self._open_store)
+        tables = Tables(self._disk, store.paths.config)
+        self.parts = parts = await loop.run_in_executor(None, self._make_parts, store, tables)
+        parts.background.start()
+        self._wire(parts)
+        await self._listen()
+        parts.store_host = pack_host(self.options.host, self.options.port)
+        self.registration = Registration(self.options, parts.topics, self._caller)
+        await self.registration.start()
+        self._start_timers(parts)
+        log.info("broker %s of cluster %s is at %s", self.options.name, self.options.cluster, self.options.address)
+
+    def _open_store(self) -> MessageStore:
+        return open_store(self._root, self._store_options, disk=self._disk, clock=self._clock, executor=self._executor)
+
+    def _make_parts(self, store: MessageStore, tables: Tables) -> Parts:
+        options, clock = self.options, self._clock
+        return Parts(
+            options=options,
+            clock=clock,
+            store=store,
+            background=StoreBackground(store),
+            tables=tables,
+            saver=TableSaver(),
+            topics=Topics(options, clock, tables.topics.load()),
+            groups=Groups(options, clock, tables.groups.load()),
+            offsets=Offsets(tables.consumer_offsets.load()),
+            clients=Clients(clock),
+            stats=Stats(options.cluster, clock.now_ms),
+            store_host=pack_host(options.host, options.port),
+            started_ms=clock.now_ms(),
+        )
+
+    def _wire(self, parts: Parts) -> None:
+        """Tell the parts of each other, and fill the handler tables."""
+        saver = parts.saver
+        saver.add("topics", parts.tables.topics, parts.topics.snapshot)
+        saver.add("groups", parts.tables.groups, parts.groups.snapshot)
+        saver.add("offsets", parts.tables.consumer_offsets, parts.offsets.snapshot)
+        parts.topics.on_change = self._on_topic_change
+        parts.groups.on_change = lambda: saver.mark("groups")
+        parts.clients.on_group_change = self._tell_group_changed
+        self._table = HandlerTable()
+        self.pull = PullHandlers(parts)
+        self.send = SendHandlers(parts)
+        for handlers in (self.send, self.pull, ClientHandlers(parts, self.pull.filters)):
+            handlers.register(self._table)
+        parts.store.on_arrival = self._on_arrival
+
+    async def _listen(self) -> None:
+        """Open the main port and the fast one, which does not take pulls."""
+        options = self.options
+        main = Server(self._table.handlers, refuse_unknown, self._settings(options.port), on_close=self._on_link_close)
+        await main.start()
+        options.port = main.port
+        self._servers.append(main)
+        fast_handlers = {
+            code: handler for code, handler in self._table.handlers.items() if code != RequestCode.PULL_MESSAGE
+        }
+        fast = Server(
+            fast_handlers,
+            refuse_unknown,
+            self._settings(max(0, options.port - FAST_PORT_BELOW)),
+            on_close=self._on_link_close,
+        )
+        await fast.start()
+        self._servers.append(fast)
+
+    def _settings(self, port: int) -> ServerSettings:
+        return ServerSettings(host=self.options.bind_host, port=port, idle_seconds=self.options.idle_seconds)
+
+    # -- what parts tell ---------------------------------------------------------------------------------------------
+
+    def _on_arrival(self, message: Message, max_offset: int, tags_code: int) -> None:
+        self.pull.holds.on_arrival(message.topic, message.queue_id, max_offset, tags_code)
+
+    def _on_topic_change(self, topic: TopicConfig | None) -> None:
+        assert self.parts is not None
+        self.parts.saver.mark("topics")
+        if self.registration is not None:
+            self.registration.on_topic_change(topic)
+
+    def _on_link_close(self, link: Link) -> None:
+        assert self.parts is not None
+        self.parts.clients.drop_link(link)
+        self.pull.holds.drop_link(link)
+
+    def _tell_group_changed(self, group: ConsumerGroup) -> None:
+        assert self.parts is not None
+        config = self.parts.groups.find(group.name)
+        allowed = config is None or config.notify_consumer_ids_changed_enable
+        if not self.options.notify_group_changes or not allowed:
+            return
+        for member in group.members.values():
+            header = ConsumerGroupHeader(consumer_group=group.name)
+            member.link.notify(make_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header))
+
+    # -- timers ------------------------------------------------------------------------------------------------------
+
+    def _start_timers(self, parts: Parts) -> None:
+        options = self.options
+        scans_between = max(1, round(options.hold_scan_ms / 1000 / _HOLD_SCAN_S))
+        count = 0
+
+        async def scan_holds() -> None:
+            nonlocal count
+            count += 1
+            self.pull.holds.scan(unmatched=count % scans_between == 0)
+
+        saved_version = parts.offsets.version
+
+        async def save_offsets() -> None:
+            nonlocal saved_version
+            if parts.offsets.version != saved_version:
+                saved_version = parts.offsets.version
+                parts.saver.mark("offsets")
+
+        async def expire_clients() -> None:
+            parts.clients.expire(options.client_timeout_ms)
+
+        loop = asyncio.get_running_loop()
+        for seconds, work in (
+            (_HOLD_SCAN_S, scan_holds),
+            (options.offsets_interval_ms / 1000, save_offsets),
+            (options.client_scan_ms / 1000, expire_clients),
+        ):
+            self._timers.append(loop.create_task(_every(seconds, work)))
+
+    # -- stopping ----------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Unregister, close the ports, save and close everything."""
+        parts = self.parts
+        if parts is None:
+            return
+        for timer in self._timers:
+            timer.cancel()
+        await asyncio.gather(*self._timers, return_exceptions=True)
+        if self.registration is not None:
+            await self.registration.stop()
+        self.pull.holds.release_all()
+        for server in self._servers:
+            await server.stop()
+        await self._caller.close()
+        await parts.background.stop()
+        await parts.saver.close()
+        await asyncio.get_running_loop().run_in_executor(None, parts.store.close)
+        self._executor.shutdown(wait=True)
+        self.parts = None
+        log.info("broker %s is stopped", self.options.name)
+
+
+async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except ErucaError as error:
+            log.error("%s", error)

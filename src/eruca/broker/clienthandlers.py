@@ -1,0 +1,134 @@
+"""What clients ask besides sending and pulling: heartbeats, their groups, offsets."""
+
+from __future__ import annotations
+
+from eruca.broker.parts import Parts
+from eruca.broker.refusals import refuse
+from eruca.broker.subscriptions import TAG, PullFilters
+from eruca.errors import RequestRefused
+from eruca.filter.tags import ExpressionError
+from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.store.consumequeue import ConsumeQueue
+from eruca.wire.bodies import CheckClientBody, ConsumerIds, HeartbeatData
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.headers import EmptyHeader, OffsetAnswerHeader, TimestampAnswerHeader
+
+
+class ClientHandlers:
+    """Answers heartbeats and questions about groups and offsets."""
+
+    def __init__(self, parts: Parts, filters: PullFilters) -> None:
+        self._parts = parts
+        self._filters = filters
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add(RequestCode.HEART_BEAT, self.take_heartbeat)
+        table.add(RequestCode.UNREGISTER_CLIENT, self.unregister)
+        table.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.list_consumers)
+        table.add(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
+        table.add(RequestCode.QUERY_CONSUMER_OFFSET, self.query_offset)
+        table.add(RequestCode.UPDATE_CONSUMER_OFFSET, self.update_offset)
+        table.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset)
+        table.add(RequestCode.GET_MAX_OFFSET, self.get_max_offset)
+        table.add(RequestCode.GET_MIN_OFFSET, self.get_min_offset)
+        table.add(RequestCode.GET_EARLIEST_MSG_STORETIME, self.get_earliest_time)
+
+    # -- who is there ------------------------------------------------------------------------------------------------
+
+    def take_heartbeat(self, request: Request) -> Reply:
+        """A client is alive and in these groups."""
+        data: HeartbeatData | None = request.body
+        if data is None:
+            refuse(ResponseCode.SYSTEM_ERROR, "the heartbeat has no body")
+        parts, command, link = self._parts, request.command, request.link
+        for consumer in data.consumer_data_set:
+            group = parts.groups.get(consumer.group_name)
+            if group is not None:
+                parts.topics.retry_topic(consumer.group_name, group.retry_queue_nums)
+            parts.clients.register_consumer(consumer, link, data.client_id, command.language, command.version)
+        for producer in data.producer_data_set:
+            parts.clients.register_producer(
+                producer.group_name, link, data.client_id, command.language, command.version
+            )
+        return Reply()
+
+    def unregister(self, request: Request) -> Reply:
+        """A client leaves."""
+        header = request.header
+        self._parts.clients.unregister(request.link, header.client_id, header.producer_group, header.consumer_group)
+        return Reply(EmptyHeader())
+
+    def list_consumers(self, request: Request) -> Reply:
+        """The ids of a group's members."""
+        name = request.header.consumer_group
+        group = self._parts.clients.consumer(name)
+        if group is None or not group.members:
+            return Reply(EmptyHeader(), code=ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {name}")
+        return Reply(EmptyHeader(), ConsumerIds(consumer_id_list=group.client_ids()))
+
+    def check_config(self, request: Request) -> Reply:
+        """Can the broker read this expression?"""
+        body: CheckClientBody | None = request.body
+        if body is None:
+            return Reply()
+        data = body.subscription_data
+        if data.expression_type in (None, "", TAG):
+            return Reply()
+        if not self._parts.options.property_filter:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {data.expression_type}",
+            )
+        try:
+            self._filters.get(data.expression_type, data.sub_string)
+        except ExpressionError as error:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return Reply()
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def query_offset(self, request: Request) -> Reply:
+        """How far a group is; 0 for a new group on a queue whose first message is still there."""
+        header = request.header
+        offset = self._parts.offsets.get(header.consumer_group, header.topic, header.queue_id)
+        if offset >= 0:
+            return Reply(OffsetAnswerHeader(offset=offset))
+        queue = self._queue(header.topic, header.queue_id)
+        if queue is None or queue.min_offset <= 0:
+            return Reply(OffsetAnswerHeader(offset=0))
+        return Reply(
+            EmptyHeader(),
+            code=ResponseCode.QUERY_NOT_FOUND,
+            remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+        )
+
+    def update_offset(self, request: Request) -> Reply:
+        """Commit an offset."""
+        header = request.header
+        self._parts.offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return Reply(EmptyHeader())
+
+    def search_offset(self, request: Request) -> Reply:
+        """The offset at a store time."""
+        header = request.header
+        offset = self._parts.store.find_offset(header.topic, header.queue_id, header.timestamp)
+        return Reply(OffsetAnswerHeader(offset=offset))
+
+    def get_max_offset(self, request: Request) -> Reply:
+        """The end of a queue."""
+        queue = self._queue(request.header.topic, request.header.queue_id)
+        return Reply(OffsetAnswerHeader(offset=0 if queue is None else queue.max_offset))
+
+    def get_min_offset(self, request: Request) -> Reply:
+        """The beginning of a queue."""
+        queue = self._queue(request.header.topic, request.header.queue_id)
+        return Reply(OffsetAnswerHeader(offset=0 if queue is None else queue.min_offset))
+
+    def get_earliest_time(self, request: Request) -> Reply:
+        """When the first message of a queue was stored."""
+        time_ms = self._parts.store.earliest_time(request.header.topic, request.header.queue_id)
+        return Reply(TimestampAnswerHeader(timestamp=time_ms))
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._parts.store.queues.get(topic, queue_id)

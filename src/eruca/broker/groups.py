@@ -1,0 +1,82 @@
+"""The subscription groups of a broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from eruca.broker.options import BrokerOptions
+from eruca.clock import Clock
+from eruca.errors import InvalidName
+from eruca.wire.bodies import DataVersion, GroupConfig, GroupConfigTable
+from eruca.wire.names import check_group
+
+log = logging.getLogger(__name__)
+
+# Groups every broker has.
+_OWN = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+
+
+class Groups:
+    """The table of groups."""
+
+    def __init__(self, options: BrokerOptions, clock: Clock, table: GroupConfigTable) -> None:
+        self._options = options
+        self._clock = clock
+        self.data_version = table.data_version
+        self._groups: dict[str, GroupConfig] = dict(table.subscription_group_table)
+        self.on_change: Callable[[], None] = lambda: None
+        for name in _OWN:
+            broadcast = name.startswith("CID_ONS")
+            self._groups.setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=broadcast or True))
+
+    def get(self, group: str) -> GroupConfig | None:
+        """The settings of a group; an unknown one is made when the rules allow it."""
+        found = self._groups.get(group)
+        if found is not None or not self._options.auto_create_group:
+            return found
+        try:
+            check_group(group)
+        except InvalidName:
+            return None
+        log.info("group %s is made", group)
+        return self.put(GroupConfig(group_name=group))
+
+    def find(self, group: str) -> GroupConfig | None:
+        """The settings of a group that is there."""
+        return self._groups.get(group)
+
+    def names(self) -> list[str]:
+        """Every group."""
+        return list(self._groups)
+
+    def put(self, config: GroupConfig) -> GroupConfig:
+        """Make or change a group."""
+        check_group(config.group_name)
+        self._groups[config.group_name] = config
+        self._advance()
+        return config
+
+    def delete(self, group: str) -> bool:
+        """Forget a group; False when there was none."""
+        if self._groups.pop(group, None) is None:
+            return False
+        self._advance()
+        return True
+
+    def _advance(self) -> None:
+        self.data_version = DataVersion(counter=self.data_version.counter + 1, timestamp=self._clock.now_ms())
+        self.on_change()
+
+    def snapshot(self) -> GroupConfigTable:
+        """The table as it is saved."""
+        version = DataVersion(counter=self.data_version.counter, timestamp=self.data_version.timestamp)
+        return GroupConfigTable(data_version=version, subscription_group_table=dict(self._groups))

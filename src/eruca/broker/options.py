@@ -1,0 +1,122 @@
+"""What a broker can be told, besides what its store can."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from eruca.config import option
+
+
+class BrokerRole(enum.Enum):
+    """Whether a broker takes messages or copies them."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(slots=True)
+class BrokerOptions:
+    """Identity, ports, rules and intervals of one broker; mutable ones change while it runs."""
+
+    cluster: str = option("DefaultCluster", "brokerClusterName", "the cluster the broker belongs to")
+    name: str = option("broker-a", "brokerName", "brokers of one name are one master and its slaves")
+    broker_id: int = option(0, "brokerId", "0 for the master, above for a slave", low=-1)
+    role: BrokerRole = option(BrokerRole.ASYNC_MASTER, "brokerRole", "master or slave")
+    host: str = option("127.0.0.1", "brokerIP1", "the address clients are told to connect to")
+    ha_host: str = option("", "brokerIP2", "the address slaves are told to connect to; empty: as brokerIP1")
+    bind: str = option("", "bindAddress", "the address to listen on; empty: as brokerIP1")
+    port: int = option(10911, "listenPort", "the port; the fast port is two below", low=0, high=65535)
+    nameservers: str = option("", "namesrvAddr", "name servers, host:port separated by `;`")
+    nameserver_domain: str = option(
+        "", "rmqAddressServerDomain", "HTTP address server that tells the name servers, asked when namesrvAddr is empty"
+    )
+    fetch_nameservers: bool = option(
+        False, "fetchNamesrvAddrByAddressServer", "ask the address server for the name servers"
+    )
+    permission: int = option(6, "brokerPermission", "4 read, 2 write", low=0, high=7, mutable=True)
+    topic_queue_nums: int = option(8, "defaultTopicQueueNums", "queues of a topic made by default", low=1, mutable=True)
+    auto_create_topic: bool = option(True, "autoCreateTopicEnable", "make an unknown topic when it is sent to")
+    auto_create_group: bool = option(
+        True, "autoCreateSubscriptionGroup", "make an unknown group when it consumes", mutable=True
+    )
+    cluster_topic: bool = option(True, "clusterTopicEnable", "a topic named as the cluster is a template")
+    broker_topic: bool = option(True, "brokerTopicEnable", "a topic named as the broker is a template")
+    trace_topic: bool = option(False, "traceTopicEnable", "make the message trace topic at start")
+    trace_topic_name: str = option("RMQ_SYS_TRACE_TOPIC", "msgTraceTopicName", "name of the message trace topic")
+    register_interval_ms: int = option(
+        30_000, "registerNameServerPeriod", "how often the broker registers (3.x: 10 s)", unit="ms", low=1
+    )
+    register_timeout_ms: int = option(
+        6000, "registerBrokerTimeoutMills", "how long a registration may take", unit="ms", low=1
+    )
+    compressed_register: bool = option(False, "compressedRegister", "register with a compressed body")
+    offsets_interval_ms: int = option(
+        5000, "flushConsumerOffsetInterval", "how often offsets are saved", unit="ms", low=1
+    )
+    client_timeout_ms: int = option(
+        120_000, "channelExpiredTimeout", "a client without heartbeat this long is forgotten", unit="ms", low=1
+    )
+    client_scan_ms: int = option(
+        10_000, "scanNotActiveClientInterval", "how often that is looked for", unit="ms", low=1
+    )
+    idle_seconds: int = option(
+        120, "serverChannelMaxIdleTimeSeconds", "a connection without a byte this long is closed", unit="s", low=1
+    )
+    long_polling: bool = option(True, "longPollingEnable", "hold a pull until a message comes", mutable=True)
+    short_polling_ms: int = option(
+        1000, "shortPollingTimeMills", "how long a pull is held without long polling", unit="ms", mutable=True
+    )
+    hold_scan_ms: int = option(5000, "pullRequestHoldScanInterval", "held pulls are looked at this often", unit="ms")
+    notify_group_changes: bool = option(
+        True, "notifyConsumerIdsChangedEnable", "tell consumers when their group changes", mutable=True
+    )
+    property_filter: bool = option(True, "enablePropertyFilter", "take SQL92 subscriptions (Java: false)", mutable=True)
+    slave_read: bool = option(False, "slaveReadEnable", "send slow readers to a slave", mutable=True)
+    transfer_bytes_memory: int = option(
+        262_144, "maxTransferBytesOnMessageInMemory", "bytes of one pull answer", unit="bytes", mutable=True
+    )
+    transfer_count_memory: int = option(
+        32, "maxTransferCountOnMessageInMemory", "messages of one pull answer", mutable=True
+    )
+    lock_live_ms: int = option(
+        60_000, "rebalanceLockMaxLiveTime", "a queue lock ends this long after its renewal", unit="ms", low=1
+    )
+    reject_transactions: bool = option(False, "rejectTransactionMessage", "refuse half messages", mutable=True)
+    region: str = option("DefaultRegion", "regionId", "told to clients with every send")
+    trace_on: bool = option(True, "traceOn", "tell clients that message trace is welcome")
+    store_replies: bool = option(True, "storeReplyMessageEnable", "keep replies besides bringing them", mutable=True)
+    accept_sends_from_ms: int = option(
+        0, "startAcceptSendRequestTimeStamp", "sends before this time are refused", unit="ms", mutable=True
+    )
+    query_count_max: int = option(32, "defaultQueryMaxNum", "messages a query by unique id may find")
+    schedule_interval_ms: int = option(
+        100, "scheduleMessageInterval", "how often due delayed messages are looked for", unit="ms", low=1
+    )
+    transaction_check_interval_ms: int = option(
+        60_000, "transactionCheckInterval", "how often undecided half messages are asked about", unit="ms", low=1
+    )
+    transaction_timeout_ms: int = option(6000, "transactionTimeOut", "a half message is left alone so long", unit="ms")
+    transaction_check_max: int = option(15, "transactionCheckMax", "a half message is asked about so often")
+    message_log_level: str = option("INFO", "logLevel", "what is logged: DEBUG, INFO, WARNING or ERROR")
+
+    @property
+    def bind_host(self) -> str:
+        """Where to listen."""
+        return self.bind or self.host
+
+    @property
+    def address(self) -> str:
+        """What clients are told."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def ha_address(self) -> str:
+        """What slaves are told."""
+        return f"{self.ha_host or self.host}:{self.port + 1}"
+
+    @property
+    def is_slave(self) -> bool:
+        """Does the broker copy another?"""
+        return self.role is BrokerRole.SLAVE

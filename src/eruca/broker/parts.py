@@ -1,0 +1,37 @@
+"""The parts of one broker, made once and shared by its handlers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eruca.broker.clients import Clients
+from eruca.broker.groups import Groups
+from eruca.broker.offsets import Offsets
+from eruca.broker.options import BrokerOptions
+from eruca.broker.persistence import TableSaver
+from eruca.broker.stats import Stats
+from eruca.broker.topics import Topics
+from eruca.clock import Clock
+from eruca.store.background import StoreBackground
+from eruca.store.messagestore import MessageStore
+from eruca.store.tables import Tables
+
+
+@dataclass(slots=True)
+class Parts:
+    """What handlers work with."""
+
+    options: BrokerOptions
+    clock: Clock
+    store: MessageStore
+    background: StoreBackground
+    tables: Tables
+    saver: TableSaver
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    clients: Clients
+    stats: Stats
+    # The broker's address as records hold it.
+    store_host: bytes
+    started_ms: int

@@ -1,0 +1,275 @@
+"""Pulling: slices of the mapped log for a queue, or a held request until there are some."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+from eruca.broker.hold import Hold, Holds
+from eruca.broker.parts import Parts
+from eruca.broker.refusals import FAQ, refuse
+from eruca.broker.subscriptions import PullFilter, PullFilters
+from eruca.broker.topics import OFFSET_MOVED_TOPIC, READ
+from eruca.errors import RequestRefused, StoreError
+from eruca.filter.tags import ExpressionError
+from eruca.net.handlers import HandlerTable
+from eruca.net.link import Link, encode_refusal
+from eruca.store.read import ReadBounds, ReadResult, ReadStatus
+from eruca.wire import fastjson
+from eruca.wire.bodies import GroupConfig, MessageModel
+from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
+from eruca.wire.frame import Command, encode_command
+from eruca.wire.headers import EmptyHeader, PullMessageAnswerHeader, PullMessageHeader
+from eruca.wire.properties import encode_properties
+from eruca.wire.record import Message
+
+COMMIT_OFFSET = 1
+SUSPEND = 2
+SUBSCRIPTION = 4
+
+_PREFIX = struct.Struct(">iI")
+_TEMPLATE = (
+    '{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","maxOffset":"%d","minOffset":"%d"},'
+    '"flag":1,"language":"PYTHON","opaque":%d,"remark":"%s","serializeTypeCurrentRPC":"JSON","version":407}'
+)
+# A client asks for at most 1,024; Java's broker gives 32 however many are asked for.
+_COUNT_MAX = 1024
+
+_CODES = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullHandlers:
+    """Answers pulls."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._filters = PullFilters()
+        self.holds = Holds(self._resume, self._max_offset)
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the pull code."""
+        table.add_raw(RequestCode.PULL_MESSAGE, self.handle)
+
+    @property
+    def filters(self) -> PullFilters:
+        """The compiled expressions, shared with whoever checks one."""
+        return self._filters
+
+    def handle(self, link: Link, command: Command) -> bytes | None:
+        """Answer a pull, or hold it."""
+        try:
+            header = command.decode_header(PullMessageHeader)
+            return self._pull(link, command, header, may_hold=True, first=True)
+        except RequestRefused as error:
+            return encode_command(command.answer(error.code, EmptyHeader(), remark=error.remark))
+
+    def _resume(self, hold: Hold, may_hold: bool) -> None:
+        """Run a held pull again."""
+        if not hold.link.is_open:
+            return
+        assert isinstance(hold.header, PullMessageHeader)
+        try:
+            answer = self._pull(
+                hold.link, hold.command, hold.header, may_hold=may_hold, first=False, deadline=hold.deadline
+            )
+        except Exception as error:
+            answer = encode_refusal(hold.command, error, hold.link)
+        if answer is not None:
+            hold.link.send(answer)
+
+    def _max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._parts.store.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def _pull(
+        self,
+        link: Link,
+        command: Command,
+        header: PullMessageHeader,
+        *,
+        may_hold: bool,
+        first: bool,
+        deadline: float | None = None,
+    ) -> bytes | None:
+        parts = self._parts
+        group = self._check_group(header)
+        self._check_topic(header)
+        pull_filter = self._find_filter(header, group)
+        flags = header.sys_flag
+        options = parts.options
+        count = max(1, min(header.max_message_nums, _COUNT_MAX, options.transfer_count_memory))
+        result = parts.store.read(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            ReadBounds(count, options.transfer_bytes_memory),
+            pull_filter.accept,
+        )
+        if first and flags & COMMIT_OFFSET and not options.is_slave:
+            parts.offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        code = self._code_of(result, header.queue_offset)
+        if code == ResponseCode.PULL_NOT_FOUND and flags & SUSPEND and may_hold:
+            self._park(link, command, header, pull_filter, deadline)
+            return None
+        if code == ResponseCode.PULL_OFFSET_MOVED and not options.is_slave:
+            self._tell_offset_moved(header, result)
+        if result.slices:
+            parts.stats.on_get(header.consumer_group, header.topic, len(result.slices), result.size)
+        return self._encode(command, code, result)
+
+    @staticmethod
+    def _code_of(result: ReadResult, offset: int) -> int:
+        if result.status in (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE):
+            return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+        return _CODES[result.status]
+
+    @staticmethod
+    def _encode(command: Command, code: int, result: ReadResult) -> bytes:
+        if command.serialization is SerializeType.JSON:
+            head = (
+                _TEMPLATE
+                % (
+                    code,
+                    0,
+                    result.next_offset,
+                    result.max_offset,
+                    result.min_offset,
+                    command.opaque,
+                    result.status.value,
+                )
+            ).encode()
+            prefix = _PREFIX.pack(4 + len(head) + result.size, len(head))
+            return b"".join((prefix, head, *result.slices))
+        header = PullMessageAnswerHeader(
+            suggest_which_broker_id=0,
+            next_begin_offset=result.next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+        )
+        body = b"".join(result.slices)
+        return encode_command(command.answer(int(code), header, body, remark=result.status.value))
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def _check_group(self, header: PullMessageHeader) -> GroupConfig:
+        options = self._parts.options
+        if not options.permission & READ:
+            refuse(ResponseCode.NO_PERMISSION, f"the broker[{options.host}] pulling message is forbidden")
+        group = self._parts.groups.get(header.consumer_group)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            refuse(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+        return group
+
+    def _check_topic(self, header: PullMessageHeader) -> None:
+        topic = self._parts.topics.get(header.topic)
+        if topic is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!{FAQ}"
+            )
+        if not topic.perm & READ:
+            refuse(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}] consumer:[{header.consumer_group}]",
+            )
+
+    def _find_filter(self, header: PullMessageHeader, group: GroupConfig) -> PullFilter:
+        """The filter of a pull: from the request, or from what its group said in its heartbeat."""
+        if header.sys_flag & SUBSCRIPTION:
+            kind, text = header.expression_type, header.subscription
+        else:
+            online = self._parts.clients.consumer(header.consumer_group)
+            if online is None:
+                refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+            if not group.consume_broadcast_enable and online.message_model is MessageModel.BROADCASTING:
+                refuse(
+                    ResponseCode.NO_PERMISSION,
+                    f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+                )
+            known = online.subscriptions.get(header.topic)
+            if known is None:
+                raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+            if known.sub_version < header.subscription_version:
+                refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            kind, text = known.expression_type, known.sub_string
+        if kind not in (None, "", "TAG") and not self._parts.options.property_filter:
+            refuse(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}")
+        try:
+            return self._filters.get(kind, text)
+        except ExpressionError as error:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+            ) from None
+
+    # -- holding -----------------------------------------------------------------------------------------------------
+
+    def _park(
+        self,
+        link: Link,
+        command: Command,
+        header: PullMessageHeader,
+        pull_filter: PullFilter,
+        deadline: float | None,
+    ) -> None:
+        options = self._parts.options
+        if deadline is None:
+            wait_ms = header.suspend_timeout_ms if options.long_polling else options.short_polling_ms
+            deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        self.holds.park(
+            Hold(
+                link,
+                command,
+                header,
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                deadline,
+                pull_filter.wants,
+            )
+        )
+
+    def _tell_offset_moved(self, header: PullMessageHeader, result: ReadResult) -> None:
+        """Leave a note for operators: a group asked for an offset that is not there."""
+        parts = self._parts
+        event = {
+            "consumerGroup": header.consumer_group,
+            "messageQueue": {
+                "brokerName": parts.options.name,
+                "queueId": header.queue_id,
+                "topic": header.topic,
+            },
+            "offsetNew": result.next_offset,
+            "offsetRequest": header.queue_offset,
+        }
+        group = header.consumer_group
+        try:
+            parts.store.append(
+                Message(
+                    topic=OFFSET_MOVED_TOPIC,
+                    body=fastjson.write(event),
+                    properties=encode_properties({"TAGS": group, "KEYS": group}),
+                    born_timestamp=parts.clock.now_ms(),
+                    born_host=parts.store_host,
+                    store_host=parts.store_host,
+                )
+            )
+        except StoreError:
+            return  # a note, not a promise

@@ -1,0 +1,31 @@
+"""How a broker says no: the codes and texts clients know."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from eruca.errors import MessageIllegal, RequestRefused, StoreClosed, StoreError, StoreFull
+from eruca.store.messagestore import MessageStore
+from eruca.wire.codes import ResponseCode
+
+FAQ = " \nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+def refuse(code: int, remark: str) -> NoReturn:
+    """Answer a request with a code other than success."""
+    raise RequestRefused(int(code), remark)
+
+
+def refuse_store_error(error: StoreError, store: MessageStore) -> RequestRefused:
+    """What a sender is told when the store did not take its message."""
+    if isinstance(error, MessageIllegal):
+        remark = (
+            "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+            f"{store.options.message_bytes_max}B, msg properties length limit 32KB."
+        )
+        return RequestRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
+    if isinstance(error, StoreFull) and store.commitlog.transient is not None and not store.refusal:
+        return RequestRefused(ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]system busy, {error}")
+    if isinstance(error, StoreFull | StoreClosed):
+        return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}")
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, str(error))

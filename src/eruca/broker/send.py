@@ -1,0 +1,308 @@
+"""Sending: from a request to a stored message and its answer.
+
+Checks come in the order of a Java broker, because the first that fails decides the code a client sees. Every answer,
+also a refusal, has MSG_REGION and TRACE_ON: the Java client reads them without looking whether they are there.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from eruca.broker.mapping import DelayLevels, map_half
+from eruca.broker.parts import Parts
+from eruca.broker.refusals import FAQ, refuse, refuse_store_error
+from eruca.broker.topics import FORBIDDEN_TO_SEND, READ, WRITE
+from eruca.config import FlushMode
+from eruca.errors import ErucaError, InvalidName, RequestRefused, StoreError, WireError
+from eruca.net.handlers import HandlerTable
+from eruca.net.link import Answer, Link, encode_refusal
+from eruca.wire.batch import decode_batch
+from eruca.wire.bodies import TopicConfig
+from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
+from eruca.wire.frame import Command, encode_command
+from eruca.wire.headers import (
+    AnySendHeader,
+    SendMessageAnswerHeader,
+    SendMessageHeader,
+    SendMessageV2Header,
+    SendRefusedHeader,
+)
+from eruca.wire.host import pack_host
+from eruca.wire.ids import encode_offset_id
+from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX, check_topic
+from eruca.wire.properties import get_property
+from eruca.wire.record import Message
+from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, set_host_bits
+
+_PREFIX = struct.Struct(">iI")
+_VERSION_HONOURS_MAX_TIMES = 121
+_HOST_NOTE = "host"
+
+
+class SendHandlers:
+    """Answers the send family."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        options = parts.options
+        self.delays = DelayLevels(parts.store.options.delay_levels)
+        self._refused = SendRefusedHeader(region=options.region, trace_on=options.trace_on)
+        # The answer to a send as bytes, in the field order of Java's map, with holes for what differs.
+        self._template = (
+            '{"code":%d,"extFields":{"queueId":"%d","TRACE_ON":"'
+            + ("true" if options.trace_on else "false")
+            + '","MSG_REGION":"'
+            + options.region
+            + '","msgId":"%s","queueOffset":"%d"},"flag":1,"language":"PYTHON","opaque":%d,'
+            + '"serializeTypeCurrentRPC":"JSON","version":407}'
+        )
+        self._cluster_property = f"CLUSTER\x01{options.cluster}".encode()
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes of the send family."""
+        table.add_raw(RequestCode.SEND_MESSAGE, lambda link, command: self.handle(link, command, SendMessageHeader))
+        table.add_raw(
+            RequestCode.SEND_MESSAGE_V2, lambda link, command: self.handle(link, command, SendMessageV2Header)
+        )
+        table.add_raw(
+            RequestCode.SEND_BATCH_MESSAGE, lambda link, command: self.handle(link, command, SendMessageV2Header)
+        )
+
+    def handle(
+        self, link: Link, command: Command, header_type: type[SendMessageHeader] | type[SendMessageV2Header]
+    ) -> Answer:
+        """Store what was sent and say where."""
+        try:
+            header: AnySendHeader = command.decode_header(header_type)
+            if header.batch or command.code == RequestCode.SEND_BATCH_MESSAGE:
+                return self._store_batch(link, command, header)
+            message, waits = self.build(link, command, header)
+            self._append(message)
+        except (RequestRefused, WireError, StoreError, InvalidName) as error:
+            return self._encode_refused(link, command, error)
+        self._parts.stats.on_put(message.topic, 1, message.size)
+        message_id = encode_offset_id(message.store_host, message.position)
+        return self._answer(command, message, message_id, waits)
+
+    def _append(self, message: Message) -> None:
+        try:
+            self._store.append(message)
+        except StoreError as error:
+            raise refuse_store_error(error, self._store) from error
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _answer(self, command: Command, message: Message, message_id: str, waits: bool) -> Answer:
+        if waits and self._store.options.flush_mode is FlushMode.SYNC:
+            return self._answer_when_flushed(command, message, message_id)
+        return self._encode_stored(command, message, message_id, ResponseCode.SUCCESS)
+
+    async def _answer_when_flushed(self, command: Command, message: Message, message_id: str) -> bytes:
+        flushed = await self._parts.background.wait_until_acknowledged(message.position + message.size)
+        code = ResponseCode.SUCCESS if flushed else ResponseCode.FLUSH_DISK_TIMEOUT
+        return self._encode_stored(command, message, message_id, code)
+
+    def _encode_stored(self, command: Command, message: Message, message_id: str, code: int) -> bytes:
+        if command.serialization is SerializeType.JSON:
+            header = (
+                self._template % (code, message.queue_id, message_id, message.queue_offset, command.opaque)
+            ).encode()
+            return b"".join((_PREFIX.pack(4 + len(header), len(header)), header))
+        options = self._parts.options
+        answer = SendMessageAnswerHeader(
+            message_id=message_id,
+            queue_id=message.queue_id,
+            queue_offset=message.queue_offset,
+            region=options.region,
+            trace_on=options.trace_on,
+        )
+        return encode_command(command.answer(int(code), answer))
+
+    def _encode_refused(self, link: Link, command: Command, error: ErucaError) -> bytes | None:
+        if not isinstance(error, RequestRefused):
+            error = RequestRefused(ResponseCode.SYSTEM_ERROR, str(error))
+        if command.is_oneway:
+            return encode_refusal(command, error, link)
+        return encode_command(command.answer(error.code, self._refused, remark=error.remark))
+
+    # -- from request to message -------------------------------------------------------------------------------------
+
+    def build(self, link: Link, command: Command, header: AnySendHeader) -> tuple[Message, bool]:
+        """Make the message a request describes and say whether its sender waits for the disk.
+
+        The message goes where it must: its topic, or the delay, half or dead letter topic.
+        """
+        config = self.check_topic(link, header)
+        queue_id = self._choose_queue(header, config)
+        topic = header.topic
+        if topic.startswith(RETRY_PREFIX):
+            topic, queue_id = self._redirect_dead(command, header, topic, queue_id)
+        raw = (header.properties or "").encode()
+        message = Message(
+            topic=topic,
+            queue_id=queue_id,
+            flag=header.flag,
+            body=command.body,
+            properties=raw,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=_host_of(link),
+            store_host=self._parts.store_host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        message.sys_flag = set_host_bits(message.sys_flag, message.born_host, message.store_host)
+        waits = b"WAIT\x01false" not in raw
+        if b"TRAN_MSG\x01true" in raw and get_property(raw, b"TRAN_MSG") == b"true":
+            if self._parts.options.reject_transactions:
+                refuse(
+                    ResponseCode.NO_PERMISSION,
+                    f"the broker[{self._parts.options.host}] sending transaction message is forbidden",
+                )
+            message.properties = self._add_cluster(raw, drop_wait=False)
+            map_half(message)
+            self._parts.topics.create_internal(message.topic, 1)
+            return message, waits
+        level = self._delay_level(raw, message.sys_flag)
+        message.properties = self._add_cluster(raw, drop_wait=level == 0)
+        if level:
+            self.delays.map(message, level)
+        return message, waits
+
+    def check_topic(self, link: Link, header: AnySendHeader) -> TopicConfig:
+        """The settings of the topic of a request, made if the rules allow it; refuses as a Java broker does."""
+        options = self._parts.options
+        if self._parts.clock.now_ms() < options.accept_sends_from_ms:
+            refuse(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {options.accept_sends_from_ms}")
+        topic = header.topic
+        config = self._parts.topics.get(topic)
+        if not options.permission & WRITE and (config is None or config.order):
+            refuse(ResponseCode.NO_PERMISSION, f"the broker[{options.host}] sending message is forbidden")
+        if config is None or topic in FORBIDDEN_TO_SEND:
+            config = self._find_or_make_topic(header)
+        if not config.perm & WRITE and topic not in FORBIDDEN_TO_SEND and config.order:
+            refuse(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
+        return config
+
+    def _find_or_make_topic(self, header: AnySendHeader) -> TopicConfig:
+        topic = header.topic
+        try:
+            check_topic(topic)
+        except InvalidName as error:
+            refuse(ResponseCode.SYSTEM_ERROR, str(error))
+        if topic in FORBIDDEN_TO_SEND:
+            refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        topics = self._parts.topics
+        config = topics.create_for_send(topic, header.default_topic, header.default_topic_queue_nums)
+        if config is None and topic.startswith(RETRY_PREFIX):
+            config = topics.create_internal(topic, 1, READ | WRITE)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+        return config
+
+    def _choose_queue(self, header: AnySendHeader, config: TopicConfig) -> int:
+        queue_id = header.queue_id
+        most = max(config.write_queue_nums, config.read_queue_nums)
+        if queue_id >= most:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, topic {config.topic_name} has {most} queues",
+            )
+        if queue_id < 0:
+            return random.randrange(max(1, config.write_queue_nums))
+        return queue_id
+
+    def _redirect_dead(self, command: Command, header: AnySendHeader, topic: str, queue_id: int) -> tuple[str, int]:
+        """A retried message that was tried too often goes to the dead letters of its group."""
+        group_name = topic[len(RETRY_PREFIX) :]
+        group = self._parts.groups.get(group_name)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name} {FAQ}"
+            )
+        most = group.retry_max_times
+        if command.version >= _VERSION_HONOURS_MAX_TIMES and header.max_reconsume_times is not None:
+            most = header.max_reconsume_times
+        if (header.reconsume_times or 0) >= most:
+            self._parts.topics.dead_letter_topic(group_name)
+            return DLQ_PREFIX + group_name, 0
+        return topic, queue_id
+
+    def _delay_level(self, raw: bytes, sys_flag: int) -> int:
+        if b"DELAY\x01" not in raw or sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
+            return 0
+        text = get_property(raw, b"DELAY")
+        return int(text) if text is not None and text.isdigit() else 0
+
+    def _add_cluster(self, raw: bytes, *, drop_wait: bool) -> bytes:
+        """The properties with the cluster added, and without WAIT when nobody needs it any more."""
+        if b"CLUSTER\x01" in raw or (drop_wait and b"WAIT\x01" in raw):
+            entries = [
+                entry
+                for entry in raw.split(b"\x02")
+                if entry and not entry.startswith(b"CLUSTER\x01") and not (drop_wait and entry.startswith(b"WAIT\x01"))
+            ]
+            entries.append(self._cluster_property)
+            return b"\x02".join(entries)
+        if not raw:
+            return self._cluster_property
+        return raw + self._cluster_property if raw.endswith(b"\x02") else raw + b"\x02" + self._cluster_property
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    def _store_batch(self, link: Link, command: Command, header: AnySendHeader) -> Answer:
+        config = self.check_topic(link, header)
+        queue_id = self._choose_queue(header, config)
+        raw = (header.properties or "").encode()
+        if header.topic.startswith(RETRY_PREFIX) or header.sys_flag & TRANSACTION_MASK or b"DELAY\x01" in raw:
+            refuse(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry, delay or transactions")
+        shared = self._add_cluster(raw, drop_wait=False)
+        born_host = _host_of(link)
+        sys_flag = set_host_bits(header.sys_flag, born_host, self._parts.store_host)
+        messages = [
+            Message(
+                topic=header.topic,
+                queue_id=queue_id,
+                flag=item.flag,
+                body=item.body,
+                properties=_join_properties(item.properties, shared),
+                sys_flag=sys_flag,
+                born_timestamp=header.born_timestamp,
+                born_host=born_host,
+                store_host=self._parts.store_host,
+                reconsume_times=header.reconsume_times or 0,
+            )
+            for item in decode_batch(command.body)
+        ]
+        try:
+            self._store.append_batch(messages)
+        except StoreError as error:
+            raise refuse_store_error(error, self._store) from error
+        self._parts.stats.on_put(header.topic, len(messages), sum(message.size for message in messages))
+        ids = ",".join([encode_offset_id(message.store_host, message.position) for message in messages])
+        # The answer has the first message's offset; the disk must have the last one.
+        first, last = messages[0], messages[-1]
+        waits = b"WAIT\x01false" not in raw
+        if waits and self._store.options.flush_mode is FlushMode.SYNC:
+            return self._answer_batch_when_flushed(command, first, last, ids)
+        return self._encode_stored(command, first, ids, ResponseCode.SUCCESS)
+
+    async def _answer_batch_when_flushed(self, command: Command, first: Message, last: Message, ids: str) -> bytes:
+        flushed = await self._parts.background.wait_until_acknowledged(last.position + last.size)
+        code = ResponseCode.SUCCESS if flushed else ResponseCode.FLUSH_DISK_TIMEOUT
+        return self._encode_stored(command, first, ids, code)
+
+
+def _join_properties(own: bytes, shared: bytes) -> bytes:
+    if not own:
+        return shared
+    return own + shared if own.endswith(b"\x02") else own + b"\x02" + shared
+
+
+def _host_of(link: Link) -> bytes:
+    """The peer's address as records hold it."""
+    packed: bytes | None = link.notes.get(_HOST_NOTE)
+    if packed is None:
+        packed = link.notes[_HOST_NOTE] = pack_host(*link.peer_host)
+    return packed

@@ -1,0 +1,160 @@
+"""The topics of a broker: what there is, who may make one, and what name servers must be told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from eruca.broker.options import BrokerOptions
+from eruca.clock import Clock
+from eruca.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
+from eruca.wire.names import (
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    check_topic,
+)
+
+log = logging.getLogger(__name__)
+
+READ = 4
+WRITE = 2
+INHERIT = 1
+DEFAULT_TOPIC = "TBW102"
+BENCHMARK_TOPIC = "BenchmarkTest"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+MAX_CHECK_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+SYSTEM_PREFIX = "rmq_sys_"
+
+# Nobody but the broker itself writes to these.
+FORBIDDEN_TO_SEND = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAX_CHECK_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+)
+# Told of every change: the topic that changed, or None when many did.
+Changed = Callable[[TopicConfig | None], None]
+
+
+class Topics:
+    """The table of topics."""
+
+    def __init__(self, options: BrokerOptions, clock: Clock, table: TopicConfigTable) -> None:
+        self._options = options
+        self._clock = clock
+        self.data_version = table.data_version
+        self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
+        self.on_change: Changed = lambda _: None
+        self._add_own()
+
+    def _add_own(self) -> None:
+        """Make the topics every broker has."""
+        options = self._options
+        inherit = READ | WRITE | INHERIT
+        own: list[tuple[str, int, int]] = [
+            (SELF_TEST_TOPIC, 1, READ | WRITE),
+            (BENCHMARK_TOPIC, 1024, READ | WRITE),
+            (options.cluster, 16, inherit if options.cluster_topic else READ | WRITE),
+            (options.name, 1, inherit if options.broker_topic else READ | WRITE),
+            (OFFSET_MOVED_TOPIC, 1, READ | WRITE),
+            (SCHEDULE_TOPIC, 18, READ | WRITE),
+            (self.reply_topic, 1, READ | WRITE),
+        ]
+        if options.auto_create_topic:
+            own.append((DEFAULT_TOPIC, options.topic_queue_nums, inherit))
+        if options.trace_topic:
+            own.append((options.trace_topic_name, 1, READ | WRITE))
+        for name, queues, perm in own:
+            self._topics.setdefault(
+                name, TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+            )
+        self.own = frozenset([name for name, _, _ in own]) | {HALF_TOPIC, options.trace_topic_name, DEFAULT_TOPIC}
+
+    @property
+    def reply_topic(self) -> str:
+        """Where replies to request messages go."""
+        return f"{self._options.cluster}_REPLY_TOPIC"
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The settings of a topic."""
+        return self._topics.get(topic)
+
+    def names(self) -> list[str]:
+        """Every topic."""
+        return list(self._topics)
+
+    def is_system(self, topic: str) -> bool:
+        """Is it one that operators may neither make nor delete?"""
+        return topic in self.own or topic in FORBIDDEN_TO_SEND or topic.startswith(SYSTEM_PREFIX)
+
+    def snapshot(self) -> TopicConfigTable:
+        """The table as it is saved and registered."""
+        version = DataVersion(counter=self.data_version.counter, timestamp=self.data_version.timestamp)
+        return TopicConfigTable(data_version=version, topic_config_table=dict(self._topics))
+
+    def put(self, config: TopicConfig) -> TopicConfig:
+        """Make or change a topic."""
+        check_topic(config.topic_name)
+        self._topics[config.topic_name] = config
+        self._advance()
+        self.on_change(config)
+        return config
+
+    def delete(self, topic: str) -> bool:
+        """Forget a topic; False when there was none."""
+        if self._topics.pop(topic, None) is None:
+            return False
+        self._advance()
+        self.on_change(None)
+        return True
+
+    def _advance(self) -> None:
+        self.data_version = DataVersion(counter=self.data_version.counter + 1, timestamp=self._clock.now_ms())
+
+    # -- topics that make themselves ---------------------------------------------------------------------------------
+
+    def create_for_send(self, topic: str, template_name: str, queue_nums: int) -> TopicConfig | None:
+        """Make a topic a message was sent to, after its template; None when there is no template to inherit from."""
+        template = self._topics.get(template_name)
+        if template is None:
+            return None
+        if template_name == DEFAULT_TOPIC and not self._options.auto_create_topic:
+            return None
+        if not template.perm & INHERIT:
+            return None
+        queues = max(0, min(queue_nums, template.write_queue_nums))
+        log.info("topic %s is made with %d queues after %s", topic, queues, template_name)
+        return self.put(
+            TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=template.perm & ~INHERIT,
+                topic_sys_flag=0,
+                topic_filter_type=template.topic_filter_type,
+            )
+        )
+
+    def create_internal(self, topic: str, queues: int, perm: int = READ | WRITE, sys_flag: int = 0) -> TopicConfig:
+        """The topic, made if needed: retry, dead letter and transaction topics need no template."""
+        found = self._topics.get(topic)
+        if found is not None:
+            return found
+        return self.put(
+            TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=perm,
+                topic_sys_flag=sys_flag,
+            )
+        )
+
+    def retry_topic(self, group: str, queues: int) -> TopicConfig:
+        """The retry topic of a group."""
+        return self.create_internal(RETRY_PREFIX + group, queues)
+
+    def dead_letter_topic(self, group: str) -> TopicConfig:
+        """The dead letter topic of a group."""
+        return self.create_internal(DLQ_PREFIX + group, 1)

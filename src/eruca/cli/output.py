@@ -1,0 +1,195 @@
+"""How every command shows its result: a table for people, JSON or YAML for programs, and progress for the patient."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+from rich.text import Text
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Row = TypeVar("Row")
+
+# A table that goes to a file or a pipe has no terminal to fit in.
+_PIPED_WIDTH = 200
+# Rows of one table: column widths need all of them in memory.
+_TABLE_ROWS = 500
+
+
+def add_output_option(function: Function) -> Function:
+    """Give a command the `--output` option."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json", "yaml"]),
+        default="table",
+        show_default=True,
+        help="How to show the result.",
+    )(function)
+
+
+# --- whole documents and rows ---------------------------------------------------------------------------------------
+
+
+def print_document(value: Any, output: str, draw: Callable[[], Iterable[RenderableType]]) -> None:
+    """Show one result: `draw` makes the tables for people."""
+    if output == "table":
+        console = make_console()
+        for part in draw():
+            console.print(part)
+    elif output == "json":
+        click.echo(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
+    else:
+        click.echo(format_yaml(msgspec.to_builtins(value)))
+
+
+def print_rows(
+    rows: Iterable[Row], output: str, columns: Sequence[str], draw: Callable[[Row], Sequence[str | Text]]
+) -> None:
+    """Show rows as they come: JSON has one object a line, YAML one document a row."""
+    if output != "table":
+        for row in rows:
+            plain = msgspec.to_builtins(row)
+            click.echo(json.dumps(plain, ensure_ascii=False) if output == "json" else "---\n" + format_yaml(plain))
+        return
+    console = make_console()
+    waiting: list[Sequence[str | Text]] = []
+    for row in rows:
+        waiting.append(draw(row))
+        if len(waiting) >= _TABLE_ROWS:
+            console.print(make_table(columns, waiting))
+            waiting = []
+    if waiting:
+        console.print(make_table(columns, waiting))
+
+
+def make_console() -> Console:
+    """A console for stdout as it is now."""
+    return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
+    """A table; a column whose name starts with `>` is aligned to the right."""
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[cell if isinstance(cell, Text) else Text(show_safely(cell)) for cell in row])
+    return table
+
+
+def show_safely(text: str) -> str:
+    """Text with its control characters made visible: what a stranger sent must not steer the terminal."""
+    return "".join([c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text])
+
+
+def format_time(time_ms: int | None) -> str:
+    """A time of the store in local time, for people."""
+    if not time_ms or time_ms < 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(time_ms / 1000).isoformat(" ", "milliseconds")
+    except (OverflowError, OSError, ValueError):
+        return str(time_ms)
+
+
+def format_bytes(count: int) -> str:
+    """A size for people: the two or three digits that matter."""
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def parse_time(text: str) -> int:
+    """A time on the command line, as milliseconds: those, or 2026-11-15 or 2026-11-15T07:21:06 in local time."""
+    if re.fullmatch(r"-?\d{5,}", text):
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(f"{text!r} is neither milliseconds nor a time like 2026-11-15T07:21:06") from None
+
+
+# --- YAML -----------------------------------------------------------------------------------------------------------
+# Written by hand, because the little that results need (maps, lists, scalars) is not worth a dependency of the core.
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+# Words that some version of YAML reads as something else than text.
+_NOT_PLAIN = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+
+
+def format_yaml(value: Any) -> str:
+    """Write plain Python objects as YAML."""
+    return "\n".join(_write_block(value, ""))
+
+
+def _write_block(value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _write_item(f"{indent}{_write_scalar(key)}:", item, indent + "  ")
+    elif isinstance(value, list) and value:
+        for item in value:
+            lines = list(_write_block(item, indent + "  "))
+            yield f"{indent}- {lines[0].lstrip(' ')}"
+            yield from lines[1:]
+    else:
+        yield indent + _write_scalar(value)
+
+
+def _write_item(head: str, value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, dict | list) and value:
+        yield head
+        yield from _write_block(value, indent)
+    else:
+        yield f"{head} {_write_scalar(value)}"
+
+
+def _write_scalar(value: Any) -> str:
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value) and value.lower() not in _NOT_PLAIN:
+            return value
+        # A JSON string is a YAML string, once what YAML counts as unprintable is escaped; beyond 16 bits as \U.
+        text = json.dumps(value, ensure_ascii=False)
+        return "".join([c if c.isprintable() else f"\\U{ord(c):08x}" for c in text])
+    if isinstance(value, dict):
+        return "{}"
+    if isinstance(value, list):
+        return "[]"
+    return json.dumps(value)
+
+
+# --- progress -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def show_progress(description: str, total: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on stderr for long work over bytes, and a function to tell it how far it is; neither without a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(description, total=max(total, 1))
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,1 @@
+"""Subscription expressions, parsed once and evaluated often. No I/O."""

@@ -1,0 +1,46 @@
+"""Tag expressions: `*` or `TagA || TagB`.
+
+The broker compares hashes, because that is all a consume queue has; the client compares the tags themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eruca.errors import ErucaError
+from eruca.wire.javahash import tags_code
+
+ALL = "*"
+_OR = "||"
+
+
+class ExpressionError(ErucaError):
+    """A subscription expression cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagExpression:
+    """The tags a subscription wants; none means all."""
+
+    text: str
+    tags: frozenset[str]
+    codes: frozenset[int]
+
+    def matches_code(self, code: int) -> bool:
+        """Could a message with this tags code be wanted?"""
+        return not self.codes or code in self.codes
+
+    def matches_tag(self, tag: str | None) -> bool:
+        """Is a message with this tag wanted?"""
+        return not self.tags or tag in self.tags
+
+
+def parse_tags(text: str | None) -> TagExpression:
+    """Read a tag expression."""
+    if text is None or text in ("", ALL):
+        return TagExpression(ALL, frozenset(), frozenset())
+    parts = text.split(_OR)
+    tags = [tag.strip() for tag in parts if tag.strip()]
+    if not tags:
+        raise ExpressionError(f"the expression {text!r} names no tag")
+    return TagExpression(text, frozenset(tags), frozenset(map(tags_code, tags)))

@@ -1,0 +1,168 @@
+"""What the name server answers to each request code. A code that is not here is not answered, as in Java."""
+
+from __future__ import annotations
+
+from eruca.clock import Clock
+from eruca.errors import RequestRefused
+from eruca.nameserver.kvconfig import ORDER_TOPICS, KVConfig
+from eruca.nameserver.options import to_properties
+from eruca.nameserver.routes import RouteTables
+from eruca.nameserver.running import RunningOptions
+from eruca.net.handlers import Authorize, HandlerTable, Reply, Request, encode_reply
+from eruca.net.link import Link
+from eruca.wire.catalog import decode_request
+from eruca.wire.codes import VERSION_REGISTER_WITH_FILTER_SERVERS, RequestCode, ResponseCode
+from eruca.wire.frame import Command
+from eruca.wire.headers import (
+    AddWritePermAnswerHeader,
+    DataVersionAnswerHeader,
+    KVConfigAnswerHeader,
+    RegisterBrokerAnswerHeader,
+    RegisterBrokerHeader,
+    WipeWritePermAnswerHeader,
+)
+from eruca.wire.record import body_crc
+
+
+class NameServerHandlers:
+    """The requests of brokers, clients and tools, answered from the tables."""
+
+    def __init__(self, routes: RouteTables, kv: KVConfig, running: RunningOptions, clock: Clock) -> None:
+        self._routes = routes
+        self._kv = kv
+        self._running = running
+        self._clock = clock
+
+    def build_table(self, authorize: Authorize | None = None) -> HandlerTable:
+        """The table a server wants."""
+        routes = self._routes
+        table = HandlerTable(authorize)
+        # Raw, because the checksum is of the bytes and comes before anyone reads them.
+        table.add_raw(RequestCode.REGISTER_BROKER, self.register)
+        table.add(RequestCode.UNREGISTER_BROKER, self.unregister)
+        table.add(RequestCode.QUERY_DATA_VERSION, self.query_data_version)
+        table.add(RequestCode.GET_ROUTEINFO_BY_TOPIC, self.find_route)
+        table.add(RequestCode.GET_BROKER_CLUSTER_INFO, lambda request: Reply(body=routes.describe_clusters()))
+        table.add(RequestCode.WIPE_WRITE_PERM_OF_BROKER, self.wipe_write_perm)
+        table.add(RequestCode.ADD_WRITE_PERM_OF_BROKER, self.add_write_perm)
+        table.add(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, lambda request: Reply(body=routes.list_topics()))
+        table.add(RequestCode.GET_TOPICS_BY_CLUSTER, self.list_cluster_topics)
+        table.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, lambda request: Reply(body=routes.list_system_topics()))
+        table.add(RequestCode.GET_UNIT_TOPIC_LIST, lambda request: Reply(body=routes.list_unit_topics()))
+        table.add(
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, lambda request: Reply(body=routes.list_unit_subscribed_topics())
+        )
+        table.add(
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+            lambda request: Reply(body=routes.list_unit_subscribed_foreign_topics()),
+        )
+        table.add(RequestCode.DELETE_TOPIC_IN_NAMESRV, self.delete_topic)
+        table.add(RequestCode.PUT_KV_CONFIG, self.put_kv)
+        table.add(RequestCode.GET_KV_CONFIG, self.get_kv)
+        table.add(RequestCode.DELETE_KV_CONFIG, self.delete_kv)
+        table.add(RequestCode.GET_KVLIST_BY_NAMESPACE, self.list_kv)
+        table.add(RequestCode.UPDATE_NAMESRV_CONFIG, self.update_options)
+        table.add(RequestCode.GET_NAMESRV_CONFIG, self.show_options)
+        return table
+
+    # -- brokers -----------------------------------------------------------------------------------------------------
+
+    def register(self, link: Link, command: Command) -> bytes:
+        """A broker is alive and has these topics (103)."""
+        crc = command.decode_header(RegisterBrokerHeader).body_crc32
+        if crc != 0 and crc != body_crc(command.body):
+            refusal = Reply(RegisterBrokerAnswerHeader(), code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match")
+            return encode_reply(command, refusal)
+        header, body = decode_request(command)
+        assert isinstance(header, RegisterBrokerHeader)
+        answer = self._routes.register(
+            header,
+            body,
+            link,
+            self._clock.monotonic(),
+            with_filter_servers=command.version >= VERSION_REGISTER_WITH_FILTER_SERVERS,
+        )
+        return encode_reply(command, Reply(answer, self._kv.list(ORDER_TOPICS)))
+
+    def unregister(self, request: Request) -> Reply:
+        """A broker leaves (104)."""
+        self._routes.unregister(request.header)
+        return Reply()
+
+    def query_data_version(self, request: Request) -> Reply:
+        """Is a broker's registration current? (322)"""
+        address, now = request.header.broker_addr, self._clock.monotonic()
+        changed, known = self._routes.query_data_version(address, request.body, now)
+        return Reply(DataVersionAnswerHeader(changed), known)
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def find_route(self, request: Request) -> Reply:
+        """Where are the queues of a topic? (105)"""
+        topic = request.header.topic
+        route = self._routes.find_route(topic)
+        if route is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}\n"
+                "See http://rocketmq.apache.org/docs/faq/ for further details.",
+            )
+        if self._running.current.order_message_enable:
+            route.order_topic_conf = self._kv.get(ORDER_TOPICS, topic)
+        return Reply(body=route)
+
+    def list_cluster_topics(self, request: Request) -> Reply:
+        """The topics of a cluster (224)."""
+        return Reply(body=self._routes.list_cluster_topics(request.header.cluster))
+
+    def wipe_write_perm(self, request: Request) -> Reply:
+        """Take the write permission from a broker (205)."""
+        return Reply(WipeWritePermAnswerHeader(self._routes.wipe_write_perm(request.header.broker_name)))
+
+    def add_write_perm(self, request: Request) -> Reply:
+        """Give the write permission back (327)."""
+        return Reply(AddWritePermAnswerHeader(self._routes.add_write_perm(request.header.broker_name)))
+
+    def delete_topic(self, request: Request) -> Reply:
+        """Forget a topic (216)."""
+        self._routes.delete_topic(request.header.topic, request.header.cluster_name)
+        return Reply()
+
+    # -- key-value config --------------------------------------------------------------------------------------------
+
+    async def put_kv(self, request: Request) -> Reply:
+        """Set a value (100)."""
+        await self._kv.put(request.header.namespace, request.header.key, request.header.value)
+        return Reply()
+
+    def get_kv(self, request: Request) -> Reply:
+        """Get a value (101)."""
+        namespace, key = request.header.namespace, request.header.key
+        value = self._kv.get(namespace, key)
+        if value is None:
+            remark = f"No config item, Namespace: {namespace} Key: {key}"
+            return Reply(KVConfigAnswerHeader(), code=ResponseCode.QUERY_NOT_FOUND, remark=remark)
+        return Reply(KVConfigAnswerHeader(value))
+
+    async def delete_kv(self, request: Request) -> Reply:
+        """Delete a value (102)."""
+        await self._kv.delete(request.header.namespace, request.header.key)
+        return Reply()
+
+    def list_kv(self, request: Request) -> Reply:
+        """All values of a namespace (219)."""
+        table = self._kv.list(request.header.namespace)
+        if table is None:
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {request.header.namespace}")
+        return Reply(body=table)
+
+    # -- options -----------------------------------------------------------------------------------------------------
+
+    async def update_options(self, request: Request) -> Reply:
+        """Change options (318)."""
+        await self._running.change(request.body or {})
+        return Reply()
+
+    def show_options(self, request: Request) -> Reply:
+        """Show options (319)."""
+        return Reply(body=to_properties(self._running.current))

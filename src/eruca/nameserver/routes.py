@@ -1,0 +1,285 @@
+"""Route tables: which brokers are alive, where they listen, and which queues of a topic they have. No I/O.
+
+A broker has a name, and under that name one address for each id: 0 is the master, others are its slaves. Queues belong
+to the name. Times are monotonic seconds, given by the caller; a link is any object that stands for the connection a
+broker registered on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from eruca.wire.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicList,
+    TopicRouteData,
+)
+from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
+
+log = logging.getLogger(__name__)
+
+MASTER_ID: Final = 0
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+_UNIT: Final = 1
+_UNIT_SUBSCRIBED: Final = 2
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """What is known of one address besides its name: how new its topics are, and when it was last heard of."""
+
+    data_version: DataVersion
+    updated: float
+    link: object
+    ha_address: str
+
+
+class RouteTables:
+    """Everything a name server knows of brokers and topics."""
+
+    def __init__(self) -> None:
+        # Topic to broker name to queues.
+        self._queues: dict[str, dict[str, QueueData]] = {}
+        # Broker name to its addresses.
+        self._brokers: dict[str, BrokerData] = {}
+        # Cluster to broker names; a dict for its order.
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._live: dict[str, LiveBroker] = {}
+        # Broker address to the filter servers beside it.
+        self._filter_servers: dict[str, list[str]] = {}
+
+    # -- brokers come ------------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        header: RegisterBrokerHeader,
+        body: RegisterBrokerBody | None,
+        link: object,
+        now: float,
+        *,
+        with_filter_servers: bool = True,
+    ) -> RegisterBrokerAnswerHeader:
+        """Take a registration; the answer tells a slave where its master is.
+
+        Only a master brings topics, and only when its table is new to us. A topic it no longer has stays until it is
+        deleted here or the broker is gone. A body without filter servers (`with_filter_servers`) leaves them alone.
+        """
+        body = body or RegisterBrokerBody()
+        name, address, number = header.broker_name, header.broker_addr, header.broker_id
+        table = body.topic_config_serialize_wrapper
+        self._clusters.setdefault(header.cluster_name, {})[name] = None
+        broker = self._brokers.get(name)
+        if broker is None:
+            broker = self._brokers[name] = BrokerData(broker_name=name, cluster=header.cluster_name)
+        addresses = broker.broker_addrs
+        # A slave that became the master has its old id no longer.
+        for other in [other for other, known in addresses.items() if known == address and other != number]:
+            del addresses[other]
+        is_first = number not in addresses
+        addresses[number] = address
+        if number == MASTER_ID and (is_first or self._is_changed(address, table.data_version)):
+            for topic in table.topic_config_table.values():
+                self._put_queues(name, topic)
+        if address not in self._live:
+            log.info("broker %s registered: name %s, id %d, cluster %s", address, name, number, header.cluster_name)
+        self._live[address] = LiveBroker(table.data_version, now, link, header.ha_server_addr)
+        if with_filter_servers:
+            if body.filter_server_list:
+                self._filter_servers[address] = body.filter_server_list
+            else:
+                self._filter_servers.pop(address, None)
+        return self._find_master(addresses) if number != MASTER_ID else RegisterBrokerAnswerHeader()
+
+    def _put_queues(self, broker_name: str, topic: TopicConfig) -> None:
+        self._queues.setdefault(topic.topic_name, {})[broker_name] = QueueData(
+            broker_name=broker_name,
+            perm=topic.perm,
+            read_queue_nums=topic.read_queue_nums,
+            topic_sys_flag=topic.topic_sys_flag,
+            write_queue_nums=topic.write_queue_nums,
+        )
+
+    def _find_master(self, addresses: dict[int, str]) -> RegisterBrokerAnswerHeader:
+        master = addresses.get(MASTER_ID)
+        live = self._live.get(master) if master is not None else None
+        if live is None:
+            return RegisterBrokerAnswerHeader()
+        return RegisterBrokerAnswerHeader(live.ha_address, master)
+
+    def _is_changed(self, address: str, data_version: DataVersion | None) -> bool:
+        live = self._live.get(address)
+        return live is None or live.data_version != data_version
+
+    def query_data_version(
+        self, address: str, data_version: DataVersion | None, now: float
+    ) -> tuple[bool, DataVersion | None]:
+        """Is a broker's table new to us, and which version do we have? One that is not new counts as a sign of life."""
+        live = self._live.get(address)
+        changed = self._is_changed(address, data_version)
+        if live is None:
+            return changed, None
+        if not changed:
+            live.updated = now
+        return changed, live.data_version
+
+    # -- brokers go --------------------------------------------------------------------------------------------------
+
+    def unregister(self, header: BrokerHeader) -> None:
+        """Forget a broker that says goodbye."""
+        if self._live.pop(header.broker_addr, None) is not None:
+            log.info("broker %s unregistered: name %s", header.broker_addr, header.broker_name)
+        self._filter_servers.pop(header.broker_addr, None)
+        broker = self._brokers.get(header.broker_name)
+        if broker is not None:
+            broker.broker_addrs.pop(header.broker_id, None)
+            self._drop_name_without_address(broker)
+
+    def expire(self, now: float, age_max: float) -> list[object]:
+        """Forget the brokers that were silent for longer than `age_max` seconds; gives the links they were on."""
+        late = [address for address, live in self._live.items() if now - live.updated > age_max]
+        links = []
+        for address in late:
+            links.append(self._live[address].link)
+            log.warning("broker %s is gone: no registration for more than %g s", address, age_max)
+            self._drop_address(address)
+        return links
+
+    def drop_link(self, link: object) -> list[str]:
+        """Forget the brokers whose connection ended; gives their addresses."""
+        dropped = [address for address, live in self._live.items() if live.link is link]
+        for address in dropped:
+            log.warning("broker %s is gone: its connection ended", address)
+            self._drop_address(address)
+        return dropped
+
+    def _drop_address(self, address: str) -> None:
+        self._live.pop(address, None)
+        self._filter_servers.pop(address, None)
+        for broker in list(self._brokers.values()):
+            for number in [number for number, known in broker.broker_addrs.items() if known == address]:
+                del broker.broker_addrs[number]
+                self._drop_name_without_address(broker)
+
+    def _drop_name_without_address(self, broker: BrokerData) -> None:
+        """A name whose last address went takes its queues along."""
+        if broker.broker_addrs:
+            return
+        name = broker.broker_name
+        del self._brokers[name]
+        for cluster, names in list(self._clusters.items()):
+            names.pop(name, None)
+            if not names:
+                del self._clusters[cluster]
+        for topic in [topic for topic, queues in self._queues.items() if name in queues]:
+            self._drop_queues(topic, name)
+
+    def _drop_queues(self, topic: str, broker_name: str) -> None:
+        queues = self._queues[topic]
+        queues.pop(broker_name, None)
+        if not queues:
+            del self._queues[topic]
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def find_route(self, topic: str) -> TopicRouteData | None:
+        """Where the queues of a topic are; None when no queue or no broker is known.
+
+        Like every answer here it shares the tables' own objects, so it is to be written before the next change.
+        """
+        queues = self._queues.get(topic)
+        if queues is None:
+            return None
+        brokers = [self._brokers[name] for name in queues if name in self._brokers]
+        if not brokers:
+            return None
+        addresses = (address for broker in brokers for address in broker.broker_addrs.values())
+        return TopicRouteData(
+            broker_datas=brokers,
+            filter_server_table={
+                address: self._filter_servers[address] for address in addresses if address in self._filter_servers
+            },
+            queue_datas=list(queues.values()),
+        )
+
+    def describe_clusters(self) -> ClusterInfo:
+        """All brokers and clusters."""
+        return ClusterInfo(
+            broker_addr_table=self._brokers,
+            cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
+        )
+
+    def list_topics(self) -> TopicList:
+        """All topics."""
+        return TopicList(topic_list=list(self._queues))
+
+    def list_cluster_topics(self, cluster: str) -> TopicList:
+        """The topics that have queues on a broker of a cluster; none for a cluster nobody knows."""
+        names = self._clusters.get(cluster, {}).keys()
+        return TopicList(topic_list=[topic for topic, queues in self._queues.items() if names & queues.keys()])
+
+    def list_system_topics(self) -> TopicList:
+        """The names of clusters and brokers, which are topics too, and one address where to ask for more."""
+        names = [name for cluster, brokers in self._clusters.items() for name in (cluster, *brokers)]
+        return TopicList(broker_addr=next(self._iterate_addresses(), None), topic_list=list(dict.fromkeys(names)))
+
+    def _iterate_addresses(self) -> Iterator[str]:
+        return (address for broker in self._brokers.values() for address in broker.broker_addrs.values())
+
+    def list_unit_topics(self) -> TopicList:
+        """Topics that belong to a unit."""
+        return self._list_flagged(lambda flag: flag & _UNIT != 0)
+
+    def list_unit_subscribed_topics(self) -> TopicList:
+        """Topics that a unit subscribes."""
+        return self._list_flagged(lambda flag: flag & _UNIT_SUBSCRIBED != 0)
+
+    def list_unit_subscribed_foreign_topics(self) -> TopicList:
+        """Topics that a unit subscribes and that belong to none."""
+        return self._list_flagged(lambda flag: flag & (_UNIT | _UNIT_SUBSCRIBED) == _UNIT_SUBSCRIBED)
+
+    def _list_flagged(self, is_wanted: Callable[[int], bool]) -> TopicList:
+        """The topics by the flags of their first broker, as in Java."""
+        return TopicList(
+            topic_list=[
+                topic for topic, queues in self._queues.items() if is_wanted(next(iter(queues.values())).topic_sys_flag)
+            ]
+        )
+
+    # -- changes by an operator --------------------------------------------------------------------------------------
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take the write permission from every topic of a broker; gives how many there are."""
+        queues = self._list_queues_of(broker_name)
+        for queue in queues:
+            queue.perm &= ~PERM_WRITE
+        return len(queues)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Allow reading and writing every topic of a broker; gives how many there are."""
+        queues = self._list_queues_of(broker_name)
+        for queue in queues:
+            queue.perm = PERM_READ | PERM_WRITE
+        return len(queues)
+
+    def _list_queues_of(self, broker_name: str) -> list[QueueData]:
+        return [queues[broker_name] for queues in self._queues.values() if broker_name in queues]
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, on the brokers of one cluster or everywhere."""
+        if topic not in self._queues:
+            return
+        if not cluster:
+            del self._queues[topic]
+            return
+        for name in self._clusters.get(cluster, {}):
+            if topic in self._queues:
+                self._drop_queues(topic, name)

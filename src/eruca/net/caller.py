@@ -1,0 +1,176 @@
+"""A caller: one connection for each peer it talks to, opened when needed and again after it was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable, Mapping
+
+from eruca.errors import ConnectFailed, ConnectionLost, TooManyCalls
+from eruca.limits import CALLS_IN_FLIGHT_MAX, IDLE_SECONDS_MAX
+from eruca.net.guards import Reporter
+from eruca.net.handlers import refuse_unknown
+from eruca.net.link import Handler, Link
+from eruca.wire.frame import Command
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 3.0
+_RETRY_SECONDS_MIN = 0.1
+_RETRY_SECONDS_MAX = 5.0
+# What wrong addresses and unwilling systems raise: a port above 65,535 is an overflow to the socket module.
+_CONNECT_ERRORS = (OSError, ValueError, OverflowError, TimeoutError)
+
+
+class _Peer:
+    """One address: its link, and when it may be tried again after a failure."""
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.opening: asyncio.Task[Link] | None = None
+        self.failures = 0
+        self.retry_at = 0.0
+
+
+class Caller:
+    """Calls peers by address; requests of theirs on the same connections go to its handlers."""
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        calls_max: int = CALLS_IN_FLIGHT_MAX,
+        idle_seconds: float = IDLE_SECONDS_MAX,
+        scan_seconds: float = 0.1,
+        on_close: Callable[[str], None] | None = None,
+    ) -> None:
+        self.handlers: Mapping[int, Handler] = handlers or {}
+        self.handle_unknown: Handler = refuse_unknown
+        self._tls = tls
+        self._calls_max = calls_max
+        self._idle_seconds = idle_seconds
+        self._scan_seconds = scan_seconds
+        self._on_close = on_close
+        self._peers: dict[str, _Peer] = {}
+        self._addresses: dict[Link, str] = {}
+        self._reporter = Reporter(log)
+        self._scan: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
+        """Send a request to a peer and give its answer. Raises a NetError."""
+        link = await self._get_link(address, timeout_ms / 1000)
+        if sum(link.calls_waiting for link in self._addresses) >= self._calls_max:
+            raise TooManyCalls(f"{self._calls_max} calls wait for answers already")
+        return await link.call(command, timeout_ms / 1000)
+
+    async def notify(self, address: str, command: Command) -> None:
+        """Send a request that is not answered."""
+        link = await self._get_link(address, _CONNECT_SECONDS)
+        link.notify(command)
+
+    def is_connected(self, address: str) -> bool:
+        """Does a connection to the peer stand?"""
+        peer = self._peers.get(address)
+        return peer is not None and peer.link is not None and peer.link.is_open
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._closed = True
+        if self._scan is not None:
+            self._scan.cancel()
+        for peer in self._peers.values():
+            if peer.opening is not None:
+                peer.opening.cancel()  # those who wait for it get a ConnectionLost
+            if peer.link is not None:
+                peer.link.close()
+        self._peers.clear()
+
+    async def _get_link(self, address: str, timeout_s: float) -> Link:
+        if self._closed:
+            raise ConnectionLost("the caller is closed")
+        peer = self._peers.setdefault(address, _Peer())
+        if peer.link is not None and peer.link.is_open:
+            return peer.link
+        loop = asyncio.get_running_loop()
+        if self._scan is None:
+            self._scan = loop.call_later(self._scan_seconds, self._scan_links)
+        opening = peer.opening
+        if opening is None:
+            wait_s = peer.retry_at - loop.time()
+            if wait_s > 0:
+                raise ConnectFailed(f"{address} could not be reached; tried again in {wait_s:.1f} s")
+            opening = peer.opening = loop.create_task(self._open(address, peer))
+            opening.add_done_callback(_forget_error)
+        # Others may wait for the same connection with more patience, so only this wait ends with its time.
+        await asyncio.wait((opening,), timeout=timeout_s)
+        if not opening.done():
+            raise ConnectFailed(f"cannot connect to {address}: no answer", hint="is it running?")
+        if opening.cancelled():
+            raise ConnectionLost("the caller was closed")
+        return opening.result()
+
+    async def _open(self, address: str, peer: _Peer) -> Link:
+        loop = asyncio.get_running_loop()
+        host, _, port = address.rpartition(":")
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                _, link = await loop.create_connection(
+                    lambda: Link(self),
+                    host.strip("[]"),
+                    int(port),
+                    ssl=self._tls,
+                    server_hostname="" if self._tls else None,
+                )
+            if not link.is_open:
+                # It ended before we came to look: a server with too many connections does that.
+                raise ConnectionResetError("closed by the peer at once")
+        except _CONNECT_ERRORS as error:
+            peer.failures += 1
+            # Jitter, so that a thousand clients do not come back in the same moment.
+            longest = min(_RETRY_SECONDS_MAX, _RETRY_SECONDS_MIN * 2 ** min(peer.failures, 16))
+            peer.retry_at = loop.time() + random.uniform(_RETRY_SECONDS_MIN, longest)
+            reason = "no answer" if isinstance(error, TimeoutError) else str(error)
+            raise ConnectFailed(f"cannot connect to {address}: {reason}", hint="is it running?") from error
+        finally:
+            peer.opening = None
+        peer.failures = 0
+        peer.link = link
+        self._addresses[link] = address
+        return link
+
+    # -- what links tell ---------------------------------------------------------------------------------------------
+
+    def on_open(self, link: Link) -> None:
+        """Nothing to do: `_open` keeps the link."""
+
+    def on_close(self, link: Link) -> None:
+        """Forget a connection; the next call opens another."""
+        address = self._addresses.pop(link, None)
+        if address is not None and self._on_close is not None and not self._closed:
+            self._on_close(address)
+
+    def on_unfinished(self, link: Link, size: int) -> None:
+        """Nothing to do: there is one frame a peer, and peers are those we chose to call."""
+
+    def report(self, link: Link, reason: str) -> None:
+        """Log what a peer did, once in a while."""
+        self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
+
+    def _scan_links(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for link in list(self._addresses):
+            link.expire_calls(now)
+            if link.last_active < now - self._idle_seconds:
+                link.abort()
+        self._scan = loop.call_later(self._scan_seconds, self._scan_links)
+
+
+def _forget_error(opening: asyncio.Task[Link]) -> None:
+    """Take the error of an attempt that nobody waits for any more, so that the loop does not complain of it."""
+    if not opening.cancelled():
+        opening.exception()

@@ -1,0 +1,153 @@
+"""A server: listens, makes a link of each connection, and guards against peers that hang, crowd or babble."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from eruca.errors import ConnectFailed
+from eruca.limits import CONNECTIONS_MAX, IDLE_SECONDS_MAX, UNFINISHED_BYTES_MAX
+from eruca.net.guards import Reporter
+from eruca.net.link import Handler, Link
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+# How long a stop waits for peers to read their last answers.
+_GOODBYE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class ServerSettings:
+    """Where a server listens and what it allows."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    idle_seconds: float = IDLE_SECONDS_MAX
+    connections_max: int = CONNECTIONS_MAX
+    unfinished_bytes_max: int = UNFINISHED_BYTES_MAX
+    # How often idle connections and late calls are looked for.
+    scan_seconds: float = 1.0
+    tls: ssl.SSLContext | None = None
+
+
+class Server:
+    """Takes connections and gives their requests to handlers."""
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        handle_unknown: Handler,
+        settings: ServerSettings,
+        *,
+        on_close: Callable[[Link], None] | None = None,
+    ) -> None:
+        self.handlers = handlers
+        self.handle_unknown = handle_unknown
+        self.settings = settings
+        self.links: set[Link] = set()
+        self._on_close = on_close
+        self._reporter = Reporter(log)
+        self._server: asyncio.Server | None = None
+        self._scan: asyncio.TimerHandle | None = None
+        # Unfinished bytes at the last count, and everything since that did not complete a frame: never too small.
+        self._unfinished = 0
+        self._emptied: asyncio.Event | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+        try:
+            self._server = await loop.create_server(
+                lambda: Link(self), settings.host, settings.port, backlog=_BACKLOG, ssl=settings.tls, reuse_address=True
+            )
+        except OSError as error:
+            raise ConnectFailed(
+                f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
+                hint="another process has the port; name another one",
+            ) from error
+        self._scan = loop.call_later(settings.scan_seconds, self._scan_links)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; the one chosen by the system when 0 was asked for."""
+        if self._server is None:
+            return self.settings.port
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close the port and every connection; a peer that does not read its last answers is cut off."""
+        if self._scan is not None:
+            self._scan.cancel()
+        if self._server is None:
+            return
+        self._server.close()
+        self._emptied = asyncio.Event()
+        for link in list(self.links):
+            link.close()
+        if self.links:
+            try:
+                async with asyncio.timeout(_GOODBYE_SECONDS):
+                    await self._emptied.wait()
+            except TimeoutError:
+                for link in list(self.links):
+                    link.abort()
+        await self._server.wait_closed()
+        self._server = None
+
+    # -- what links tell ---------------------------------------------------------------------------------------------
+
+    def on_open(self, link: Link) -> None:
+        """Keep a connection, unless there are too many."""
+        if len(self.links) >= self.settings.connections_max:
+            self.report(link, f"refused: {self.settings.connections_max} connections are open already")
+            link.abort()
+            return
+        self.links.add(link)
+
+    def on_close(self, link: Link) -> None:
+        """Forget a connection."""
+        if link in self.links:
+            self.links.discard(link)
+            if self._emptied is not None and not self.links:
+                self._emptied.set()
+            if self._on_close is not None:
+                self._on_close(link)
+
+    def on_unfinished(self, link: Link, size: int) -> None:
+        """Keep unfinished frames within their bound, also between two scans."""
+        self._unfinished += size
+        if self._unfinished > self.settings.unfinished_bytes_max:
+            self._bound_unfinished()
+
+    def report(self, link: Link, reason: str) -> None:
+        """Log what a peer did, once in a while."""
+        self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
+
+    def _scan_links(self) -> None:
+        """Close idle connections, end late calls, and keep unfinished frames within their bound."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        idle_before = now - self.settings.idle_seconds
+        for link in list(self.links):
+            link.expire_calls(now)
+            if link.last_active < idle_before:
+                # Not close(): that waits until the peer has read everything, and this one does not read.
+                link.abort()
+        self._bound_unfinished()
+        self._scan = loop.call_later(self.settings.scan_seconds, self._scan_links)
+
+    def _bound_unfinished(self) -> None:
+        """Count the bytes of unfinished frames, and cut off the largest holders while they are too many."""
+        held = {link: link.unfinished_bytes for link in self.links if link.is_open}
+        self._unfinished = sum(held.values())
+        for link in sorted(held, key=held.__getitem__, reverse=True):
+            if self._unfinished <= self.settings.unfinished_bytes_max:
+                break
+            self.report(link, f"holds {held[link]} bytes of an unfinished frame")
+            link.abort()
+            self._unfinished -= held[link]

@@ -1,0 +1,410 @@
+"""The inner loops of append and recovery, typed for Cython.
+
+The same file runs as plain Python (slowly) or compiled (`compiled` is True then). The readable statement of each loop
+is elsewhere: `javahash`, `properties`, `record` and the store's index; those rooms use these functions only when they
+are compiled, and a test holds both to the same answers.
+"""
+
+# mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+try:
+    import cython  # type: ignore[import-untyped]
+except ImportError:  # an installation without compiler and without Cython
+    from eruca.wire import nocython as cython
+
+compiled: bool = cython.compiled
+
+# C constants: a literal above 2**31 would otherwise be a Python integer in the middle of a loop.
+_MASK = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_WRAP = cython.declare(cython.longlong, 0x100000000)
+_SIGN = cython.declare(cython.ulonglong, 0x80000000)
+_RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
+_CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
+_INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+_FIXED_BYTES = cython.declare(cython.int, 91)
+_HEAD_BYTES = cython.declare(cython.int, 88)
+_TOPIC_BYTES_MAX = cython.declare(cython.int, 127)
+_PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
+    return (
+        (cython.cast(cython.uint, p[at]) << 24)
+        | (cython.cast(cython.uint, p[at + 1]) << 16)
+        | (cython.cast(cython.uint, p[at + 2]) << 8)
+        | cython.cast(cython.uint, p[at + 3])
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_i32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _read_u32(p, at)
+    return value - _WRAP if value > _INT_MAX else value
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_i64(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    high: cython.longlong = _read_i32(p, at)
+    return high * _WRAP + _read_u32(p, at + 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _write_u32(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uint) -> cython.void:
+    p[at] = (value >> 24) & 0xFF
+    p[at + 1] = (value >> 16) & 0xFF
+    p[at + 2] = (value >> 8) & 0xFF
+    p[at + 3] = value & 0xFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _write_i64(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    _write_u32(p, at, cython.cast(cython.uint, (value >> 32) & _MASK))
+    _write_u32(p, at + 4, cython.cast(cython.uint, value & _MASK))
+
+
+# --- hashes ---------------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _hash_range(
+    p: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t, h: cython.uint
+) -> cython.uint:
+    at: cython.Py_ssize_t
+    for at in range(start, end):
+        h = (h * 31 + p[at]) & _MASK
+    return h
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_ascii(p: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+    at: cython.Py_ssize_t
+    for at in range(start, end):
+        if p[at] >= 0x80:
+            return False
+    return True
+
+
+@cython.cfunc
+def _hash_text(
+    p: cython.p_const_uchar, data: bytes, start: cython.Py_ssize_t, end: cython.Py_ssize_t, h: cython.uint
+) -> cython.uint:
+    """Continue Java's string hash over UTF-8 text."""
+    unit: cython.uint
+    if _is_ascii(p, start, end):
+        return _hash_range(p, start, end, h)
+    units: bytes = data[start:end].decode("utf-8", "replace").encode("utf-16-be")
+    at: cython.Py_ssize_t
+    for at in range(0, len(units), 2):
+        unit = (cython.cast(cython.uint, units[at]) << 8) | units[at + 1]
+        h = (h * 31 + unit) & _MASK
+    return h
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _name_is(
+    p: cython.p_const_uchar,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    name: cython.p_const_uchar,
+    size: cython.Py_ssize_t,
+) -> cython.bint:
+    at: cython.Py_ssize_t
+    if end - start != size:
+        return False
+    for at in range(size):
+        if p[start + at] != name[at]:
+            return False
+    return True
+
+
+def digest_properties(properties: bytes, prefix: cython.uint, with_keys: cython.bint) -> tuple[int, list[int]]:
+    """Give the hash of the TAGS property (0 for none) and the index hashes of UNIQ_KEY and KEYS, in one pass.
+
+    `prefix` is the hash of `topic + "#"`, unsigned. As in Java the last entry of a name wins, and entries without
+    name or value do not count.
+    """
+    p: cython.p_const_uchar = properties
+    size: cython.Py_ssize_t = len(properties)
+    start: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t
+    middle: cython.Py_ssize_t
+    tags_at: cython.Py_ssize_t = 0
+    tags_end: cython.Py_ssize_t = 0
+    unique_at: cython.Py_ssize_t = 0
+    unique_end: cython.Py_ssize_t = 0
+    keys_at: cython.Py_ssize_t = 0
+    keys_end: cython.Py_ssize_t = 0
+    tags: cython.p_const_uchar = b"TAGS"
+    keys: cython.p_const_uchar = b"KEYS"
+    unique: cython.p_const_uchar = b"UNIQ_KEY"
+    while start < size:
+        middle = start
+        while middle < size and p[middle] != 1 and p[middle] != 2:
+            middle += 1
+        end = middle
+        while end < size and p[end] != 2:
+            end += 1
+        if end > middle + 1 and middle > start and p[middle] == 1:
+            if _name_is(p, start, middle, tags, 4):
+                tags_at, tags_end = middle + 1, end
+            elif _name_is(p, start, middle, keys, 4):
+                keys_at, keys_end = middle + 1, end
+            elif _name_is(p, start, middle, unique, 8):
+                unique_at, unique_end = middle + 1, end
+        start = end + 1
+    h: cython.uint = _hash_text(p, properties, tags_at, tags_end, 0) if tags_end else 0
+    tags_hash: cython.longlong = h
+    if h >= _SIGN:
+        tags_hash -= _WRAP
+    hashes: list[int] = []
+    if with_keys:
+        if unique_end:
+            hashes.append(_fold(_hash_text(p, properties, unique_at, unique_end, prefix)))
+        start = keys_at
+        while start < keys_end:
+            end = start
+            while end < keys_end and p[end] != 0x20:
+                end += 1
+            if end > start:
+                hashes.append(_fold(_hash_text(p, properties, start, end, prefix)))
+            start = end + 1
+    return tags_hash, hashes
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _fold(h: cython.uint) -> cython.uint:
+    """The absolute value of the hash as Java's index has it: 0 where it does not fit."""
+    if h < _SIGN:
+        return h
+    h = (_WRAP - h) & _MASK
+    return 0 if h == _SIGN else h
+
+
+# --- index ----------------------------------------------------------------------------------------------------------
+
+
+def put_index_entries(
+    buffer: Any,
+    slots: cython.longlong,
+    hashes: list[int],
+    position: cython.longlong,
+    store_time: cython.longlong,
+) -> None:
+    """Write one entry for each hash of a record into an index file, and the file's header."""
+    view: cython.uchar[::1] = buffer
+    p: cython.p_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    entries_at: cython.longlong = 40 + 4 * slots
+    used: cython.uint = _read_u32(p, 32)
+    number: cython.longlong = _read_i32(p, 36)
+    begin_time: cython.longlong = _read_i64(p, 0)
+    seconds: cython.longlong = 0
+    slot_at: cython.longlong
+    at: cython.longlong
+    previous: cython.uint
+    h: cython.uint
+    if number <= 1:
+        number = 1
+        begin_time = store_time
+        _write_i64(p, 0, store_time)
+        _write_i64(p, 16, position)
+    # There is no other check between a damaged number and the memory behind the file.
+    if entries_at + (number + len(hashes)) * 20 > len(view):
+        raise ValueError(f"entry {number} and {len(hashes) - 1} more are not inside an index file of {len(view)} bytes")
+    if begin_time > 0 and store_time > begin_time:
+        seconds = (store_time - begin_time) // 1000
+        if seconds > _INT_MAX:
+            seconds = _INT_MAX
+    for h in hashes:
+        slot_at = 40 + (h % slots) * 4
+        previous = _read_u32(p, slot_at)
+        if previous > number or previous >= _SIGN:
+            previous = 0
+        if previous == 0:
+            used += 1
+        at = entries_at + number * 20
+        _write_u32(p, at, h)
+        _write_i64(p, at + 4, position)
+        _write_u32(p, at + 12, cython.cast(cython.uint, seconds))
+        _write_u32(p, at + 16, previous)
+        _write_u32(p, slot_at, cython.cast(cython.uint, number))
+        number += 1
+    _write_i64(p, 8, store_time)
+    _write_i64(p, 24, position)
+    _write_u32(p, 32, used)
+    _write_u32(p, 36, cython.cast(cython.uint, number))
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _differs(crc: cython.ulonglong, stored: cython.uint) -> cython.bint:
+    return (crc & _CRC_MASK) != stored
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _find_properties(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, position: cython.longlong
+) -> cython.Py_ssize_t:
+    """Where the properties of the record at `at` begin, or -1 when there is no valid record (but for its CRC)."""
+    size: cython.Py_ssize_t
+    body_at: cython.Py_ssize_t
+    body_end: cython.Py_ssize_t
+    topic_end: cython.Py_ssize_t
+    properties_size: cython.Py_ssize_t
+    sector: cython.Py_ssize_t
+    if end - at < _FIXED_BYTES:
+        return -1
+    size = _read_u32(p, at)
+    if _read_u32(p, at + 4) != _RECORD_MAGIC or size > end - at or size < _FIXED_BYTES:
+        return -1
+    if _read_i64(p, at + 28) != position:
+        return -1
+    body_at = at + _HEAD_BYTES + _host_shift(_read_u32(p, at + 36))
+    if body_at + 3 > at + size:
+        return -1
+    body_end = body_at + _read_u32(p, body_at - 4)
+    if body_end + 3 > at + size or p[body_end] > _TOPIC_BYTES_MAX:
+        return -1
+    topic_end = body_end + 1 + p[body_end]
+    if topic_end + 2 > at + size:
+        return -1
+    properties_size = (cython.cast(cython.Py_ssize_t, p[topic_end]) << 8) | p[topic_end + 1]
+    if topic_end + 2 + properties_size != at + size or properties_size > _PROPERTIES_BYTES_MAX:
+        return -1
+    # Topic and properties have no checksum. Where a zero makes it possible that a power loss took their end, the
+    # caller looks more closely (`scan.is_cut_short`).
+    if p[at + size - 1] == 0:
+        return -1
+    sector = (body_end + 512) // 512 * 512
+    while sector + 512 <= at + size:
+        if p[sector] == 0:
+            return -1
+        sector += 512
+    return topic_end + 2
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _host_shift(flag: cython.uint) -> cython.Py_ssize_t:
+    """How much longer than two IPv4 hosts the hosts are."""
+    return (12 if flag & 0x10 else 0) + (12 if flag & 0x20 else 0)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _store_time(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    return _read_i64(p, at + 56 + (12 if _read_u32(p, at + 36) & 0x10 else 0))
+
+
+def skip_records(
+    buffer: Any, at: cython.Py_ssize_t, end: cython.Py_ssize_t, base: cython.longlong, check_crc: cython.bint
+) -> tuple[int, int, int, int]:
+    """Walk valid records from `at`; give where the first bytes that are none lie, how many were passed, and the store
+    time of the first and of the last one.
+
+    `base` is the position of the buffer's first byte. Valid means what `record.inspect_record` means by it.
+    """
+    view: cython.const[cython.uchar][::1] = buffer
+    p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    whole = memoryview(buffer)
+    if end > len(view):
+        end = len(view)
+    body_at: cython.Py_ssize_t
+    body_end: cython.Py_ssize_t
+    count: cython.longlong = 0
+    first_time: cython.longlong = 0
+    last_time: cython.longlong = 0
+    while _find_properties(p, at, end, base + at) >= 0:
+        body_at = at + _HEAD_BYTES + _host_shift(_read_u32(p, at + 36))
+        body_end = body_at + _read_u32(p, body_at - 4)
+        if check_crc and body_end > body_at and _differs(crc32(whole[body_at:body_end]), _read_u32(p, at + 8)):
+            break
+        last_time = _store_time(p, at)
+        if count == 0:
+            first_time = last_time
+        count += 1
+        at += _read_u32(p, at)
+    return at, count, first_time, last_time
+
+
+def read_records(
+    buffer: Any, at: cython.Py_ssize_t, end: cython.Py_ssize_t, base: cython.longlong, count_max: cython.longlong
+) -> list[tuple[int, int, bytes, int, int, int, int, bytes]]:
+    """Give what dispatch needs of up to `count_max` valid records from `at` on, without a look at their CRCs.
+
+    Each is (position, size, topic, queue id, queue offset, sysFlag, store time, properties).
+    """
+    view: cython.const[cython.uchar][::1] = buffer
+    p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    whole = buffer
+    if end > len(view):
+        end = len(view)
+    found: list[tuple[int, int, bytes, int, int, int, int, bytes]] = []
+    properties_at: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    topic_at: cython.Py_ssize_t
+    flag: cython.uint
+    while len(found) < count_max:
+        properties_at = _find_properties(p, at, end, base + at)
+        if properties_at < 0:
+            break
+        size = _read_u32(p, at)
+        flag = _read_u32(p, at + 36)
+        topic_at = at + _HEAD_BYTES + _host_shift(flag)
+        topic_at += _read_u32(p, topic_at - 4) + 1
+        found.append(
+            (
+                base + at,
+                size,
+                bytes(whole[topic_at : properties_at - 2]),
+                _read_i32(p, at + 12),
+                _read_i64(p, at + 20),
+                _read_i32(p, at + 36),
+                _store_time(p, at),
+                bytes(whole[properties_at : at + size]),
+            )
+        )
+        at += size
+    return found

@@ -1,0 +1,173 @@
+"""Failing calls: a fixed story in which every file-system call fails once, each in every way it can.
+
+The story is told twice: once to count its calls, then with one of them failing. What fails is tried again, as a broker
+does, and must then work; whatever was acknowledged before, between and after must be there when the power goes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+
+from eruca.config import FlushMode, StoreOptions
+from eruca.testing.faults import CrashMode, Fault
+from tests.crash.ledger import expect
+from tests.crash.world import World
+
+_ALWAYS_SHORT = frozenset({"write", "write_file"})
+_TRIES_MAX = 3
+
+Step = Callable[[World], None]
+
+
+def _make_options(*, transient: bool = False) -> StoreOptions:
+    return StoreOptions(
+        commitlog_segment_bytes=4096,
+        consumequeue_segment_bytes=20 * 4,
+        index_slots=4,
+        index_entries=20,
+        flush_mode=FlushMode.ASYNC if transient else FlushMode.SYNC,
+        transient_enabled=transient,
+        retention_hours=1,
+        delete_segments_per_pass=2,
+    )
+
+
+def _write(world: World) -> None:
+    """Append, acknowledge, and bring everything to the disk."""
+    for number in range(14):
+        do(world, world.append_batch if number % 4 == 3 else world.append)
+        if number % 2:
+            do(world, world.commit)
+            do(world, world.sync)
+        if number % 5 == 4:
+            do(world, world.sync_derived)
+    do(world, world.save_table)
+    do(world, world.sync_derived)
+
+
+def _delete(world: World) -> None:
+    do(world, world.retain)
+    do(world, world.append)
+    do(world, world.save_table)
+    do(world, world.sync)
+
+
+def _restart(world: World) -> None:
+    """Stop and start; a stop that fails is a crash of the process."""
+    world.attempt(world.close)
+    do(world, lambda: _open(world))
+
+
+def _recover(world: World) -> None:
+    """Lose the power and start; what fails now is recovery."""
+    for _ in range(2):
+        do(world, world.append)
+    plan, calls, trace = world.disk.plan, world.disk.calls, world.disk.trace
+    world.lose_power(CrashMode.SECTORS)
+    # The count goes on, so that a fault can be meant for a call of the recovery.
+    world.disk.plan, world.disk.calls, world.disk.trace = plan, calls, trace
+    do(world, lambda: _open(world))
+
+
+def _kill(world: World) -> None:
+    """Kill the process and start."""
+    for _ in range(2):
+        do(world, world.append)
+    plan, calls, trace = world.disk.plan, world.disk.calls, world.disk.trace
+    world.kill_process()
+    world.disk.plan, world.disk.calls, world.disk.trace = plan, calls, trace
+    do(world, lambda: _open(world))
+
+
+def _open(world: World) -> None:
+    world.open()
+
+
+# The stories; each name is part of a case's name, so that a failure says what was going on.
+STORIES: dict[str, tuple[Step, ...]] = {
+    "sync": (_open, _write, _restart, _write),
+    "transient": (_open, _write, _restart, _write),
+    "inline": (_open, _write, _delete, _write),
+    "recover": (_open, _write, _recover, _write, _kill, _write),
+    "delete": (_open, _write, _write, _delete, _delete, _restart),
+}
+
+
+def do(world: World, work: Callable[[], object]) -> None:
+    """Do something; when the disk refuses, look at the damage and try again."""
+    for _ in range(_TRIES_MAX):
+        failures = len(world.errors)
+        world.attempt(work)
+        if len(world.errors) == failures:
+            return
+        _check_promises(world)
+    raise AssertionError(f"still failing, although the fault is gone: {world.errors[-1]}")
+
+
+def _check_promises(world: World) -> None:
+    """Whatever is acknowledged must be there if the power goes now; the story itself goes on with its own disk."""
+    twin = World("twin", random.Random(1), world.options)
+    twin.clock = world.clock
+    twin.number = world.number
+    twin.ledger = world.ledger.copy()
+    twin.ledger.written_end = 0
+    twin.disk = world.disk.crash(CrashMode.DROP)
+    twin.saved = list(world.saved)
+    twin.open()
+    twin.check_table()
+    twin.close()
+
+
+@cache
+def list_cases() -> tuple[tuple[str, int, Fault], ...]:
+    """Every story with every call of it and every way that call can fail."""
+    cases: list[tuple[str, int, Fault]] = []
+    for name in STORIES:
+        world = _tell(name, None)
+        for number, operation, _ in world.disk.trace:
+            kinds = list(Fault) if operation in _ALWAYS_SHORT else [Fault.EIO, Fault.ENOSPC]
+            cases.extend((name, number, kind) for kind in kinds)
+    return tuple(cases)
+
+
+def _tell(name: str, fault: tuple[int, Fault] | None) -> World:
+    rng = random.Random(f"calls:{name}")
+    options = _make_options(transient=name == "transient")
+    world = World(f"calls:{name}", rng, options, inline=name == "inline")
+    if fault is not None:
+        world.disk.fail(*fault)
+    for step in STORIES[name]:
+        if step is _open:
+            do(world, lambda: _open(world))
+        else:
+            step(world)
+    return world
+
+
+def run_calls(case: int) -> None:
+    """Tell one story with one call failing, then lose the power and look."""
+    name, number, kind = list_cases()[case]
+    world = _tell(name, (number, kind))
+    expect(bool(world.disk.injected) or world.disk.calls < number, "the fault never struck")
+    world.lose_power(CrashMode.DROP)
+    world.open()
+    world.check_table()
+    for _ in range(3):
+        world.append()
+    world.sync()
+    world.close()
+    world.open()
+    world.close()
+
+
+def count_calls() -> int:
+    """How many cases there are."""
+    return len(list_cases())
+
+
+def describe_call(case: int) -> str:
+    """Which call of which story fails how."""
+    name, number, kind = list_cases()[case]
+    return f"story {name}, call {number}, {kind.value}"

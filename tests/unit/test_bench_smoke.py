@@ -1,0 +1,109 @@
+"""The benchmarks run and give the document their readers expect; how fast anything is does not matter here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.runner import Aim, Figure, Sample, list_benches
+from tests.paths import REPOSITORY
+
+STORE_FIGURES = [
+    "append 1 KiB",
+    "append 1 KiB, no index",
+    "append 128 B",
+    "append 128 B, no index",
+    "append batch of 100 x 1 KiB",
+    "append batch of 100 x 1 KiB, no index",
+    "group commit, 64 writers, 1 KiB",
+    "sequential read, pulls of 32",
+    "crash recovery, 1 KiB",
+    "anonymous memory, largest over small store",
+]
+
+
+def run_quickly(name: str, directory: Path) -> dict[str, Any]:
+    """Run one benchmark as `make bench` does, with its temporary files and its results in a directory."""
+    temporary = directory / "temporary"
+    temporary.mkdir()
+    finished = subprocess.run(
+        [sys.executable, "-m", "bench", "--only", name, "--quick", "--results", str(directory / "results")],
+        cwd=REPOSITORY,
+        env={**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(REPOSITORY / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "ratio" in finished.stderr
+    assert list(temporary.iterdir()) == []
+    (saved,) = (directory / "results").iterdir()
+    assert saved.name.startswith(f"{name}-")
+    document: dict[str, Any] = json.loads(finished.stdout)
+    assert json.loads(saved.read_text(encoding="utf-8")) == document
+    return document
+
+
+def check_figure(figure: dict[str, Any]) -> None:
+    assert figure["value"] > 0
+    assert figure["samples"]
+    assert figure["unit"]
+    assert figure["peers"], f"{figure['name']} stands alone"
+    for peer in figure["peers"]:
+        assert peer["value"] > 0
+        assert len(peer["samples"]) == len(figure["samples"])
+        assert peer["ratio"] == pytest.approx(figure["value"] / peer["value"], rel=0.01)
+    assert figure["met"] in ((True, False) if figure["aim"] else (None,))
+
+
+def test_store_bench_gives_its_document(tmp_path: Path) -> None:
+    document = run_quickly("store", tmp_path)
+    assert document["bench"] == "store"
+    assert document["quick"] is True
+    assert document["machine"].keys() >= {"cores", "memory_gib", "load_before", "python", "compiled"}
+    assert [figure["name"] for figure in document["figures"]] == STORE_FIGURES
+    for figure in document["figures"]:
+        check_figure(figure)
+    aims = {figure["name"]: figure["aim"]["limit"] for figure in document["figures"] if figure["aim"]}
+    assert aims == {
+        "append 1 KiB": 250_000,
+        "crash recovery, 1 KiB": 300,
+        "anonymous memory, largest over small store": 1.1,
+    }
+
+
+def test_benches_are_found_by_name() -> None:
+    assert "store" in list_benches()
+    assert not {"runner", "parts", "__main__"} & set(list_benches())
+
+
+def test_unknown_bench_is_refused() -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "bench", "--only", "nothing"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 2
+    assert "nothing" in finished.stderr
+
+
+def test_figure_is_the_median_beside_the_median_of_its_peer() -> None:
+    figure = Figure(
+        "a",
+        "records/s",
+        [Sample(30, {"us": 3}), Sample(10, {"us": 1}), Sample(20, {"us": 2})],
+        {"plain": [Sample(40), Sample(1000), Sample(1)]},
+        Aim(20),
+    )
+    document = figure.to_json()
+    assert (document["value"], document["details"], document["met"]) == (20, {"us": 2}, True)
+    assert document["peers"][0]["ratio"] == 0.5
+    assert not Aim(1.1, at_least=False).is_met(1.2)
