@@ -30,6 +30,8 @@ class OptionInfo:
     high: int | None = None
     mutable: bool = False
     secret: bool = False
+    # The default of RocketMQ 3.x, where it is another one.
+    older: int | str | None = None
 
 
 def option(default: Any, java: str, doc: str, **facts: Any) -> Any:
@@ -147,9 +149,33 @@ class StoreOptions:
         high=limits.FRAME_BYTES_MAX,
         mutable=True,
     )
+    topic_bytes_max: int = option(
+        limits.TOPIC_BYTES_MAX,
+        "topicNameLengthMax",
+        "longest topic name; Java 4.9 cannot read a store with longer ones than 127",
+        unit="characters",
+        low=1,
+        high=limits.RECORD_TOPIC_BYTES_MAX,
+        older=255,
+    )
+    properties_bytes_max: int = option(
+        limits.PROPERTIES_BYTES_MAX,
+        "propertiesLengthMax",
+        "most properties of one message; Java 4.9 cannot read a store with more than 32767",
+        unit="bytes",
+        low=1,
+        high=limits.RECORD_PROPERTIES_BYTES_MAX,
+        older=65_535,
+    )
     flush_mode: FlushMode = option(FlushMode.ASYNC, "flushDiskType", "acknowledge at once or after the disk has it")
     flush_interval_ms: int = option(
-        500, "flushIntervalCommitLog", "how often the commit log is synced (3.x: 1000)", unit="ms", low=1, mutable=True
+        500,
+        "flushIntervalCommitLog",
+        "how often the commit log is synced",
+        unit="ms",
+        low=1,
+        mutable=True,
+        older=1000,
     )
     flush_pages_min: int = option(
         4, "flushCommitLogLeastPages", "dirty 4 KiB pages that make a sync worth while", unit="pages", mutable=True
@@ -192,7 +218,13 @@ class StoreOptions:
         85, "diskSpaceCleanForciblyRatio", "above this, segments go before they expire", unit="percent", low=1, high=100
     )
     disk_ratio_percent_refuse: int = option(
-        90, "diskSpaceWarningLevelRatio", "above this, appends are refused (3.x: 85)", unit="percent", low=1, high=100
+        90,
+        "diskSpaceWarningLevelRatio",
+        "above this, appends are refused",
+        unit="percent",
+        low=1,
+        high=100,
+        older=85,
     )
     clean_forcibly: bool = option(True, "cleanFileForciblyEnable", "allow deletion before expiry on a full disk")
     delete_segments_per_pass: int = option(

@@ -23,12 +23,16 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 # --- messages -----------------------------------------------------------------------------------------------------
 # Java's maxMessageSize: body bytes of one message, or of one whole batch.
 MESSAGE_BODY_BYTES_MAX = 4 * 1024 * 1024
-# The topic length is one signed byte on disk.
+# The longest topic name taken unless an option says otherwise: Java 4.9 reads the length as a signed byte.
 TOPIC_BYTES_MAX = 127
+# What the byte itself can say; 3.x allowed as much.
+RECORD_TOPIC_BYTES_MAX = 255
 # Group names share the topic's rule because %RETRY%group is a topic; Java allows 255 for the group itself.
 GROUP_BYTES_MAX = 255
-# The properties length is a signed 16-bit field on disk.
+# The most properties taken unless an option says otherwise: Java 4.9 reads the length as a signed 16-bit number.
 PROPERTIES_BYTES_MAX = 32767
+# What the two bytes themselves can say; 3.x allowed as much.
+RECORD_PROPERTIES_BYTES_MAX = 65535
 
 # --- store --------------------------------------------------------------------------------------------------------
 COMMITLOG_SEGMENT_BYTES = 1024 * 1024 * 1024

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 
 from eruca.config import FlushMode, StoreOptions
-from eruca.testing.faults import CrashMode, Fault
+from eruca.testing.faults import CrashMode, Fault, SimulatedDisk
 from tests.crash.ledger import expect
 from tests.crash.world import World
 
@@ -64,10 +64,9 @@ def _recover(world: World) -> None:
     """Lose the power and start; what fails now is recovery."""
     for _ in range(2):
         do(world, world.append)
-    plan, calls, trace = world.disk.plan, world.disk.calls, world.disk.trace
+    before = world.disk
     world.lose_power(CrashMode.SECTORS)
-    # The count goes on, so that a fault can be meant for a call of the recovery.
-    world.disk.plan, world.disk.calls, world.disk.trace = plan, calls, trace
+    _go_on_counting(world, before)
     do(world, lambda: _open(world))
 
 
@@ -75,10 +74,16 @@ def _kill(world: World) -> None:
     """Kill the process and start."""
     for _ in range(2):
         do(world, world.append)
-    plan, calls, trace = world.disk.plan, world.disk.calls, world.disk.trace
+    before = world.disk
     world.kill_process()
-    world.disk.plan, world.disk.calls, world.disk.trace = plan, calls, trace
+    _go_on_counting(world, before)
     do(world, lambda: _open(world))
+
+
+def _go_on_counting(world: World, before: SimulatedDisk) -> None:
+    """Let the count of calls go on, so that a fault can be meant for a call of the recovery."""
+    world.disk.plan, world.disk.calls = before.plan, before.calls
+    world.disk.trace, world.disk.injected = before.trace, before.injected
 
 
 def _open(world: World) -> None:

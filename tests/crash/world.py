@@ -142,12 +142,11 @@ class World:
 
     def open(self, *, torn_sectors: bool = False, check: bool = True) -> MessageStore:
         """Open the store and hold it against the ledger."""
-        self._store = open_store(
-            ROOT, self.options, disk=self.disk, clock=self.clock, executor=self.executor
-        )
+        store = open_store(ROOT, self.options, disk=self.disk, clock=self.clock, executor=self.executor)
         if check:
-            self.ledger.check(self._store, torn_sectors=torn_sectors)
-        return self._store
+            self.ledger.check(store, torn_sectors=torn_sectors)
+        self._store = store
+        return store
 
     def close(self) -> None:
         """Close; whatever happens, the store is closed afterwards."""

@@ -30,6 +30,7 @@ from eruca.net.server import Server, ServerSettings
 from eruca.store.background import StoreBackground
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.messagestore import MessageStore, open_store
+from eruca.store.scan import Progress
 from eruca.store.tables import Tables
 from eruca.wire.bodies import TopicConfig
 from eruca.wire.codes import RequestCode
@@ -55,10 +56,13 @@ class Broker:
         *,
         clock: Clock | None = None,
         disk: FileSystem | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.options = options
         self._store_options = store_options
         self._root = root
+        # Told how many bytes recovery has read, from the thread it runs in.
+        self._progress = progress
         self._clock = clock or SystemClock()
         self._disk = disk or LocalFileSystem()
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="eruca-segments")
@@ -84,7 +88,15 @@ class Broker:
         log.info("broker %s of cluster %s is at %s", self.options.name, self.options.cluster, self.options.address)
 
     def _open_store(self) -> MessageStore:
-        return open_store(self._root, self._store_options, disk=self._disk, clock=self._clock, executor=self._executor)
+        return open_store(
+            self._root,
+            self._store_options,
+            disk=self._disk,
+            clock=self._clock,
+            executor=self._executor,
+            progress=self._progress,
+            commitlog=Path(self.options.commitlog_path) if self.options.commitlog_path else None,
+        )
 
     def _make_parts(self, store: MessageStore, tables: Tables) -> Parts:
         options, clock = self.options, self._clock
@@ -95,7 +107,7 @@ class Broker:
             background=StoreBackground(store),
             tables=tables,
             saver=TableSaver(),
-            topics=Topics(options, clock, tables.topics.load()),
+            topics=Topics(options, clock, tables.topics.load(), name_length_max=self._store_options.topic_bytes_max),
             groups=Groups(options, clock, tables.groups.load()),
             offsets=Offsets(tables.consumer_offsets.load()),
             clients=Clients(clock),

@@ -46,7 +46,12 @@ class BrokerOptions:
     trace_topic: bool = option(False, "traceTopicEnable", "make the message trace topic at start")
     trace_topic_name: str = option("RMQ_SYS_TRACE_TOPIC", "msgTraceTopicName", "name of the message trace topic")
     register_interval_ms: int = option(
-        30_000, "registerNameServerPeriod", "how often the broker registers (3.x: 10 s)", unit="ms", low=1
+        30_000,
+        "registerNameServerPeriod",
+        "how often the broker registers with every name server",
+        unit="ms",
+        low=1,
+        older=10_000,
     )
     register_timeout_ms: int = option(
         6000, "registerBrokerTimeoutMills", "how long a registration may take", unit="ms", low=1
@@ -99,6 +104,8 @@ class BrokerOptions:
     )
     transaction_timeout_ms: int = option(6000, "transactionTimeOut", "a half message is left alone so long", unit="ms")
     transaction_check_max: int = option(15, "transactionCheckMax", "a half message is asked about so often")
+    store_root: str = option("eruca-data/store", "storePathRootDir", "the store directory")
+    commitlog_path: str = option("", "storePathCommitLog", "the commit log's directory; empty: commitlog in the store")
     message_log_level: str = option("INFO", "logLevel", "what is logged: DEBUG, INFO, WARNING or ERROR")
 
     @property

@@ -188,7 +188,7 @@ class SendHandlers:
     def _find_or_make_topic(self, header: AnySendHeader) -> TopicConfig:
         topic = header.topic
         try:
-            check_topic(topic)
+            check_topic(topic, self._store.options.topic_bytes_max)
         except InvalidName as error:
             refuse(ResponseCode.SYSTEM_ERROR, str(error))
         if topic in FORBIDDEN_TO_SEND:

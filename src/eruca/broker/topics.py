@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from eruca.broker.options import BrokerOptions
 from eruca.clock import Clock
+from eruca.limits import TOPIC_BYTES_MAX
 from eruca.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from eruca.wire.names import (
     DLQ_PREFIX,
@@ -40,9 +41,17 @@ Changed = Callable[[TopicConfig | None], None]
 class Topics:
     """The table of topics."""
 
-    def __init__(self, options: BrokerOptions, clock: Clock, table: TopicConfigTable) -> None:
+    def __init__(
+        self,
+        options: BrokerOptions,
+        clock: Clock,
+        table: TopicConfigTable,
+        *,
+        name_length_max: int = TOPIC_BYTES_MAX,
+    ) -> None:
         self._options = options
         self._clock = clock
+        self._name_length_max = name_length_max
         self.data_version = table.data_version
         self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
         self.on_change: Changed = lambda _: None
@@ -95,7 +104,7 @@ class Topics:
 
     def put(self, config: TopicConfig) -> TopicConfig:
         """Make or change a topic."""
-        check_topic(config.topic_name)
+        check_topic(config.topic_name, self._name_length_max)
         self._topics[config.topic_name] = config
         self._advance()
         self.on_change(config)

@@ -1,4 +1,4 @@
-"""Key-value config: strings by namespace and key, kept in one JSON file that Java's name server reads and writes too."""
+"""Key-value config: strings by namespace and key, kept in one JSON file that Java's name server reads and writes."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class StoreBackground:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         await self.group_commit.close()
-        self._executor.shutdown(wait=True)
+        await asyncio.to_thread(self._executor.shutdown)  # it waits for a sync that is under way
 
     async def _every(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -76,6 +76,8 @@ class StoreBackground:
                 await work()
             except StoreError as error:
                 log.error("%s; trying again in %d ms", error, interval_ms)
+            except Exception:  # a mistake of ours must not end the timer: nothing would be flushed any more
+                log.exception("a timer of the store failed; trying again in %d ms", interval_ms)
 
     def _make_flush(self) -> Callable[[], Awaitable[None]]:
         options = self.store.options

@@ -49,6 +49,21 @@ class Segment:
             self.mapping.allocate(self.allocated_end, goal)
             self.allocated_end = goal
 
+    def list_written(self, at: int, step: int) -> list[tuple[int, int]]:
+        """Ranges from a place on that may have been written, each at most `step` long: most of a segment never was.
+
+        All of it is asked before any of it is read, because the kernel reads ahead, and empty pages that it has read
+        count as written from then on: whoever asks and reads in turns goes on to the end of the segment.
+        """
+        found: list[tuple[int, int]] = []
+        while at < self.size:
+            at = self.mapping.next_data(at)
+            stop = min(self.size, at + step)
+            if at < stop:
+                found.append((at, stop))
+            at = stop
+        return found
+
 
 class Chain:
     """Ordered segments of one size in one directory."""
@@ -71,6 +86,8 @@ class Chain:
         self._size_key = size_key
         self._executor = executor
         self._next: Future[Segment] | None = None
+        # Out of the chain, but still on the disk.
+        self._detached: list[Segment] = []
         # Segments were made without a sync of their names.
         self._names_unsynced = False
 
@@ -153,7 +170,10 @@ class Chain:
             raise StoreError(f"{self.directory}: cannot write at {position}, the chain ends at {self.end}")
         if self._next is not None:
             waiting, self._next = self._next, None
-            segment = waiting.result()
+            try:
+                segment = waiting.result()
+            except (StoreError, CancelledError):
+                segment = self._make(start)  # there was no room for it then; there may be now
             if segment.start != start:
                 raise StoreError(f"{self.directory}: prepared {segment.start}, needed {start}")
         else:
@@ -202,12 +222,18 @@ class Chain:
 
     def detach_first(self) -> Segment:
         """Take the oldest segment out of the chain; `dispose` deletes it, in a thread if that may take long."""
-        return self.segments.pop(0)
+        segment = self.segments.pop(0)
+        self._detached.append(segment)
+        return segment
 
     def dispose(self, segment: Segment) -> None:
-        """Delete a detached segment."""
-        self.disk.remove(segment.path)
-        segment.mapping.close()
+        """Delete a detached segment, and before it those that could not be deleted earlier.
+
+        Always the oldest first: a chain that has a gap on the disk would not open again.
+        """
+        while self._detached and self._detached[0].start <= segment.start:
+            self.disk.remove(self._detached[0].path)
+            self._detached.pop(0).mapping.close()
 
     def remove_from(self, position: int) -> None:
         """Delete the segments that start at a position or later."""
@@ -226,13 +252,10 @@ class Chain:
         segment = self.find(position)
         if segment is None:
             return
-        chunk = bytes(64 * 1024)
-        at = segment.mapping.next_data(position - segment.start)
-        while at < segment.size:
-            stop = min(segment.size, at + len(chunk))
-            if segment.buffer[at:stop] != chunk[: stop - at]:
-                segment.buffer[at:stop] = chunk[: stop - at]
-            at = segment.mapping.next_data(stop)
+        zeros = bytes(64 * 1024)
+        for at, stop in segment.list_written(position - segment.start, len(zeros)):
+            if segment.buffer[at:stop] != zeros[: stop - at]:
+                segment.buffer[at:stop] = zeros[: stop - at]
 
     # -- closing -----------------------------------------------------------------------------------------------------
 
@@ -248,6 +271,7 @@ class Chain:
     def close(self) -> None:
         """Let go of every file."""
         self.settle()
-        for segment in self.segments:
+        for segment in [*self._detached, *self.segments]:
             segment.mapping.close()
+        self._detached.clear()
         self.segments.clear()

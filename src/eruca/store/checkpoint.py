@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from eruca.errors import StoreIOError, StoreLayoutError
+from eruca.errors import StoreError, StoreLayoutError
 from eruca.store.filesystem import FileSystem, Mapping
 
 CHECKPOINT_BYTES = 4096
@@ -67,7 +67,7 @@ class Checkpoint:
             _POSITION.pack_into(self._mapping.buffer, _TIMES.size, self.position, ~self.position)
         try:
             self._mapping.sync()
-        except StoreIOError:
+        except StoreError:
             self._mapping.rewrite(0, _FIELDS.size)
             raise
 

@@ -15,7 +15,7 @@ from eruca.config import StoreOptions
 from eruca.errors import StoreFull
 from eruca.store.chain import Chain, Segment
 from eruca.store.filesystem import Buffer, FileSystem
-from eruca.wire.record import BLANK_BYTES, BLANK_MAGIC
+from eruca.wire.record import BLANK_BYTES, BLANK_MAGIC, Message, pack_record, write_record
 
 _BLANK = struct.Struct(">iI")
 
@@ -102,6 +102,51 @@ class CommitLog:
             self.readable_end = self.tail
         self._enter(following)
         return self.tail
+
+    def append(self, message: Message, topic: bytes, size: int) -> None:
+        """Write the record of a message, `size` bytes, at the tail; its position and size are filled in.
+
+        Only making room can fail, so after a `reserve` this cannot.
+        """
+        tail = self.tail
+        end = tail + size
+        if end + BLANK_BYTES > self._segment_end:
+            tail = self.reserve(size)
+            end = tail + size
+        message.position = tail
+        message.size = size
+        if self.transient is not None:
+            self.write(pack_record(message, topic, size))
+            return
+        write_record(self._buffer, tail - self._segment_start, message, topic, size)
+        self.tail = self.readable_end = end
+        if end > self._prefaulted:
+            self._prefault()
+
+    def append_batch(self, messages: list[Message], topic: bytes, sizes: list[int]) -> None:
+        """Write the records of messages one behind the other in one segment; an error leaves none of them."""
+        position = self.reserve(sum(sizes))
+        start = self._segment_start
+        packed: list[bytes] = []
+        try:
+            for message, size in zip(messages, sizes, strict=True):
+                message.position = position
+                message.size = size
+                if self.transient is not None:
+                    packed.append(pack_record(message, topic, size))
+                else:
+                    write_record(self._buffer, position - start, message, topic, size)
+                position += size
+        except BaseException:
+            if self.transient is None:  # or the next start would find the first records of a refused batch
+                self._buffer[self.tail - start : position - start] = bytes(position - self.tail)
+            raise
+        if self.transient is not None:
+            self.write(b"".join(packed))
+            return
+        self.tail = self.readable_end = position
+        if position > self._prefaulted:
+            self._prefault()
 
     def write(self, data: bytes) -> None:
         """Write bytes that `reserve` made room for. Cannot fail."""

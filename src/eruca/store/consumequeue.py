@@ -18,7 +18,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
 
-from eruca.errors import StoreError, StoreIOError
+from eruca.errors import StoreError
 from eruca.store.chain import Chain, Segment
 from eruca.store.filesystem import Buffer, FileSystem
 
@@ -190,7 +190,7 @@ class ConsumeQueue:
                 break
             try:
                 segment.mapping.sync()
-            except StoreIOError:
+            except StoreError:
                 # What was put meanwhile is forgotten too, so the range goes on to where the queue ends now.
                 low = max(0, dirty * ENTRY_BYTES - segment.start)
                 segment.mapping.rewrite(low, min(segment.size, self.max_offset * ENTRY_BYTES - segment.start))

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from eruca.errors import StoreError, StoreIOError
+from eruca.errors import StoreError
 from eruca.store.checkpoint import Checkpoint
 from eruca.store.commitlog import CommitLog
 from eruca.store.index import Index
@@ -62,10 +62,11 @@ class Flusher:
                 continue
             try:
                 segment.mapping.sync()
-            except StoreIOError:
+            except StoreError:
                 self.sync_failures += 1
+                # The kernel forgets what was appended meanwhile as well, so the range goes on to where the log ends now.
                 low = max(self.flushed, segment.start) - segment.start
-                segment.mapping.rewrite(low, min(goal, segment.end) - segment.start)
+                segment.mapping.rewrite(low, min(self._commitlog.readable_end, segment.end) - segment.start)
                 raise
         self.sync_ms_last = (time.perf_counter() - started) * 1000
         self.sync_ms_max = max(self.sync_ms_max, self.sync_ms_last)

@@ -8,26 +8,18 @@ from pathlib import Path
 from eruca.clock import Clock
 from eruca.errors import StoreLayoutError
 from eruca.store.filesystem import FileSystem
-from eruca.store.indexfile import HEADER_BYTES, SLOT_BYTES, IndexFile, file_bytes
+from eruca.store.indexfile import HEADER_BYTES, SECOND_MS, SLOT_BYTES, IndexFile, file_bytes
 from eruca.wire.javahash import index_key_hash
 
 _STAGING_NAME = ".eruca-new-index"
 _NAME_FORMAT = "%Y%m%d%H%M%S"
-_HOUR_MS = 3_600_000
 
 
 def name_file(now_ms: int, last: str) -> str:
     """The name of an index file made now: the local time, and behind the last one's even if the clock was set back."""
     name = _format_time(now_ms)
-    if name <= last:
-        try:
-            last_ms = round(datetime.strptime(last[:14], _NAME_FORMAT).timestamp() * 1000) + int(last[14:])
-        except ValueError:  # not a time, but a number
-            return f"{int(last) + 1:0{len(last)}d}"
-        name = _format_time(last_ms + 1)
-        if name <= last:
-            name = _format_time(last_ms + _HOUR_MS)  # the hour that comes twice when summer time ends
-    return name
+    # Set back by hand, or because summer time ended: the next number is not always a time, but nobody reads it as one.
+    return name if name > last else f"{int(last) + 1:0{len(last)}d}"
 
 
 def _format_time(ms: int) -> str:
@@ -56,7 +48,7 @@ class Index:
         size = file_bytes(self._slots, self._entries)
         for name in self._disk.list(self._directory):
             path = self._directory / name
-            if not name.isdigit():
+            if not (name.isascii() and name.isdigit()):
                 raise StoreLayoutError(f"{path} is not an index file: its name is not a time", hint="move it")
             found = self._disk.size(path)
             if found != size:
@@ -111,7 +103,8 @@ class Index:
         return made
 
     def _create(self) -> IndexFile:
-        name = name_file(self._clock.now_ms(), self.files[-1].path.name if self.files else "")
+        # The file with the last name need not be the last one: Java's names go back with the clock.
+        name = name_file(self._clock.now_ms(), max((file.path.name for file in self.files), default=""))
         path = self._directory / name
         size = file_bytes(self._slots, self._entries)
         self._disk.make_directory(self._directory)
@@ -132,7 +125,7 @@ class Index:
         for file in reversed(self.files):
             if file.overlaps(begin, end):
                 positions.extend(file.find(key_hash, begin, end, count_max - len(positions)))
-            if len(positions) >= count_max or file.begin_time < begin:
+            if len(positions) >= count_max or file.begin_time + SECOND_MS <= begin:
                 break
         return positions
 

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from eruca.errors import StoreIOError
+from eruca.errors import StoreError
 from eruca.store.filesystem import Buffer, Mapping
 from eruca.wire import hot
 
@@ -28,6 +28,8 @@ ENTRY_BYTES = 20
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
 ENTRY = struct.Struct(">iqii")
+# An entry has whole seconds, so its record is up to a second younger than it says.
+SECOND_MS = 1000
 _INT_MAX = 2**31 - 1
 # Blocks are reserved in steps; an index file of the default size has 420 MB.
 _ALLOCATE_STEP = 1024 * 1024
@@ -149,7 +151,7 @@ class IndexFile:
         self.dirty = True
 
     def find(self, key_hash: int, begin: int, end: int, count_max: int) -> Iterator[int]:
-        """Positions of entries with that key hash and a time in the range, newest first."""
+        """Positions of entries with that key hash that may have a time in the range, newest first."""
         (number,) = SLOT.unpack_from(self.buffer, HEADER_BYTES + (key_hash % self.slots) * SLOT_BYTES)
         found = 0
         while 0 < number < self.next_entry and found < count_max:
@@ -159,11 +161,11 @@ class IndexFile:
             if seconds < 0:
                 return
             time = self.begin_time + seconds * 1000
-            if entry_hash == key_hash and begin <= time <= end:
+            if entry_hash == key_hash and begin < time + SECOND_MS and time <= end:
                 found += 1
                 yield position
             # A chain only leads to older entries; anything else is damage, and would lead in circles.
-            if previous >= number or time < begin:
+            if previous >= number or time + SECOND_MS <= begin:
                 return
             number = previous
 
@@ -174,7 +176,7 @@ class IndexFile:
 
     def overlaps(self, begin: int, end: int) -> bool:
         """Could the file have an entry in that time range?"""
-        return begin <= self.end_time and end >= self.begin_time
+        return begin < self.end_time + SECOND_MS and end >= self.begin_time
 
     def is_whole_before(self, position: int) -> bool:
         """Is the file full, and every record in it before a position?"""
@@ -218,7 +220,7 @@ class IndexFile:
         self.dirty = False
         try:
             self._mapping.sync()
-        except StoreIOError:
+        except StoreError:
             self.dirty = True
             self._mapping.rewrite(0, min(self._mapping.size, self.write_end))
             raise

@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions, parse_delay_levels
 from eruca.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
-from eruca.limits import PROPERTIES_BYTES_MAX
 from eruca.store.checkpoint import AbortMarker, Checkpoint
 from eruca.store.commitlog import CommitLog
 from eruca.store.consumequeue import ConsumeQueue
@@ -29,10 +28,11 @@ from eruca.store.queues import Queues
 from eruca.store.read import Filter, ReadBounds, ReadResult, find_offset_by_time, read_queue, read_store_time
 from eruca.store.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from eruca.store.scan import Progress
-from eruca.wire.digest import index_prefix
-from eruca.wire.names import check_topic
+from eruca.wire.digest import digest_properties, index_prefix
+from eruca.wire.names import SCHEDULE_TOPIC, check_topic
 from eruca.wire.properties import RAW_KEYS, RAW_UNIQ_KEY, get_property
-from eruca.wire.record import Message, RecordView, inspect_record, pack_record, record_size
+from eruca.wire.record import FIXED_BYTES_V4, Message, RecordView, inspect_record, record_size
+from eruca.wire.sysflag import HOSTS_V6_MASK, TRANSACTION_MASK
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +45,16 @@ _TOPICS_KEPT_MAX = 65536
 _DEFAULT_BOUNDS = ReadBounds()
 
 
-class _TopicFacts(NamedTuple):
+@dataclass(slots=True)
+class _TopicFacts:
     """What every append to a topic needs."""
 
     encoded: bytes
+    # Size of a record of this topic without body and properties, for two IPv4 hosts.
+    fixed_bytes: int
     prefix: int
+    # Its tags codes are hashes of tags; those of the delay topic are times.
+    is_plain: bool
     queues: dict[int, ConsumeQueue]
 
 
@@ -85,11 +90,14 @@ class MessageStore:
         self._topics: dict[str, _TopicFacts] = {}
         # A record up to this size cannot have a body that is too large.
         self._size_checked_max = options.message_bytes_max
+        self._properties_max = options.properties_bytes_max
         self.recovered: RecoveryPlan | None = None
         self._lock: Lock | None = None
         self._open = False
         # Records in the transient buffer: they get their entries when the file has them.
         self._uncommitted: deque[tuple[Message, ConsumeQueue | None, int, list[int]]] = deque()
+        # Index entries they will need; every append reserves room for these too.
+        self._hashes_waiting = 0
 
     # -- opening and closing -----------------------------------------------------------------------------------------
 
@@ -167,30 +175,32 @@ class MessageStore:
             self._raise_blocked()
         topic = message.topic
         properties = message.properties
-        if properties[-1:] == b"\0":
+        if properties and properties[-1] == 0:
             properties = message.properties = properties + _SEPARATOR
         sys_flag = message.sys_flag
         facts = self._topics.get(topic) or self._learn_topic(topic)
-        size = record_size(len(message.body), len(facts.encoded), len(properties), sys_flag)
-        if size > self._size_checked_max or len(properties) > PROPERTIES_BYTES_MAX:
-            self._check_sizes(message)
+        size = facts.fixed_bytes + len(message.body) + len(properties)
+        if size > self._size_checked_max or len(properties) > self._properties_max or sys_flag & HOSTS_V6_MASK:
+            size = self._check_sizes(message)
         transient = self.commitlog.transient
         if transient is not None:
             transient.check_room(size)
         message.store_timestamp = now = self.clock.now_ms()
-        tags_code, hashes = self.dispatch.digest(topic, facts.prefix, properties, now, sys_flag)
-        if hashes:
-            self._reserve_index(len(hashes))
+        index = self.index
+        if facts.is_plain and not sys_flag & TRANSACTION_MASK:
+            tags_code, hashes = digest_properties(properties, facts.prefix, index is not None)
+        else:
+            tags_code, hashes = self.dispatch.digest(topic, facts.prefix, properties, now, sys_flag)
+        if hashes and index is not None:
+            index.reserve(len(hashes) + self._hashes_waiting)
         queue = None
-        if has_queue_entry(sys_flag):
+        if not sys_flag & TRANSACTION_MASK or has_queue_entry(sys_flag):
             queue = facts.queues.get(message.queue_id) or self._learn_queue(facts, topic, message.queue_id)
             message.queue_offset = queue.next_offset
             queue.reserve(queue.next_offset - queue.max_offset + 1)
         else:
             message.queue_offset = 0
-        message.position = self.commitlog.reserve(size)
-        message.size = size
-        self.commitlog.write(pack_record(message, facts.encoded, size))
+        self.commitlog.append(message, facts.encoded, size)
         self.flusher.last_store_time = now
         if queue is not None:
             queue.next_offset += 1
@@ -198,6 +208,7 @@ class MessageStore:
             self._dispatch(message, queue, tags_code, hashes)
         else:
             self._uncommitted.append((message, queue, tags_code, hashes))
+            self._hashes_waiting += len(hashes)
         return message
 
     def append_batch(self, messages: list[Message]) -> list[Message]:
@@ -225,23 +236,21 @@ class MessageStore:
         now = self.clock.now_ms()
         digest = self.dispatch.digest
         digests = [digest(first.topic, facts.prefix, item.properties, now, item.sys_flag) for item in messages]
-        self._reserve_index(sum([len(hashes) for _, hashes in digests]))
+        if self.index is not None:
+            self.index.reserve(sum([len(hashes) for _, hashes in digests]) + self._hashes_waiting)
         queue.reserve(queue.next_offset - queue.max_offset + len(messages))
-        position = self.commitlog.reserve(sum(sizes))
-        records = []
-        for message, size in zip(messages, sizes, strict=True):
-            message.position, message.size, message.store_timestamp = position, size, now
-            message.queue_offset = queue.next_offset
-            queue.next_offset += 1
-            position += size
-            records.append(pack_record(message, facts.encoded, size))
-        self.commitlog.write(b"".join(records))
+        for offset, message in enumerate(messages, queue.next_offset):
+            message.store_timestamp = now
+            message.queue_offset = offset
+        self.commitlog.append_batch(messages, facts.encoded, sizes)
         self.flusher.last_store_time = now
+        queue.next_offset += len(messages)
         for message, (tags_code, hashes) in zip(messages, digests, strict=True):
             if transient is None:
                 self._dispatch(message, queue, tags_code, hashes)
             else:
                 self._uncommitted.append((message, queue, tags_code, hashes))
+                self._hashes_waiting += len(hashes)
         return messages
 
     def commit(self) -> None:
@@ -253,7 +262,8 @@ class MessageStore:
         finally:
             end = self.commitlog.readable_end
             while self._uncommitted and self._uncommitted[0][0].position < end:
-                self._dispatch(*self._uncommitted.popleft())
+                self._dispatch(*self._uncommitted[0])
+                self._hashes_waiting -= len(self._uncommitted.popleft()[3])
 
     def _dispatch(self, message: Message, queue: ConsumeQueue | None, tags_code: int, hashes: list[int]) -> None:
         if hashes and self.index is not None:
@@ -264,16 +274,15 @@ class MessageStore:
         if self.on_arrival is not None:
             self.on_arrival(message, queue.max_offset, tags_code)
 
-    def _reserve_index(self, count: int) -> None:
-        if self.index is not None:
-            self.index.reserve(count)
-
     def _learn_topic(self, topic: str) -> _TopicFacts:
         """Check a topic's name and keep what every append to it needs."""
-        check_topic(topic)
+        check_topic(topic, self.options.topic_bytes_max)
         if len(self._topics) >= _TOPICS_KEPT_MAX:
             self._topics.clear()
-        facts = self._topics[topic] = _TopicFacts(topic.encode(), index_prefix(topic), {})
+        encoded = topic.encode()
+        facts = self._topics[topic] = _TopicFacts(
+            encoded, FIXED_BYTES_V4 + len(encoded), index_prefix(topic), topic != SCHEDULE_TOPIC, {}
+        )
         return facts
 
     def _learn_queue(self, facts: _TopicFacts, topic: str, queue_id: int) -> ConsumeQueue:
@@ -305,8 +314,8 @@ class MessageStore:
         body, topic, properties = len(message.body), len(message.topic.encode()), len(message.properties)
         if body > self.options.message_bytes_max:
             raise MessageIllegal(f"the body has {body} bytes, the most is {self.options.message_bytes_max}")
-        if properties > PROPERTIES_BYTES_MAX:
-            raise MessageIllegal(f"the properties have {properties} bytes, the most is {PROPERTIES_BYTES_MAX}")
+        if properties > self._properties_max:
+            raise MessageIllegal(f"the properties have {properties} bytes, the most is {self._properties_max}")
         return record_size(body, topic, properties, message.sys_flag)
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -337,11 +346,12 @@ class MessageStore:
         if self.index is None:
             return []
         found: list[tuple[int, memoryview]] = []
-        for position in self.index.find(topic, key, begin_ms, end_ms, count_max):
+        # A record that has the key twice has two entries.
+        for position in sorted(set(self.index.find(topic, key, begin_ms, end_ms, count_max))):
             view = self.view_record(position)
-            if view is not None and _has_key(view, topic, key):
+            if view is not None and _has_key(view, topic, key, begin_ms, end_ms):
                 found.append((position, view))
-        return sorted(found, key=lambda item: item[0])
+        return found
 
     def find_offset(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The offset of the message stored at a time, or the nearest one."""
@@ -355,10 +365,12 @@ class MessageStore:
         return -1 if entry is None else read_store_time(self.commitlog, entry.position, entry.size)
 
 
-def _has_key(record: memoryview, topic: str, key: str) -> bool:
-    """Does the record have the key? The index only knows hashes."""
+def _has_key(record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
+    """Does the record have the key, and was it stored in the range? The index only knows hashes and seconds."""
     view = inspect_record(record, 0, len(record), False)
     if type(view) is not RecordView or view.topic != topic.encode():
+        return False
+    if not begin_ms <= view.store_timestamp <= end_ms:
         return False
     properties = bytes(record[view.properties_at : view.properties_end])
     wanted = key.encode()
@@ -376,10 +388,12 @@ def open_store(
     clock: Clock | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    commitlog: Path | None = None,
 ) -> MessageStore:
     """Open (or make) the store in a directory and recover what the last run left."""
     options = options or StoreOptions()
-    store = MessageStore(StorePaths(root), options, disk or LocalFileSystem(), clock or SystemClock(), executor)
+    paths = StorePaths(root, commitlog)
+    store = MessageStore(paths, options, disk or LocalFileSystem(), clock or SystemClock(), executor)
     store.open(progress)
     return store
 

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from eruca.errors import InvalidName, StoreLayoutError
+from eruca.limits import RECORD_TOPIC_BYTES_MAX
 from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.filesystem import FileSystem
 from eruca.wire.names import check_topic
@@ -30,7 +31,7 @@ class Queues:
         for topic in self._disk.list(self._directory):
             directory = self._directory / topic
             try:
-                check_topic(topic)
+                check_topic(topic, RECORD_TOPIC_BYTES_MAX)
             except InvalidName as error:
                 raise StoreLayoutError(f"{directory} is not a topic: {error}", hint="move it away") from None
             if not self._disk.is_directory(directory):
@@ -38,7 +39,7 @@ class Queues:
             for number in self._disk.list(directory):
                 if number.startswith("."):
                     continue  # a segment that was being made when the process died
-                if not _is_queue_number(number) or not self._disk.is_directory(directory / number):
+                if not is_queue_number(number) or not self._disk.is_directory(directory / number):
                     raise StoreLayoutError(f"{directory / number} is not a queue number", hint="move it away")
                 queue = self._make(topic, int(number))
                 queue.load(writable=writable)
@@ -62,7 +63,7 @@ class Queues:
         """The queue, made empty if it is new; files appear with the first entry."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            check_topic(topic)
+            check_topic(topic, RECORD_TOPIC_BYTES_MAX)
             if not 0 <= queue_id <= QUEUE_ID_MAX:
                 raise InvalidName(f"queue {queue_id} of topic {topic}: a queue number is 0 or more")
             queue = self._queues[topic, queue_id] = self._make(topic, queue_id)
@@ -82,7 +83,7 @@ class Queues:
         """Delete the queues of a topic."""
         for key in [key for key in self._queues if key[0] == topic]:
             self._queues.pop(key).destroy()
-        self._disk.remove_directory(self._directory / check_topic(topic))
+        self._disk.remove_directory(self._directory / check_topic(topic, RECORD_TOPIC_BYTES_MAX))
 
     def clear(self) -> None:
         """Delete every queue."""
@@ -101,6 +102,6 @@ class Queues:
         self._queues.clear()
 
 
-def _is_queue_number(name: str) -> bool:
+def is_queue_number(name: str) -> bool:
     """Is this how a queue's directory is called? `00` is not: it would be the same queue as `0`."""
     return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= QUEUE_ID_MAX

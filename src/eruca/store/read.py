@@ -114,6 +114,17 @@ def read_store_time(commitlog: CommitLog, position: int, size: int) -> int:
     return record.store_timestamp if type(record) is RecordView else -1
 
 
+def _find_readable(queue: ConsumeQueue, commitlog: CommitLog, offset: int, last: int) -> tuple[int, int]:
+    """The first offset from one on, up to `last`, whose record can be read, and its store time; -1 for none."""
+    for candidate in range(offset, last + 1):
+        entry = queue.entry(candidate)
+        if entry is not None and entry.size != FILLER_SIZE:
+            time = read_store_time(commitlog, entry.position, entry.size)
+            if time >= 0:
+                return candidate, time
+    return -1, -1
+
+
 def find_offset_by_time(queue: ConsumeQueue, commitlog: CommitLog, timestamp: int) -> int:
     """The offset whose message was stored at a time, or the nearest one, as a 4.9 broker answers.
 
@@ -128,21 +139,17 @@ def find_offset_by_time(queue: ConsumeQueue, commitlog: CommitLog, timestamp: in
     left_time = right_time = -1
     while low <= high:
         middle = (low + high) // 2
-        entry = queue.entry(middle)
-        if entry is None or entry.size == FILLER_SIZE:
-            low = middle + 1
-            continue
-        time = read_store_time(commitlog, entry.position, entry.size)
-        if time < 0:
-            low = middle + 1  # lost to damage or already deleted: look at later ones
-        elif time == timestamp:
-            return middle
-        elif time > timestamp:
+        # The next one that is not lost to damage says on which side to go on.
+        found, time = _find_readable(queue, commitlog, middle, high)
+        if time == timestamp:
+            return found
+        if time > timestamp:
+            right, right_time = found, time
+        if time < 0 or time > timestamp:
             high = middle - 1
-            right, right_time = middle, time
         else:
-            low = middle + 1
-            left, left_time = middle, time
+            low = found + 1
+            left, left_time = found, time
     if left < 0:
         return first if right < 0 else right
     if right < 0:

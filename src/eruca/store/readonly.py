@@ -16,13 +16,14 @@ import msgspec
 
 from eruca.config import StoreOptions, from_properties, info_of
 from eruca.errors import InvalidName, StoreError, StoreIOError, StoreLayoutError
+from eruca.limits import RECORD_TOPIC_BYTES_MAX
 from eruca.store.chain import NAME_DIGITS, Chain, Segment
 from eruca.store.checkpoint import AbortMarker, Checkpoint
 from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.indexfile import IndexFile, file_bytes
 from eruca.store.layout import StorePaths, detect_options
-from eruca.store.queues import QUEUE_ID_MAX
+from eruca.store.queues import is_queue_number
 from eruca.wire.names import check_topic
 from eruca.wire.record import Inspection, InvalidView, inspect_record
 
@@ -104,10 +105,6 @@ class Findings:
         """Note what another room refused, with its own words."""
         self.add_error(kind, path, str(error.args[0]), hint=error.hint)
 
-    def count_errors(self, *kinds: Kind) -> int:
-        """How many errors of some kinds there are among those that are kept."""
-        return sum(1 for item in self.items if item.level is Level.ERROR and item.kind in kinds)
-
     def _keep(
         self, level: Level, kind: Kind, path: Path, reason: str, position: int | None, length: int | None, hint: str
     ) -> None:
@@ -162,13 +159,18 @@ class ReadOnlyStore:
         self.runs: list[Chain] = []
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.index_files: list[IndexFile] = []
+        # The entries of each index file when it was opened, entry 0 included; a broker may have gone on since.
+        self.index_counts: list[int] = []
         self.aborted = AbortMarker(self.disk, self.paths.abort).is_set()
         self.checkpoint: Checkpoint | None = None
         try:
-            self._load_log()
-            self._load_queues()
+            # A broker writes the log first and its entries then; in the other order every entry we see has its record.
             self._load_index()
+            self._load_queues()
+            self._load_log()
             self._load_checkpoint()
+            for queue in self.queues.values():
+                queue.raise_min(self.log_start)
         except BaseException:
             self.close()
             raise
@@ -266,7 +268,7 @@ class ReadOnlyStore:
                 )
                 continue
             try:
-                check_topic(topic)
+                check_topic(topic, RECORD_TOPIC_BYTES_MAX)
             except InvalidName as error:
                 self.findings.add_error(Kind.LAYOUT, directory, f"not a topic: {error}", hint="move it")
                 continue
@@ -276,8 +278,7 @@ class ReadOnlyStore:
 
     def _load_queue(self, topic: str, directory: Path) -> None:
         number = directory.name
-        is_number = number.isdigit() and int(number) <= QUEUE_ID_MAX
-        if not is_number or not self.disk.is_directory(directory):
+        if not is_queue_number(number) or not self.disk.is_directory(directory):
             self.findings.add_error(Kind.LAYOUT, directory, "not the directory of a queue", hint="move it")
             return
         try:
@@ -287,7 +288,6 @@ class ReadOnlyStore:
         except StoreIOError as error:
             self._note_unless_gone(Kind.LAYOUT, directory, error)
         else:
-            queue.raise_min(self.log_start)
             self.queues[topic, int(number)] = queue
 
     def load_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -311,7 +311,7 @@ class ReadOnlyStore:
         size = file_bytes(slots, entries)
         for name in self.disk.list(self.paths.index):
             path = self.paths.index / name
-            if not name.isdigit():
+            if not (name.isascii() and name.isdigit()):
                 self.findings.add_error(Kind.LAYOUT, path, "not an index file: its name is not a time", hint="move it")
                 continue
             try:
@@ -329,6 +329,7 @@ class ReadOnlyStore:
                 self._note_unless_gone(Kind.LAYOUT, path, error)
                 continue
             self.index_files.append(IndexFile(path, mapping, slots, entries, allocated_end=0))
+            self.index_counts.append(self.index_files[-1].next_entry)
 
     def _load_checkpoint(self) -> None:
         if not self.disk.exists(self.paths.checkpoint):

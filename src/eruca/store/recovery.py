@@ -15,9 +15,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from eruca.store.chain import Chain
 from eruca.errors import StoreError
-from eruca.store.chain import Segment
+from eruca.store.chain import Chain, Segment
 from eruca.store.checkpoint import Checkpoint
 from eruca.store.commitlog import CommitLog
 from eruca.store.consumequeue import ENTRY, ENTRY_BYTES, FILLER_SIZE, ConsumeQueue

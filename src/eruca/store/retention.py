@@ -88,7 +88,8 @@ class Retention:
         store = self._store
         # A segment that is not yet synced is not deleted: the flush thread may be at work on it. Nor is one whose entries
         # are not on the disk: with both gone, a crash would give the offsets of its messages to new ones.
-        flushed = [s for s in list(store.commitlog.chain.segments) if s.end <= store.flusher.flushed]
+        # Never the last, which is flushed to its end when the log was copied or recovered up to there.
+        flushed = [s for s in list(store.commitlog.chain.segments)[:-1] if s.end <= store.flusher.flushed]
         if flushed and flushed[-1].end > (store.checkpoint.position or 0):
             store.flusher.sync_derived()
         times = [store.disk.modified_ms(segment.path) for segment in flushed]

@@ -156,7 +156,7 @@ def _count_records(scan: LogScan, count: int, first_time: int, last_time: int) -
 def find_following_record(chain: Chain, segment: Segment, at: int) -> int | None:
     """Position of the first valid record behind a place in a segment, in this segment or a later one."""
     for candidate in chain.from_position(segment.start):
-        for start, stop in _list_data(candidate, at if candidate is segment else 0):
+        for start, stop in candidate.list_written(at if candidate is segment else 0, _SEARCH_BYTES):
             place = start
             while (found := find_record(candidate.buffer, place, candidate.size, candidate.start, stop)) >= 0:
                 view = inspect_record(candidate.buffer, found, candidate.size, False, candidate.start + found)
@@ -166,22 +166,6 @@ def find_following_record(chain: Chain, segment: Segment, at: int) -> int | None
                     return candidate.start + found
                 place = found + 1
     return None
-
-
-def _list_data(segment: Segment, at: int) -> list[tuple[int, int]]:
-    """Where in a segment bytes may have been written from a place on: a segment is mostly blocks that never were.
-
-    All of it is asked before any of it is read, because reading ahead brings empty pages into memory, and from then on
-    they count as data: the search would go on to the end of the segment.
-    """
-    found: list[tuple[int, int]] = []
-    while at < segment.size:
-        at = segment.mapping.next_data(at)
-        stop = min(segment.size, at + _SEARCH_BYTES)
-        if at < stop:
-            found.append((at, stop))
-        at = stop
-    return found
 
 
 def is_cut_short(buffer: Buffer, view: RecordView, size: int, base: int) -> bool:

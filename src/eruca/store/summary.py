@@ -144,7 +144,7 @@ def describe_store(
             index=[
                 IndexSummary(
                     name=file.path.name,
-                    entries=file.next_entry - 1,
+                    entries=count - 1,
                     entries_max=file.entries_max - 1,
                     used_slots=file.used_slots,
                     slots=file.slots,
@@ -153,7 +153,7 @@ def describe_store(
                     begin_position=file.begin_position,
                     end_position=file.end_position,
                 )
-                for file in store.index_files
+                for file, count in zip(store.index_files, store.index_counts, strict=True)
             ],
             checkpoint=None
             if checkpoint is None

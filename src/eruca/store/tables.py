@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from eruca.errors import StoreIOError, TableCorrupt, WireError
+from eruca.errors import StoreError, TableCorrupt, WireError
 from eruca.limits import TABLE_BYTES_MAX
 from eruca.store.filesystem import FileSystem
 from eruca.wire import fastjson
@@ -44,11 +44,14 @@ class TableFile(Generic[Table]):
     def load(self) -> Table:
         """Read the table; a missing one is empty, a damaged one is taken from its backup."""
         problems: list[str] = []
+        damaged = False
         for path in (self._path, self._backup):
             if not self._disk.exists(path):
+                problems.append(f"{path.name} is missing")
                 continue
             if self._disk.size(path) > TABLE_BYTES_MAX:
                 problems.append(f"{path.name} is larger than {TABLE_BYTES_MAX} bytes")
+                damaged = True
                 continue
             data = self._disk.read_file(path)
             if not data.strip():
@@ -58,11 +61,12 @@ class TableFile(Generic[Table]):
                 table = decode_table(self._type, data)
             except WireError as error:
                 problems.append(f"{path.name}: {error}")
+                damaged = True
                 continue
             if problems:
                 log.warning("%s; %s was used instead", "; ".join(problems), path.name)
             return table
-        if any("empty" not in problem for problem in problems):
+        if damaged:
             raise TableCorrupt(
                 f"{self._path} and its backup are unreadable: {'; '.join(problems)}",
                 hint="repair one of them by hand, or move both away to start with an empty table",
@@ -80,16 +84,19 @@ class TableFile(Generic[Table]):
         self._disk.rename(staging, self._path)
 
     def _keep_backup(self) -> None:
-        previous = self._disk.read_file(self._path)
+        staging = self._backup.with_name(self._backup.name + ".tmp")
         try:
+            previous = self._disk.read_file(self._path)
             decode_table(self._type, previous)
         except WireError:
             return  # a damaged table must not replace a good backup
-        staging = self._backup.with_name(self._backup.name + ".tmp")
+        except StoreError as error:
+            log.warning("no backup of %s: %s", self._path.name, error)
+            return
         try:
             self._disk.write_file(staging, previous)
             self._disk.rename(staging, self._backup)
-        except StoreIOError as error:
+        except StoreError as error:
             log.warning("no backup of %s: %s", self._path.name, error)
 
 

@@ -16,6 +16,7 @@ import msgspec
 from eruca.clock import SystemClock
 from eruca.config import parse_delay_levels
 from eruca.errors import InvalidName, StoreError
+from eruca.limits import RECORD_TOPIC_BYTES_MAX
 from eruca.store.chain import Chain, Segment
 from eruca.store.consumequeue import ENTRY, ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from eruca.store.dispatch import Dispatch, has_queue_entry
@@ -102,7 +103,7 @@ def verify_opened(
         queues=len(store.queues),
         queue_entries=sum(queue.max_offset - queue.min_offset for queue in store.queues.values()),
         index_files=len(store.index_files),
-        index_entries=sum(file.next_entry - 1 for file in store.index_files),
+        index_entries=sum(count - 1 for count in store.index_counts),
         errors=findings.errors,
         warnings=findings.warnings,
         findings=findings.items,
@@ -259,7 +260,7 @@ class _Walk:
     def _learn_topic(self, encoded: bytes, position: int) -> tuple[str, int] | None:
         topic = encoded.decode("utf-8", "replace")
         try:
-            return check_topic(topic), index_prefix(topic)
+            return check_topic(topic, RECORD_TOPIC_BYTES_MAX), index_prefix(topic)
         except InvalidName as error:
             segment = self._store.find_segment(position)
             self._findings.add_error(

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from eruca.errors import WireError
-from eruca.limits import PROPERTIES_BYTES_MAX
+from eruca.limits import RECORD_PROPERTIES_BYTES_MAX
 
 _HEAD: Final = struct.Struct(">iiiii")
 _LENGTH: Final = struct.Struct(">H")
@@ -36,8 +36,8 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
     for item in items:
         body = item.body
         properties = item.properties
-        if len(properties) > PROPERTIES_BYTES_MAX:
-            raise WireError(f"properties of {len(properties)} bytes in a batch: at most {PROPERTIES_BYTES_MAX}")
+        if len(properties) > RECORD_PROPERTIES_BYTES_MAX:
+            raise WireError(f"properties of {len(properties)} bytes in a batch: at most {RECORD_PROPERTIES_BYTES_MAX}")
         total = _FIXED_BYTES + len(body) + len(properties)
         parts += (_HEAD.pack(total, 0, 0, item.flag, len(body)), body, _LENGTH.pack(len(properties)), properties)
     return b"".join(parts)
@@ -60,7 +60,7 @@ def decode_batch(data: bytes) -> list[BatchItem]:
         body_end = body_at + body_size
         properties_size = data[body_end] << 8 | data[body_end + 1]
         properties_at = body_end + _LENGTH.size
-        if properties_size > PROPERTIES_BYTES_MAX or properties_at + properties_size != at + total:
+        if properties_at + properties_size != at + total:
             raise WireError(
                 f"batch item {len(items)} at byte {at}: body {body_size} and properties {properties_size} "
                 f"do not add up to size {total}"

@@ -16,6 +16,9 @@ try:
 except ImportError:  # an installation without compiler and without Cython
     from eruca.wire import nocython as cython
 
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+
 compiled: bool = cython.compiled
 
 # C constants: a literal above 2**31 would otherwise be a Python integer in the middle of a loop.
@@ -27,8 +30,8 @@ _CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
 _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _FIXED_BYTES = cython.declare(cython.int, 91)
 _HEAD_BYTES = cython.declare(cython.int, 88)
-_TOPIC_BYTES_MAX = cython.declare(cython.int, 127)
-_PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
+_TOPIC_BYTES_MAX = cython.declare(cython.int, 255)
+_PROPERTIES_BYTES_MAX = cython.declare(cython.int, 65535)
 
 
 @cython.cfunc
@@ -267,6 +270,81 @@ def put_index_entries(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
+def _write_bytes(
+    p: cython.p_uchar, at: cython.Py_ssize_t, data: cython.p_const_uchar, size: cython.Py_ssize_t
+) -> cython.void:
+    if cython.compiled:
+        memcpy(p + at, data, size)
+    else:
+        p[at : at + size] = data
+
+
+def write_record(
+    buffer: Any,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    queue_id: cython.int,
+    flag: cython.int,
+    queue_offset: cython.longlong,
+    position: cython.longlong,
+    sys_flag: cython.int,
+    born_timestamp: cython.longlong,
+    born_host: bytes,
+    store_timestamp: cython.longlong,
+    store_host: bytes,
+    reconsume_times: cython.int,
+    prepared_position: cython.longlong,
+    body: bytes,
+    topic: bytes,
+    properties: bytes,
+) -> None:
+    """Write one record with two IPv4 hosts into a buffer; its layout is drawn in `record`."""
+    view: cython.uchar[::1] = buffer
+    p: cython.p_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    body_size: cython.Py_ssize_t = len(body)
+    topic_size: cython.Py_ssize_t = len(topic)
+    properties_size: cython.Py_ssize_t = len(properties)
+    # What is wrong here would be written outside the buffer.
+    if size != _FIXED_BYTES + body_size + topic_size + properties_size or len(born_host) != 8 or len(store_host) != 8:
+        raise ValueError(f"the parts do not make a record of {size} bytes")
+    if topic_size > _TOPIC_BYTES_MAX or properties_size > _PROPERTIES_BYTES_MAX:
+        raise ValueError(f"topic of {topic_size} bytes or properties of {properties_size} do not fit in a record")
+    if at < 0 or at + size > len(view):
+        raise ValueError(f"a record of {size} bytes at {at} does not fit in {len(view)} bytes")
+    crc: cython.ulonglong = crc32(body)
+    _write_u32(p, at, cython.cast(cython.uint, size))
+    _write_u32(p, at + 4, _RECORD_MAGIC)
+    _write_u32(p, at + 8, cython.cast(cython.uint, crc & _CRC_MASK))
+    _write_u32(p, at + 12, cython.cast(cython.uint, queue_id & _MASK))
+    _write_u32(p, at + 16, cython.cast(cython.uint, flag & _MASK))
+    _write_i64(p, at + 20, queue_offset)
+    _write_i64(p, at + 28, position)
+    _write_u32(p, at + 36, cython.cast(cython.uint, sys_flag & _MASK))
+    _write_i64(p, at + 40, born_timestamp)
+    _write_bytes(p, at + 48, born_host, 8)
+    _write_i64(p, at + 56, store_timestamp)
+    _write_bytes(p, at + 64, store_host, 8)
+    _write_u32(p, at + 72, cython.cast(cython.uint, reconsume_times & _MASK))
+    _write_i64(p, at + 76, prepared_position)
+    _write_u32(p, at + 84, cython.cast(cython.uint, body_size))
+    at += _HEAD_BYTES
+    _write_bytes(p, at, body, body_size)
+    at += body_size
+    p[at] = topic_size
+    _write_bytes(p, at + 1, topic, topic_size)
+    at += 1 + topic_size
+    p[at] = properties_size >> 8
+    p[at + 1] = properties_size & 0xFF
+    _write_bytes(p, at + 2, properties, properties_size)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
 def _differs(crc: cython.ulonglong, stored: cython.uint) -> cython.bint:
     return (crc & _CRC_MASK) != stored
 
@@ -295,13 +373,13 @@ def _find_properties(
     if body_at + 3 > at + size:
         return -1
     body_end = body_at + _read_u32(p, body_at - 4)
-    if body_end + 3 > at + size or p[body_end] > _TOPIC_BYTES_MAX:
+    if body_end + 3 > at + size:
         return -1
     topic_end = body_end + 1 + p[body_end]
     if topic_end + 2 > at + size:
         return -1
     properties_size = (cython.cast(cython.Py_ssize_t, p[topic_end]) << 8) | p[topic_end + 1]
-    if topic_end + 2 + properties_size != at + size or properties_size > _PROPERTIES_BYTES_MAX:
+    if topic_end + 2 + properties_size != at + size:
         return -1
     # Topic and properties have no checksum. Where a zero makes it possible that a power loss took their end, the
     # caller looks more closely (`scan.is_cut_short`).

@@ -28,7 +28,8 @@ from zlib import crc32
 import msgspec
 
 from eruca.errors import WireError
-from eruca.limits import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from eruca.limits import RECORD_PROPERTIES_BYTES_MAX, RECORD_TOPIC_BYTES_MAX
+from eruca.wire import hot
 from eruca.wire.compression import decompress
 from eruca.wire.host import NO_HOST, V4_HOST_BYTES, V6_HOST_BYTES
 from eruca.wire.properties import get_property, parse_properties
@@ -74,7 +75,7 @@ _pack_v4 = HEAD_V4.pack
 _scan_v4 = _SCAN_HEADS[0].unpack_from
 _pack_properties_length = PROPERTIES_LENGTH.pack
 # The topic's length is one byte; a table is the cheapest way to have it as bytes.
-_TOPIC_LENGTHS: Final = tuple([bytes((size,)) for size in range(TOPIC_BYTES_MAX + 1)])
+_TOPIC_LENGTHS: Final = tuple([bytes((size,)) for size in range(RECORD_TOPIC_BYTES_MAX + 1)])
 
 
 class Message(msgspec.Struct, gc=False):
@@ -164,10 +165,10 @@ def encode_record(message: Message) -> bytes:
     body = message.body
     properties = message.properties
     sys_flag = message.sys_flag
-    if len(topic) > TOPIC_BYTES_MAX or len(properties) > PROPERTIES_BYTES_MAX:
+    if len(topic) > RECORD_TOPIC_BYTES_MAX or len(properties) > RECORD_PROPERTIES_BYTES_MAX:
         raise WireError(
             f"topic of {len(topic)} bytes, properties of {len(properties)}: "
-            f"a record holds at most {TOPIC_BYTES_MAX} and {PROPERTIES_BYTES_MAX}"
+            f"a record holds at most {RECORD_TOPIC_BYTES_MAX} and {RECORD_PROPERTIES_BYTES_MAX}"
         )
     return pack_record(message, topic, record_size(len(body), len(topic), len(properties), sys_flag))
 
@@ -211,6 +212,38 @@ def pack_record(message: Message, topic: bytes, size: int) -> bytes:
     )
 
 
+def write_record(
+    buffer: bytearray | memoryview | mmap.mmap, at: int, message: Message, topic: bytes, size: int
+) -> None:
+    """Write what `pack_record` gives at a place of a buffer, without making it first."""
+    sys_flag = message.sys_flag
+    born_host = message.born_host
+    store_host = message.store_host
+    both_v4 = len(born_host) == V4_HOST_BYTES and len(store_host) == V4_HOST_BYTES
+    if not both_v4 or sys_flag & HOSTS_V6_MASK or not hot.compiled:
+        buffer[at : at + size] = pack_record(message, topic, size)
+        return
+    hot.write_record(
+        buffer,
+        at,
+        size,
+        message.queue_id,
+        message.flag,
+        message.queue_offset,
+        message.position,
+        sys_flag,
+        message.born_timestamp,
+        born_host,
+        message.store_timestamp,
+        store_host,
+        message.reconsume_times,
+        message.prepared_position,
+        message.body,
+        topic,
+        message.properties,
+    )
+
+
 def _choose_head(sys_flag: int, born_host: bytes, store_host: bytes) -> struct.Struct:
     """Choose the head for the hosts; struct would silently cut or pad a host of another length."""
     bits = (sys_flag & HOSTS_V6_MASK) >> _HOST_BITS_AT
@@ -250,14 +283,12 @@ def inspect_record(
     if body_size < 0 or body_end + 3 > record_end:
         return InvalidView(f"body of {body_size} bytes does not fit in a record of {size}")
     topic_end = body_end + 1 + buffer[body_end]
-    if topic_end - body_end > TOPIC_BYTES_MAX + 1 or topic_end + 2 > record_end:
+    if topic_end + 2 > record_end:
         return InvalidView(f"topic of {buffer[body_end]} bytes does not fit in a record of {size}")
     properties_at = topic_end + 2
     # Equal to the end of the record or the lengths do not add up; this also bounds the properties to 65535 bytes.
     if properties_at + (buffer[topic_end] << 8 | buffer[topic_end + 1]) != record_end:
         return InvalidView(f"lengths of body, topic and properties do not add up to the record size {size}")
-    if record_end - properties_at > PROPERTIES_BYTES_MAX:
-        return InvalidView(f"properties of {record_end - properties_at} bytes are longer than {PROPERTIES_BYTES_MAX}")
     if position is not None and claimed != position:
         return InvalidView(f"record claims position {claimed} but lies at {position}")
     # Java does not look at the CRC of an empty body.

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca import __version__
-from eruca.cli import output
 from eruca.cli.main import COMMANDS, main
 from eruca.cli.output import format_bytes, format_time, format_yaml, parse_time, show_progress, show_safely
 from eruca.store.messagestore import open_store
@@ -280,7 +279,7 @@ def test_sizes_and_times_for_people() -> None:
 def test_progress_shows_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with show_progress("walking", 100) as progress:
         assert progress is None
-    monkeypatch.setattr(output.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with show_progress("walking", 100) as progress:
         assert progress is not None
         progress(60)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -18,7 +19,7 @@ from eruca.store.filesystem import LocalFileSystem
 from eruca.store.layout import StorePaths
 from eruca.store.maintenance import Kind, describe_store, dump_records, rebuild_store, verify_store
 from eruca.store.messagestore import open_store
-from eruca.store.tables import Tables
+from eruca.store.tables import TableFile, Tables
 from eruca.wire.bodies import TopicConfigTable
 from eruca.wire.record import Message, encode_record
 from eruca.wire.sysflag import TRANSACTION_PREPARED
@@ -67,7 +68,7 @@ def check_refused(root: Path, options: StoreOptions = OPTIONS) -> StoreError:
         ({"index_entries": 2000}, "maxIndexNum"),
     ],
 )
-def test_a_store_of_the_wrong_segment_size(root: Path, change: dict[str, int], key: str) -> None:
+def test_a_store_of_the_wrong_segment_size(root: Path, change: dict[str, Any], key: str) -> None:
     messages = fill_store(root)
     error = check_refused(root, replace(OPTIONS, **change))
     assert isinstance(error, StoreLayoutError)
@@ -256,8 +257,8 @@ def test_a_half_written_table_without_a_good_backup_is_an_error(root: Path, name
     path.with_name(path.name + ".bak").unlink(missing_ok=True)
     before = hash_files(root)
     tables = load_tables(root)
-    table = {
-        "topics": tables.topics,
+    table: TableFile[Any] = {
+        "topics": cast("TableFile[Any]", tables.topics),
         "consumerOffset": tables.consumer_offsets,
         "delayOffset": tables.delay_offsets,
         "subscriptionGroup": tables.groups,

@@ -197,15 +197,15 @@ def test_a_roll_waits_for_a_segment_on_its_way(disk: SimulatedDisk, executor: Th
 
 
 @pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EIO])
-def test_a_failed_preparation_is_told_once_and_made_again(
+def test_a_failed_preparation_is_made_again_when_it_is_needed(
     disk: SimulatedDisk, executor: ThreadPoolExecutor, fault: Fault
 ) -> None:
     chain = make_chain(disk, executor)
     grow(chain, 1)
-    disk.fail_next("create", fault)
+    disk.fail_next("create", fault, times=2)
     chain.prepare_next()
     with pytest.raises(StoreFull if fault is Fault.ENOSPC else StoreIOError):
-        chain.segment_for(SIZE)
+        chain.segment_for(SIZE)  # once in the background, once more now
     assert disk.list(DIRECTORY) == [f"{0:020d}"]  # nothing half-made in the chain
     assert chain.segment_for(SIZE).start == SIZE
     assert disk.list(DIRECTORY) == [f"{0:020d}", f"{SIZE:020d}"]

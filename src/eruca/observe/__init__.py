@@ -1,0 +1,1 @@
+"""Logs, metrics and traces: what any room may call."""

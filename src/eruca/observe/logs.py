@@ -1,0 +1,57 @@
+"""Structured logs to stderr, one line a fact. Nothing is ever written to the home directory."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+
+
+class LineFormatter(logging.Formatter):
+    """`time level room: message key=value`, for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback follows indented."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created)) + f".{int(record.msecs):03d}"
+        room = record.name.removeprefix("eruca.")
+        text = f"{stamp} {record.levelname:<7} {room}: {record.getMessage()}"
+        extra = " ".join(f"{key}={value}" for key, value in _extra(record).items())
+        if extra:
+            text = f"{text} {extra}"
+        if record.exc_info:
+            text += "\n  " + self.formatException(record.exc_info).replace("\n", "\n  ")
+        return text
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, for machines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One object."""
+        fields = {
+            "time": round(record.created, 3),
+            "level": record.levelname,
+            "room": record.name.removeprefix("eruca."),
+            "message": record.getMessage(),
+            **{key: str(value) for key, value in _extra(record).items()},
+        }
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def _extra(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+
+
+def set_up_logs(level: str = "INFO", *, as_json: bool = False) -> None:
+    """Send the logs of every room to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
+    logger = logging.getLogger("eruca")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False

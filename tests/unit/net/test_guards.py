@@ -1,0 +1,46 @@
+"""What one peer can make us write into the log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from eruca.net.guards import Reporter
+from eruca.testing.clock import VirtualClock
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def reporter(clock: VirtualClock) -> Reporter:
+    return Reporter(logging.getLogger("eruca.test"), clock.monotonic)
+
+
+def test_peer_is_named_once_a_minute_with_the_count(
+    reporter: Reporter, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(1000):
+        reporter.report("10.0.0.1", "10.0.0.1:5 sent a bad frame")
+    assert caplog.messages == ["10.0.0.1:5 sent a bad frame"]
+    clock.advance(59_999)
+    reporter.report("10.0.0.1", "10.0.0.1:6 sent a bad frame")
+    assert len(caplog.messages) == 1
+    clock.advance(1)
+    reporter.report("10.0.0.1", "10.0.0.1:7 sent a bad frame")
+    assert caplog.messages[1:] == ["10.0.0.1:7 sent a bad frame (1000 more since the last line)"]
+
+
+def test_peers_do_not_hide_each_other(reporter: Reporter, caplog: pytest.LogCaptureFixture) -> None:
+    reporter.report("10.0.0.1", "first")
+    reporter.report("10.0.0.2", "second")
+    assert caplog.messages == ["first", "second"]
+
+
+def test_memory_of_peers_is_bounded(reporter: Reporter) -> None:
+    for number in range(5000):
+        reporter.report(f"10.0.{number // 256}.{number % 256}", "x")
+    assert len(reporter._said) <= 1024

@@ -1,0 +1,261 @@
+"""A server against peers that hang, crowd or babble: it stays up, its memory stays bounded, and the log stays short."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from eruca.errors import ConnectFailed
+from eruca.net import server as server_module
+from eruca.net.handlers import ignore_unknown, refuse_unknown
+from eruca.net.link import Answer, Handler, Link
+from eruca.net.server import Server, ServerSettings
+from eruca.wire.codes import ResponseCode
+from eruca.wire.frame import Command, encode_command, make_request
+from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer, run_server, turn_until, wait_for_links
+
+ECHO = 34
+
+
+def echo(link: Link, command: Command) -> Answer:
+    return encode_command(command.answer(ResponseCode.SUCCESS, body=command.body))
+
+
+HANDLERS: dict[int, Handler] = {ECHO: echo}
+
+
+@asynccontextmanager
+async def run_two(**settings: Any) -> AsyncIterator[tuple[Server, RawPeer, RawPeer]]:
+    """A server with two connections."""
+    async with (
+        run_server(HANDLERS, refuse_unknown, **settings) as server,
+        open_peer(server.port) as first,
+        open_peer(server.port) as second,
+    ):
+        await wait_for_links(server, 2)
+        yield server, first, second
+
+
+def announce(size: int) -> bytes:
+    """The beginning of a frame whose body has this many bytes, none of which are there yet."""
+    frame = encode_command(make_request(ECHO, body=bytes(16)))
+    return (len(frame) - 4 - 16 + size).to_bytes(4, "big") + frame[4:-16]
+
+
+async def wait_for_unfinished(server: Server, size: int) -> None:
+    await turn_until(lambda: sum(link.unfinished_bytes for link in server.links) >= size)
+
+
+# --- starting and stopping ------------------------------------------------------------------------------------------
+
+
+async def test_port_that_is_taken_is_named() -> None:
+    async with run_server(HANDLERS, refuse_unknown) as server:
+        other = Server(HANDLERS, refuse_unknown, ServerSettings(port=server.port))
+        with pytest.raises(ConnectFailed, match=f"cannot listen on 127.0.0.1:{server.port}.*another process"):
+            await other.start()
+        await other.stop()
+
+
+async def test_stop_closes_the_port_and_every_connection() -> None:
+    closed: list[Link] = []
+    server = Server(HANDLERS, refuse_unknown, ServerSettings(), on_close=closed.append)
+    assert server.port == 0
+    await server.start()
+    port = server.port
+    async with open_peer(port) as first, open_peer(port) as second:
+        assert (await first.ask(make_request(ECHO, body=b"a"))).body == b"a"
+        links = await wait_for_links(server, 2)
+        await server.stop()
+        assert await first.wait_for_end() == await second.wait_for_end() == b""
+    assert not server.links and set(closed) == set(links)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    await server.stop()
+
+
+async def test_stop_does_not_wait_for_a_peer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_GOODBYE_SECONDS", 0.01)
+    server = Server(HANDLERS, refuse_unknown, ServerSettings())
+    await server.start()
+    async with open_peer(server.port) as peer:
+        (link,) = await wait_for_links(server, 1)
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        link.send(bytes(32 * 1024 * 1024))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(SECONDS_MAX):
+            await server.stop()
+        await wait_for_links(server, 0)
+
+
+async def test_answers_on_their_way_arrive_before_a_stop() -> None:
+    server = Server(HANDLERS, refuse_unknown, ServerSettings())
+    await server.start()
+    async with open_peer(server.port) as peer:
+        (link,) = await wait_for_links(server, 1)
+        link.notify(make_request(40))
+        await server.stop()
+        assert (await peer.read()).code == 40
+
+
+async def test_unknown_code_is_refused_or_ignored() -> None:
+    async with run_server(HANDLERS, refuse_unknown) as server, open_peer(server.port) as peer:
+        assert (await peer.ask(make_request(9999))).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    async with run_server(HANDLERS, ignore_unknown) as server, open_peer(server.port) as peer:
+        peer.write(make_request(9999, opaque=1))
+        assert (await peer.ask(make_request(ECHO, opaque=2))).opaque == 2
+
+
+# --- peers that hang ------------------------------------------------------------------------------------------------
+
+
+async def test_idle_connection_is_closed() -> None:
+    async with run_server(HANDLERS, refuse_unknown, idle_seconds=0.05) as server, open_peer(server.port) as peer:
+        assert (await peer.ask(make_request(ECHO))).code == 0
+        assert await peer.wait_for_end() == b""
+        await wait_for_links(server, 0)
+
+
+async def test_connection_in_use_is_kept_and_the_idle_one_beside_it_is_not() -> None:
+    async with run_two(idle_seconds=0.2) as (server, busy, idle):
+        ended = asyncio.create_task(idle.wait_for_end())
+        asked = 0
+        while not ended.done():
+            assert (await busy.ask(make_request(ECHO))).code == 0
+            asked += 1
+        assert asked > 10 and len(server.links) == 1
+
+
+async def test_idle_peer_that_left_its_answers_unread_is_closed_too() -> None:
+    async with run_server(HANDLERS, refuse_unknown, idle_seconds=0.05) as server, open_peer(server.port) as peer:
+        (link,) = await wait_for_links(server, 1)
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        link.send(bytes(32 * 1024 * 1024))
+        await wait_for_links(server, 0)
+        assert not link.is_open
+
+
+async def test_late_call_to_a_client_ends() -> None:
+    async with run_server(HANDLERS, refuse_unknown) as server, open_peer(server.port):
+        (link,) = await wait_for_links(server, 1)
+        call = link.call(make_request(39), 0.01)
+        async with asyncio.timeout(SECONDS_MAX):
+            await asyncio.wait((call,))
+        assert "did not answer in time" in str(call.exception())
+
+
+# --- peers that crowd -----------------------------------------------------------------------------------------------
+
+
+async def test_connections_above_the_bound_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async with run_server(HANDLERS, refuse_unknown, connections_max=2) as server:
+        async with open_peer(server.port) as first, open_peer(server.port):
+            await wait_for_links(server, 2)
+            for _ in range(5):
+                async with open_peer(server.port) as refused:
+                    assert await refused.wait_for_end() == b""
+            assert (await first.ask(make_request(ECHO))).code == 0
+        await wait_for_links(server, 0)
+        async with open_peer(server.port) as again:
+            assert (await again.ask(make_request(ECHO))).code == 0
+    said = [record.getMessage() for record in caplog.records if "connections are open" in record.getMessage()]
+    assert len(said) == 1
+
+
+async def test_unfinished_frames_are_bounded_and_the_largest_holder_goes_first() -> None:
+    async with run_two(unfinished_bytes_max=1_000_000, scan_seconds=3600) as (server, large, small):
+        large.write_bytes(announce(4_000_000) + bytes(900_000))
+        await wait_for_unfinished(server, 900_000)
+        # No scan comes in this test: the bound holds between scans too.
+        small.write_bytes(announce(4_000_000) + bytes(200_000))
+        assert await large.wait_for_end() == b""
+        (link,) = await wait_for_links(server, 1)
+        await wait_for_unfinished(server, 200_000)
+        assert link.peer_host[1] == small.writer.get_extra_info("sockname")[1]
+
+
+async def test_finished_frames_are_not_counted_as_unfinished() -> None:
+    settings = {"unfinished_bytes_max": 1_000_000, "scan_seconds": 3600}
+    async with run_server(HANDLERS, refuse_unknown, **settings) as server, open_peer(server.port) as peer:
+        for _ in range(5):
+            answer = await peer.ask(make_request(ECHO, body=bytes(800_000)))
+            assert len(answer.body) == 800_000
+
+
+async def test_thousand_half_open_connections_disturb_nobody() -> None:
+    beginning = announce(1_000_000)
+    sockets: list[socket.socket] = []
+    async with run_server(HANDLERS, refuse_unknown, idle_seconds=60) as server:
+        try:
+            for number in range(1000):
+                half_open = socket.socket()
+                sockets.append(half_open)
+                half_open.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(half_open, ("127.0.0.1", server.port))
+                # A frame that begins and never ends, cut anywhere.
+                await asyncio.get_running_loop().sock_sendall(half_open, beginning[: number % len(beginning)])
+            await wait_for_links(server, 1000)
+            async with open_peer(server.port) as peer:
+                for number in range(20):
+                    assert (await peer.ask(make_request(ECHO, opaque=number))).opaque == number
+            assert sum(link.unfinished_bytes for link in server.links) <= 1000 * len(beginning)
+            server.settings.idle_seconds = 0
+            await wait_for_links(server, 0)
+        finally:
+            for half_open in sockets:
+                half_open.close()
+
+
+# --- peers that babble ----------------------------------------------------------------------------------------------
+
+HOSTILE = [
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    bytes.fromhex("7fffffff00000010"),
+    bytes.fromhex("ffffffff00000010"),
+    bytes.fromhex("0000000000000000"),
+    bytes.fromhex("0000001000ffffff"),
+    bytes.fromhex("0000000c05000008") + b"{}{}{}{}",
+    bytes.fromhex("0000000c00000008") + b"not json",
+    bytes.fromhex("0000000c01000008") + b"too tiny",
+    bytes.fromhex("0000000600000002") + b"{}",
+]
+
+
+@pytest.mark.parametrize("data", HOSTILE, ids=lambda data: data[:12].hex())
+async def test_hostile_bytes_end_their_connection_only(data: bytes) -> None:
+    async with run_two() as (_, good, bad):
+        bad.write_bytes(data)
+        assert await bad.wait_for_end() == b""
+        assert (await good.ask(make_request(ECHO))).code == 0
+
+
+async def test_hostile_peer_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with run_server(HANDLERS, refuse_unknown) as server:
+        for data in HOSTILE * 10:
+            async with open_peer(server.port) as bad:
+                bad.write_bytes(data)
+                await bad.wait_for_end()
+    assert len(caplog.records) == 1
+    assert caplog.records[0].getMessage().startswith("127.0.0.1:")
+
+
+async def test_noise_of_any_kind_leaves_the_server_up() -> None:
+    noise = random.Random(20_240_917)
+    frame = encode_command(make_request(ECHO, body=bytes(40)))
+    async with run_server(HANDLERS, refuse_unknown) as server:
+        for _ in range(200):
+            data = bytearray(frame)
+            for _ in range(noise.randint(1, 6)):
+                data[noise.randrange(len(data))] = noise.randrange(256)
+            async with open_peer(server.port) as bad:
+                bad.write_bytes(bytes(data))
+        async with open_peer(server.port) as good:
+            assert (await good.ask(make_request(ECHO))).code == 0
+        await wait_for_links(server, 0)

@@ -1,0 +1,319 @@
+"""The compiled inner loops and the plain statements of the same work give the same answers.
+
+`hot` is held to them three times: as it is built, as plain Python with Cython's own module beside it, and as plain
+Python without Cython.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import mmap
+import shutil
+import struct
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca.store.indexfile import HEADER, SLOT, file_bytes, put_index_entries_plainly
+from eruca.store.scan import read_records_plainly
+from eruca.wire import digest, hot
+from eruca.wire.digest import digest_properties_plainly, index_prefix
+from eruca.wire.record import Message, RecordView, encode_blank, encode_record, inspect_record
+from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from tests.paths import REPOSITORY
+
+SOURCE = REPOSITORY / "src" / "eruca" / "wire" / "hot.py"
+
+
+def load_source(name: str, *, with_cython: bool) -> ModuleType:
+    """Load `hot` from its source, as a machine without compiler does, with or without the package `cython`."""
+    loader = importlib.machinery.SourceFileLoader(name, str(SOURCE))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        if not with_cython:
+            patch.setitem(sys.modules, "cython", None)  # an import of it fails now
+        loader.exec_module(module)
+    return module
+
+
+TWINS = {
+    "built": hot,
+    "plain": load_source("hot_with_cython", with_cython=True),
+    "bare": load_source("hot_without_cython", with_cython=False),
+}
+each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
+
+
+def find_built_file() -> Path | None:
+    """The extension of this interpreter, if it was built."""
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        built = SOURCE.with_name("hot" + suffix)
+        if built.exists():
+            return built
+    return None
+
+
+# --- which one is in use --------------------------------------------------------------------------------------------
+
+
+def test_the_built_extension_is_the_one_in_use() -> None:
+    built = find_built_file()
+    assert hot.compiled is (built is not None)
+    if built is not None:
+        assert hot.__file__ == str(built)
+        assert digest.digest_properties is hot.digest_properties
+
+
+def test_a_machine_with_a_compiler_has_the_extension() -> None:
+    """Our machines must measure the compiled loops; one without compiler runs the plain ones."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is not None and find_built_file() is None:
+        pytest.fail(
+            f"there is a C compiler ({compiler}) but eruca.wire.hot is not compiled, so everything runs several times "
+            "slower: run `python setup.py -q build_ext --inplace` with the project's interpreter"
+        )
+    assert hot.compiled is (find_built_file() is not None)
+
+
+def test_the_extension_is_not_older_than_its_source() -> None:
+    built = find_built_file()
+    assert built is None or built.stat().st_mtime >= SOURCE.stat().st_mtime, (
+        "eruca.wire.hot was edited after it was compiled: run `python setup.py -q build_ext --inplace`"
+    )
+
+
+def test_the_plain_twins_are_plain() -> None:
+    assert not TWINS["plain"].compiled
+    assert not TWINS["bare"].compiled
+    assert TWINS["bare"].cython.__name__ == "eruca.wire.nocython"
+
+
+# --- properties -----------------------------------------------------------------------------------------------------
+
+PIECES = st.sampled_from(
+    [
+        b"TAGS", b"KEYS", b"UNIQ_KEY", b"TAGSX", b"XTAGS", b"KEY", b"\x01", b"\x02", b" ", b"a", b"Bb", b"",
+        "héllo".encode(), "消息".encode(), "😀".encode(), b"\xff", b"\xc3", b"\x00", b"polygenelubricants",
+    ]
+)  # fmt: skip
+PROPERTIES = st.lists(PIECES, max_size=24).map(b"".join) | st.binary(max_size=60)
+ENTRIES = st.lists(
+    st.tuples(st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "OTHER"]), st.text(max_size=20)), max_size=6
+).map(lambda pairs: "\x02".join(f"{name}\x01{value}" for name, value in pairs).encode("utf-8", "replace"))
+
+
+@each_twin
+@given(properties=PROPERTIES | ENTRIES, prefix=st.integers(0, 0xFFFFFFFF), with_keys=st.booleans())
+def test_digests_are_equal(twin: Any, properties: bytes, prefix: int, with_keys: bool) -> None:
+    expected = digest_properties_plainly(properties, prefix, with_keys)
+    assert twin.digest_properties(properties, prefix, with_keys) == expected
+
+
+@each_twin
+def test_the_hash_without_a_positive_twin_becomes_zero(twin: Any) -> None:
+    """`polygenelubricants` is the known word whose Java hash is Integer.MIN_VALUE."""
+    assert twin.digest_properties(b"UNIQ_KEY\x01polygenelubricants", 0, True) == (0, [0])
+    assert twin.digest_properties(b"TAGS\x01polygenelubricants", 0, True) == (-(2**31), [])
+
+
+@each_twin
+def test_a_known_digest(twin: Any) -> None:
+    properties = b"KEYS\x01a  b\x02UNIQ_KEY\x01u\x02TAGS\x01x\x02TAGS\x01TagA\x02TAGS\x01"
+    tags, hashes = twin.digest_properties(properties, index_prefix("t"), True)
+    assert tags == 2598919  # of the last entry that has a value
+    assert hashes == [31 * (31 * ord("t") + ord("#")) + ord(letter) for letter in "uab"]
+
+
+# --- index ----------------------------------------------------------------------------------------------------------
+
+
+@each_twin
+@given(
+    slots=st.integers(1, 20),
+    records=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 3), max_size=4),
+            st.integers(0, 2**62),
+            st.integers(-(2**40), 2**42) | st.just(0),
+        ),
+        max_size=8,
+    ),
+    header=st.tuples(st.integers(-(2**62), 2**62), st.integers(-(2**31), 20)),
+    noise=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20),
+)
+def test_index_files_are_equal(
+    twin: Any,
+    slots: int,
+    records: list[tuple[list[int], int, int]],
+    header: tuple[int, int],
+    noise: list[int],
+) -> None:
+    """Also over a damaged file: slots that lead anywhere, a header that says anything."""
+    plain = bytearray(file_bytes(slots, 64))
+    HEADER.pack_into(plain, 0, header[0], 0, 0, 0, 0, header[1])
+    for number, value in enumerate(noise[:slots]):
+        SLOT.pack_into(plain, 40 + 4 * number, value)
+    twins = bytearray(plain)
+    for hashes, position, store_time in records:
+        put_index_entries_plainly(plain, slots, hashes, position, store_time)
+        twin.put_index_entries(twins, slots, hashes, position, store_time)
+    assert twins == plain
+
+
+@each_twin
+@pytest.mark.parametrize("number", [63, 64, 10_000, 2**31 - 1])
+def test_an_entry_outside_the_file_is_an_error_and_not_a_crash(twin: Any, number: int) -> None:
+    buffer = bytearray(file_bytes(16, 64))
+    HEADER.pack_into(buffer, 0, 1, 1, 1, 1, 0, number)
+    with pytest.raises(ValueError, match="not inside"):
+        twin.put_index_entries(buffer, 16, [1, 2], 5, 5)
+    with pytest.raises(struct.error):
+        put_index_entries_plainly(buffer, 16, [1, 2], 5, 5)
+
+
+@each_twin
+def test_the_last_entry_of_a_file_can_be_written(twin: Any) -> None:
+    buffer = bytearray(file_bytes(16, 64))
+    twin.put_index_entries(buffer, 16, list(range(63)), 5, 5)
+    assert HEADER.unpack_from(buffer, 0) == (5, 5, 5, 5, 16, 64)
+
+
+@each_twin
+def test_an_index_file_may_be_mapped_memory(twin: Any) -> None:
+    with mmap.mmap(-1, file_bytes(4, 8)) as mapped:
+        twin.put_index_entries(mapped, 4, [7], 100, 2000)
+        assert HEADER.unpack_from(mapped, 0) == (2000, 2000, 100, 100, 1, 2)
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+
+V4 = st.binary(min_size=8, max_size=8)
+V6 = st.binary(min_size=20, max_size=20)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@st.composite
+def draw_messages(draw: st.DrawFn) -> list[Message]:
+    """Messages with every kind of host, sign and length."""
+    messages = []
+    for _ in range(draw(st.integers(0, 5))):
+        flag = draw(INT32) & ~(BORN_HOST_V6 | STORE_HOST_V6)
+        born_v6, store_v6 = draw(st.booleans()), draw(st.booleans())
+        flag |= (BORN_HOST_V6 if born_v6 else 0) | (STORE_HOST_V6 if store_v6 else 0)
+        messages.append(
+            Message(
+                draw(st.text(alphabet="abcé", max_size=20)),
+                queue_id=draw(INT32),
+                body=draw(st.binary(max_size=40)),
+                properties=draw(st.binary(max_size=40) | st.just(b"p" * 1200)),
+                sys_flag=flag,
+                born_host=draw(V6 if born_v6 else V4),
+                store_host=draw(V6 if store_v6 else V4),
+                store_timestamp=draw(INT64),
+                queue_offset=draw(INT64),
+            )
+        )
+    return messages
+
+
+@st.composite
+def draw_logs(draw: st.DrawFn) -> tuple[bytes, int, int, int]:
+    """A stretch of log with perhaps some damage: its bytes, where records begin, where they end, its position."""
+    base = draw(st.integers(0, 2**40))
+    lead = draw(st.integers(0, 10))
+    data = bytearray(b"\xee" * lead)
+    for message in draw(draw_messages()):
+        message.position = base + len(data)
+        data += encode_record(message)
+    end = len(data)
+    data += draw(st.sampled_from([b"", bytes(200), encode_blank(100) + bytes(92), b"\xff" * 150]))
+    for _ in range(draw(st.integers(0, 2))):
+        if data:
+            at = draw(st.integers(0, len(data) - 1))
+            data[at] ^= 1 << draw(st.integers(0, 7))
+    end = draw(st.sampled_from([end, len(data), max(0, end - 1), min(lead, len(data))]))
+    return bytes(data), lead, end, base
+
+
+def skip_records_plainly(data: bytes, at: int, end: int, base: int, check_crc: bool) -> tuple[int, int, int, int]:
+    """What `skip_records` is, stated with `inspect_record`."""
+    count = first = last = 0
+    while True:
+        view = inspect_record(data, at, end, check_crc, base + at)
+        if type(view) is not RecordView:
+            return at, count, first, last
+        last = view.store_timestamp
+        first = last if count == 0 else first
+        count += 1
+        at += view.size
+
+
+def may_be_cut_short(data: bytes, at: int, end: int, base: int) -> bool:
+    """Is there a valid record whose tail has a zero where a lost sector would begin or end? `hot` leaves it to others."""
+    view = inspect_record(data, at, end, False, base + at)
+    if type(view) is not RecordView:
+        return False
+    first = (view.body_end + 512) // 512 * 512
+    suspects = [view.properties_end - 1, *range(first, view.properties_end - 511, 512)]
+    return any(data[place] == 0 for place in suspects)
+
+
+@each_twin
+@given(log=draw_logs(), check_crc=st.booleans())
+def test_records_are_skipped_alike(twin: Any, log: tuple[bytes, int, int, int], check_crc: bool) -> None:
+    data, at, end, base = log
+    expected = skip_records_plainly(data, at, end, base, check_crc)
+    found = twin.skip_records(data, at, end, base, check_crc)
+    if found != expected:
+        assert may_be_cut_short(data, found[0], end, base)
+        assert found == skip_records_plainly(data, at, found[0], base, check_crc)
+
+
+@each_twin
+@given(log=draw_logs(), count_max=st.integers(0, 6))
+def test_records_are_read_alike(twin: Any, log: tuple[bytes, int, int, int], count_max: int) -> None:
+    data, at, end, base = log
+    expected = read_records_plainly(bytearray(data), at, end, base, count_max)
+    found = twin.read_records(data, at, end, base, count_max)
+    assert found == expected[: len(found)]
+    if len(found) < len(expected):
+        stop = found[-1][0] + found[-1][1] - base if found else at
+        assert may_be_cut_short(data, stop, end, base)
+
+
+@each_twin
+@given(data=st.binary(max_size=300), at=st.integers(0, 300), base=INT64.filter(lambda n: abs(n) < 2**62))
+def test_noise_is_no_record(twin: Any, data: bytes, at: int, base: int) -> None:
+    """Neither do bytes beyond the buffer count, whatever the caller says its end is."""
+    for end in (len(data), len(data) + 500):
+        assert twin.skip_records(data, min(at, len(data)), end, base, True)[1] == 0
+        assert twin.read_records(data, min(at, len(data)), end, base, 9) == []
+
+
+@each_twin
+def test_an_end_behind_the_buffer_is_not_read(twin: Any) -> None:
+    record = encode_record(Message("t", body=b"b", properties=b"p"))
+    torn = record[:-1]
+    assert twin.skip_records(torn, 0, len(record), 0, True)[1] == 0
+    assert twin.read_records(torn, 0, len(record), 0, 1) == []
+    assert twin.skip_records(record, 0, len(record) + 100, 0, True)[:2] == (len(record), 1)
+
+
+@each_twin
+def test_a_closed_mapping_is_an_error_and_not_a_crash(twin: Any) -> None:
+    mapped = mmap.mmap(-1, 4096)
+    mapped.close()
+    with pytest.raises(ValueError, match="closed"):
+        twin.skip_records(mapped, 0, 4096, 0, True)
+    with suppress(ValueError):
+        assert twin.read_records(mapped, 0, 4096, 0, 1) == []
