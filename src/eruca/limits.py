@@ -47,6 +47,11 @@ TABLE_BYTES_MAX = 256 * 1024 * 1024
 # into a buffer of 4 MiB, so a larger chunk never ends there; it is checked on the size word, before anything is kept.
 HA_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 12
 
+# --- administration -----------------------------------------------------------------------------------------------
+# Queues one topic may be given. Every question about a topic looks at each of its queues on the broker's loop, so an
+# absurd number (Java takes any) would stop it for seconds.
+TOPIC_QUEUES_MAX = 16_384
+
 # --- sockets ------------------------------------------------------------------------------------------------------
 # Connections one server takes; above it new ones are closed at once, so that half-open ones cannot eat all files.
 CONNECTIONS_MAX = 20_000
@@ -59,3 +64,11 @@ UNSENT_BYTES_MAX = 256 * 1024 * 1024
 CALLS_IN_FLIGHT_MAX = 65_535
 # Idle connections are closed after this long without a byte in either direction (serverChannelMaxIdleTimeSeconds).
 IDLE_SECONDS_MAX = 120
+
+# --- expressions --------------------------------------------------------------------------------------------------
+# Characters of one SQL92 subscription. The broker parses it on its loop, at some 3 us a character; clients send it
+# with every heartbeat. Java has no bound of its own.
+SQL_CHARS_MAX = 8192
+# How deep operators of an SQL92 expression may nest: evaluation recurses as deep. `a AND b AND c` and parentheses
+# alone do not nest. Java overflows its stack at some thousands.
+SQL_DEPTH_MAX = 100

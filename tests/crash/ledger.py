@@ -233,7 +233,9 @@ def read_whole_queue(store: MessageStore, key: QueueKey, bounds: ReadBounds | No
         result = store.read(*key, offset, bounds or ReadBounds(count_max=7, bytes_max=4000))
         if result.status in (ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.NO_MESSAGE_IN_QUEUE):
             return seen
-        expect(result.next_offset > offset, f"{key}: a read at {offset} ({result.status}) leads to {result.next_offset}")
+        expect(
+            result.next_offset > offset, f"{key}: a read at {offset} ({result.status}) leads to {result.next_offset}"
+        )
         for piece in result.slices:
             data = bytes(piece)
             message = decode_record(data)

@@ -23,9 +23,11 @@ def run_power(seed: int) -> None:
     for _ in range(rng.randint(1, 3)):
         live(world, rng.randint(0, 60))
         mode = rng.choice(_ENDS)
-        if not (mode is not None and rng.random() < 0.5 and world.cut_power_during(
-            rng.randint(1, 40), mode, lambda: live(world, 30)
-        )):
+        if not (
+            mode is not None
+            and rng.random() < 0.5
+            and world.cut_power_during(rng.randint(1, 40), mode, lambda: live(world, 30))
+        ):
             end_life(world, mode)
         come_back(world, torn_sectors=mode not in _WHOLE_SECTORS)
     finish(world)

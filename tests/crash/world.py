@@ -1,7 +1,7 @@
 """One store on one fault disk with its ledger, and the things that happen to it.
 
-Everything is drawn from a `random.Random`, so a seed tells the whole story. A thing that happens either works, or raises
-one of the store's own errors; anything else is a finding.
+Everything is drawn from a `random.Random`, so a seed tells the whole story. A thing that happens either works or
+raises one of the store's own errors; anything else is a finding.
 """
 
 from __future__ import annotations

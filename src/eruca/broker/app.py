@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from eruca.broker.admin import AdminHandlers
 from eruca.broker.clienthandlers import ClientHandlers
 from eruca.broker.clients import Clients, ConsumerGroup
 from eruca.broker.groups import Groups
@@ -17,9 +18,13 @@ from eruca.broker.parts import Parts
 from eruca.broker.persistence import TableSaver
 from eruca.broker.pull import PullHandlers
 from eruca.broker.registration import Registration
+from eruca.broker.reply import ReplyHandlers
+from eruca.broker.schedule import Schedule
 from eruca.broker.send import SendHandlers
+from eruca.broker.sendback import SendBackHandlers
 from eruca.broker.stats import Stats
 from eruca.broker.topics import Topics
+from eruca.broker.transactions import TransactionHandlers
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
 from eruca.errors import ErucaError
@@ -82,6 +87,9 @@ class Broker:
         self._wire(parts)
         await self._listen()
         parts.store_host = pack_host(self.options.host, self.options.port)
+        await self.schedule.start()
+        self.admin.progress.find_delay_offsets = self.schedule.snapshot
+        self.transactions.checks.start()
         self.registration = Registration(self.options, parts.topics, self._caller)
         await self.registration.start()
         self._start_timers(parts)
@@ -111,7 +119,7 @@ class Broker:
             groups=Groups(options, clock, tables.groups.load()),
             offsets=Offsets(tables.consumer_offsets.load()),
             clients=Clients(clock),
-            stats=Stats(options.cluster, clock.now_ms),
+            stats=Stats(options.cluster, clock),
             store_host=pack_host(options.host, options.port),
             started_ms=clock.now_ms(),
         )
@@ -128,7 +136,18 @@ class Broker:
         self._table = HandlerTable()
         self.pull = PullHandlers(parts)
         self.send = SendHandlers(parts)
-        for handlers in (self.send, self.pull, ClientHandlers(parts, self.pull.filters)):
+        self.admin = AdminHandlers(parts)
+        self.schedule = Schedule(parts)
+        self.transactions = TransactionHandlers(parts)
+        for handlers in (
+            self.send,
+            self.pull,
+            ClientHandlers(parts, self.pull.filters),
+            self.admin,
+            SendBackHandlers(parts),
+            ReplyHandlers(parts, self.send),
+            self.transactions,
+        ):
             handlers.register(self._table)
         parts.store.on_arrival = self._on_arrival
 
@@ -200,6 +219,9 @@ class Broker:
                 saved_version = parts.offsets.version
                 parts.saver.mark("offsets")
 
+        async def tick() -> None:
+            self.admin.tick()
+
         async def expire_clients() -> None:
             parts.clients.expire(options.client_timeout_ms)
 
@@ -208,6 +230,7 @@ class Broker:
             (_HOLD_SCAN_S, scan_holds),
             (options.offsets_interval_ms / 1000, save_offsets),
             (options.client_scan_ms / 1000, expire_clients),
+            (1.0, tick),
         ):
             self._timers.append(loop.create_task(_every(seconds, work)))
 
@@ -221,6 +244,8 @@ class Broker:
         for timer in self._timers:
             timer.cancel()
         await asyncio.gather(*self._timers, return_exceptions=True)
+        await self.schedule.stop()
+        await self.transactions.checks.stop()
         if self.registration is not None:
             await self.registration.stop()
         self.pull.holds.release_all()
@@ -230,7 +255,7 @@ class Broker:
         await parts.background.stop()
         await parts.saver.close()
         await asyncio.get_running_loop().run_in_executor(None, parts.store.close)
-        self._executor.shutdown(wait=True)
+        await asyncio.to_thread(self._executor.shutdown)
         self.parts = None
         log.info("broker %s is stopped", self.options.name)
 

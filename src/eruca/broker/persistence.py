@@ -56,4 +56,4 @@ class TableSaver:
             await self._task
         self._changed.update(self._sources)
         await self._save_changed()
-        self._executor.shutdown(wait=True)
+        await asyncio.to_thread(self._executor.shutdown)

@@ -15,7 +15,14 @@ from eruca.errors import ErucaError
 
 # A subcommand is imported when it is called, so that `eruca store` does not wait for libraries of another one.
 COMMANDS = {
+    "up": "eruca.cli.serve:up",
+    "send": "eruca.cli.send:send",
+    "tail": "eruca.cli.tail:tail",
+    "nameserver": "eruca.cli.serve:nameserver",
+    "broker": "eruca.cli.serve:broker",
+    "config": "eruca.cli.config:config",
     "store": "eruca.cli.store:store",
+    "demo": "eruca.cli.demo:demo",
 }
 
 # What a shell reports for a program that a closed pipe ended (128 + SIGPIPE), as for `cat x | head`.
@@ -91,6 +98,9 @@ def main(ctx: click.Context, verbose: int) -> None:
 
     \b
     Examples:
+      eruca up                         a running system: name server and broker, data in ./eruca-data
+      eruca send hello "a message"     send, in another terminal
+      eruca tail hello --follow        read
       eruca store stat DIR             what is in a store directory
       eruca store verify DIR           is every record, entry and table as it should be?
       eruca store verify --help        more about one command

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from eruca.config import FlushMode
 from eruca.errors import StoreError
+from eruca.store.chain import Segment
+from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.flush import FlushSchedule, GroupCommit
 from eruca.store.messagestore import MessageStore
 from eruca.store.retention import Retention
@@ -39,15 +41,16 @@ class StoreBackground:
     def start(self) -> None:
         """Start the timers; needs a running loop."""
         options = self.store.options
-        timers: list[tuple[int, Callable[[], Awaitable[None]]]] = [
-            (options.flush_interval_ms, self._make_flush()),
-            (options.queue_flush_interval_ms, self._flush_derived),
-            (self._retention_interval_ms, self._retain),
+        timers: list[tuple[Callable[[], int], Callable[[], Awaitable[None]]]] = [
+            # Asked for each time, because an operator may change it.
+            (lambda: self.store.options.flush_interval_ms, self._make_flush()),
+            (lambda: options.queue_flush_interval_ms, self._flush_derived),
+            (lambda: self._retention_interval_ms, self._retain),
         ]
         if options.transient_enabled:
-            timers.append((options.commit_interval_ms, self._commit))
+            timers.append((lambda: options.commit_interval_ms, self._commit))
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._every(interval_ms, work)) for interval_ms, work in timers]
+        self._tasks = [loop.create_task(self._every(interval, work)) for interval, work in timers]
 
     async def wait_until_acknowledged(self, position: int) -> bool:
         """Wait until an append that ends at a position may be acknowledged; False when the disk took too long."""
@@ -55,10 +58,12 @@ class StoreBackground:
         if options.flush_mode is FlushMode.ASYNC:
             return True
         future = self.group_commit.when_flushed(position)
+        # Every record with sync flush comes by here, and `asyncio.wait_for` costs half as much again.
+        timer = asyncio.get_running_loop().call_later(options.sync_flush_timeout_ms / 1000, _give_up, future)
         try:
-            return await asyncio.wait_for(future, options.sync_flush_timeout_ms / 1000)
-        except TimeoutError:
-            return False
+            return await future
+        finally:
+            timer.cancel()
 
     async def stop(self) -> None:
         """Stop the timers; the store itself stays open."""
@@ -69,23 +74,31 @@ class StoreBackground:
         await self.group_commit.close()
         await asyncio.to_thread(self._executor.shutdown)  # it waits for a sync that is under way
 
-    async def _every(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+    async def _every(self, interval: Callable[[], int], work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await asyncio.sleep(interval_ms / 1000)
+            await asyncio.sleep(interval() / 1000)
             try:
                 await work()
             except StoreError as error:
-                log.error("%s; trying again in %d ms", error, interval_ms)
+                log.error("%s; trying again in %d ms", error, interval())
             except Exception:  # a mistake of ours must not end the timer: nothing would be flushed any more
-                log.exception("a timer of the store failed; trying again in %d ms", interval_ms)
+                log.exception("a timer of the store failed; trying again in %d ms", interval())
 
-    def _make_flush(self) -> Callable[[], Awaitable[None]]:
+    def _make_schedule(self) -> FlushSchedule:
         options = self.store.options
-        schedule = FlushSchedule(
+        return FlushSchedule(
             options.flush_interval_ms, options.flush_pages_min, options.flush_thorough_ms, self.store.clock.monotonic
         )
 
+    def _make_flush(self) -> Callable[[], Awaitable[None]]:
+        options = self.store.options
+        schedule = self._make_schedule()
+
         async def flush() -> None:
+            nonlocal options, schedule
+            if options is not self.store.options:
+                options = self.store.options
+                schedule = self._make_schedule()
             if schedule.is_due(self.store.flusher.waiting_bytes):
                 await self._in_thread(self.store.flusher.sync_log)
                 schedule.mark()
@@ -99,10 +112,44 @@ class StoreBackground:
         self.store.commit()
 
     async def _retain(self) -> None:
+        await self.retain()
+
+    async def retain(self, *, asked: bool = False) -> int:
+        """Make one pass of retention; returns how many segments went. `asked` is an operator's request."""
         facts = await self._in_thread(self.retention.observe)
-        _, detached = self.retention.apply(facts)
+        plan, detached = self.retention.apply(facts, asked=asked)
         if detached:
             await self._in_thread(lambda: self.retention.dispose(detached))
+        return plan.delete_count
+
+    async def remove_topic(self, topic: str) -> None:
+        """Delete the consume queues of a topic without holding up the loop."""
+        await self._in_thread(self.store.detach_topic(topic))
+
+    async def remove_expired_entries(self) -> int:
+        """Delete the files of consume queues all of whose records are gone; returns how many.
+
+        The last file of a queue stays, because its name is all that remembers the offset.
+        """
+        start = self.store.commitlog.start
+        detached: list[tuple[ConsumeQueue, Segment]] = []
+        for queue in self.store.queues:
+            queue.raise_min(start)
+            detached += [(queue, segment) for segment in queue.detach_expired()]
+
+        def dispose() -> None:
+            for queue, segment in detached:
+                queue.chain.dispose(segment)
+
+        if detached:
+            await self._in_thread(dispose)
+        return len(detached)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def _give_up(future: asyncio.Future[bool]) -> None:
+    """Answer a wait that took too long."""
+    if not future.done():
+        future.set_result(False)

@@ -8,7 +8,7 @@ Checkpoint, 4096 bytes, of which Java uses 24; a time says "all records up to th
     +------------------+------------------+------------------+------------------+------------------+
 
 The position says the same of log, queues and index together, whatever the clock did in between: a clock that was set
-back gives new records old times. Java leaves these bytes alone, so after a run of Java it is only lower than it need be.
+back gives new records old times. Java leaves these bytes alone, so after a run of Java it is only lower than need be.
 """
 
 from __future__ import annotations

@@ -235,8 +235,15 @@ class ConsumeQueue:
 
     def remove_expired(self) -> None:
         """Delete segments all of whose entries are below min_offset, never the last one."""
+        for segment in self.detach_expired():
+            self.chain.dispose(segment)
+
+    def detach_expired(self) -> list[Segment]:
+        """Take those segments out of the chain; it disposes of them, in a thread if that may take long."""
+        detached: list[Segment] = []
         while len(self.chain.segments) > 1 and self.chain.segments[0].end <= self.min_offset * ENTRY_BYTES:
-            self.chain.dispose(self.chain.detach_first())
+            detached.append(self.chain.detach_first())
+        return detached
 
     def destroy(self) -> None:
         """Delete the queue's files."""

@@ -17,7 +17,7 @@ from eruca.store.scan import Damage, RecordFacts
 from eruca.wire.digest import digest_properties, index_prefix
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.properties import RAW_DELAY, get_property
-from eruca.wire.record import Message
+from eruca.wire.record import FIXED_BYTES_V4, Message
 from eruca.wire.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 log = logging.getLogger(__name__)
@@ -77,11 +77,16 @@ class Dispatch:
         """Dispatch a record found in the log; a queue that has it already does not change."""
         position, size, encoded, queue_id, queue_offset, sys_flag, store_time, properties = facts
         topic, prefix = self._topics.get(encoded) or self._learn_topic(encoded)
-        tags_code, hashes = self.digest(topic, prefix, properties, store_time, sys_flag)
-        if into_index and hashes and self.index is not None:
-            self.index.reserve(len(hashes))
-            self.index.put(hashes, position, store_time)
-        if not has_queue_entry(sys_flag):
+        index = self.index
+        # Nearly all records are of this kind, and a log of millions is replayed: no call more than needed.
+        if not sys_flag & TRANSACTION_MASK and topic != SCHEDULE_TOPIC:
+            tags_code, hashes = digest_properties(properties, prefix, into_index and index is not None)
+        else:
+            tags_code, hashes = self.digest(topic, prefix, properties, store_time, sys_flag)
+        if into_index and hashes and index is not None:
+            index.reserve(len(hashes))
+            index.put(hashes, position, store_time)
+        if sys_flag & TRANSACTION_MASK and not has_queue_entry(sys_flag):
             return
         queue = self.queues.get(topic, queue_id)
         if queue is None:
@@ -96,6 +101,16 @@ class Dispatch:
                 return
             queue.truncate(queue_offset)
         elif missing:
+            if missing > (position - max(0, queue.end_position)) // FIXED_BYTES_V4 and queue.chain.segments:
+                log.error(
+                    "the record at %d claims to be message %d of %s queue %d, which ends at %d; it stays out of it",
+                    position,
+                    queue_offset,
+                    topic,
+                    queue_id,
+                    queue.max_offset,
+                )
+                return
             self._bridge(queue, queue_offset, position)
         queue.reserve(1)
         queue.put(position, size, tags_code)

@@ -324,7 +324,8 @@ class LocalFileSystem:
             usage = shutil.disk_usage(path)
         except OSError as error:
             raise translate_os_error(error, f"look at the disk of {path}") from error
-        return 1 - usage.free / usage.total
+        # As `df` and Java count: what only root may use is neither used nor free. Some file systems say 0 for all.
+        return usage.used / ((usage.used + usage.free) or 1)
 
     def lock(self, path: Path) -> Lock:
         key = path.absolute()

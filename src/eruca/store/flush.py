@@ -64,7 +64,7 @@ class Flusher:
                 segment.mapping.sync()
             except StoreError:
                 self.sync_failures += 1
-                # The kernel forgets what was appended meanwhile as well, so the range goes on to where the log ends now.
+                # The kernel forgets what was appended meanwhile as well, so the range goes on to the log's end of now.
                 low = max(self.flushed, segment.start) - segment.start
                 segment.mapping.rewrite(low, min(self._commitlog.readable_end, segment.end) - segment.start)
                 raise
@@ -82,7 +82,8 @@ class Flusher:
         self._checkpoint.queue_time = store_time
         if self._index is not None:
             self._index.sync()
-            self._checkpoint.index_time = store_time
+            # 0 where no record has a key, or a start would take the index for lost and read the whole log again.
+            self._checkpoint.index_time = store_time if self._index.files else 0
         self._checkpoint.position = flushed
         self._checkpoint.save()
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
 from eruca.clock import Clock, SystemClock
-from eruca.config import StoreOptions, parse_delay_levels
-from eruca.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
+from eruca.config import StoreOptions, check_bounds, info_of, parse_delay_levels
+from eruca.errors import ConfigError, MessageIllegal, StoreClosed, StoreError, StoreFull
 from eruca.store.checkpoint import AbortMarker, Checkpoint
 from eruca.store.commitlog import CommitLog
 from eruca.store.consumequeue import ConsumeQueue
@@ -25,7 +26,15 @@ from eruca.store.flush import Flusher
 from eruca.store.index import Index
 from eruca.store.layout import StorePaths
 from eruca.store.queues import Queues
-from eruca.store.read import Filter, ReadBounds, ReadResult, find_offset_by_time, read_queue, read_store_time
+from eruca.store.read import (
+    Filter,
+    ReadBounds,
+    ReadResult,
+    find_offset_by_time,
+    is_damaged,
+    read_queue,
+    read_store_time,
+)
 from eruca.store.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from eruca.store.scan import Progress
 from eruca.wire.digest import digest_properties, index_prefix
@@ -159,6 +168,10 @@ class MessageStore:
         if self.index is not None:
             self.index.close()
         self.checkpoint.close()
+        # They hold closed queues, and a store may be opened again.
+        self._topics.clear()
+        self._uncommitted.clear()
+        self._hashes_waiting = 0
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -291,8 +304,22 @@ class MessageStore:
 
     def remove_topic(self, topic: str) -> None:
         """Delete the consume queues of a topic; its records stay in the log until they expire."""
+        self.detach_topic(topic)()
+
+    def detach_topic(self, topic: str) -> Callable[[], None]:
+        """Take the consume queues of a topic out; the result deletes their files and may run in a thread."""
+        self.commit()  # records in the transient buffer may still be on their way to these queues
         self._topics.pop(topic, None)
-        self.queues.remove_topic(topic)
+        return self.queues.detach_topic(topic)
+
+    def change_options(self, options: StoreOptions) -> None:
+        """Take new values of mutable options. Raises ConfigError when another one differs."""
+        for name, info in info_of(StoreOptions).items():
+            if not info.mutable and getattr(options, name) != getattr(self.options, name):
+                raise ConfigError(f"{info.java} cannot change while the store is open")
+        check_bounds(options)
+        self.options = options
+        self._size_checked_max = options.message_bytes_max
 
     @property
     def refusal(self) -> str:
@@ -334,7 +361,7 @@ class MessageStore:
     def view_record(self, position: int) -> memoryview | None:
         """The record that starts at a commit-log position, or None when none does."""
         segment = self.commitlog.chain.find(position)
-        if segment is None or position >= self.commitlog.readable_end:
+        if segment is None or position >= self.commitlog.readable_end or is_damaged(position, self.damage.items):
             return None
         view = inspect_record(segment.buffer, position - segment.start, segment.size, False, position)
         return segment.view(position, view.size) if type(view) is RecordView else None

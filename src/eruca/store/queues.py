@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
 
-from eruca.errors import InvalidName, StoreLayoutError
+from eruca.errors import InvalidName, StoreError, StoreLayoutError
 from eruca.limits import RECORD_TOPIC_BYTES_MAX
 from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.filesystem import FileSystem
@@ -25,6 +25,8 @@ class Queues:
         self._segment_bytes = segment_bytes
         self._executor = executor
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # Topics whose files are being deleted.
+        self._leaving: set[str] = set()
 
     def load(self, *, writable: bool = True) -> None:
         """Open every queue that has files."""
@@ -64,6 +66,8 @@ class Queues:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             check_topic(topic, RECORD_TOPIC_BYTES_MAX)
+            if topic in self._leaving:
+                raise StoreError(f"topic {topic} is being deleted", hint="try again in a moment")
             if not 0 <= queue_id <= QUEUE_ID_MAX:
                 raise InvalidName(f"queue {queue_id} of topic {topic}: a queue number is 0 or more")
             queue = self._queues[topic, queue_id] = self._make(topic, queue_id)
@@ -81,9 +85,26 @@ class Queues:
 
     def remove_topic(self, topic: str) -> None:
         """Delete the queues of a topic."""
-        for key in [key for key in self._queues if key[0] == topic]:
-            self._queues.pop(key).destroy()
-        self._disk.remove_directory(self._directory / check_topic(topic, RECORD_TOPIC_BYTES_MAX))
+        self.detach_topic(topic)()
+
+    def detach_topic(self, topic: str) -> Callable[[], None]:
+        """Take the queues of a topic out; the result deletes their files and may run in a thread.
+
+        Until it has run the topic gets no new queues: their files would go with the old ones.
+        """
+        check_topic(topic, RECORD_TOPIC_BYTES_MAX)
+        gone = [self._queues.pop(key) for key in [key for key in self._queues if key[0] == topic]]
+        self._leaving.add(topic)
+
+        def remove() -> None:
+            try:
+                for queue in gone:
+                    queue.destroy()
+                self._disk.remove_directory(self._directory / topic)
+            finally:
+                self._leaving.discard(topic)
+
+        return remove
 
     def clear(self) -> None:
         """Delete every queue."""

@@ -74,21 +74,29 @@ def read_queue(
         return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, low, high)
     removed = False
-    scanned = 0
-    for position, size, tags_code in queue.entries(offset, max(_SCAN_ENTRIES_MIN, bounds.count_max)):
-        if result.slices and (len(result.slices) >= bounds.count_max or result.size + size > bounds.bytes_max):
+    scanned = taken_bytes = 0
+    slices = result.slices
+    count_max, bytes_max = bounds.count_max, bounds.bytes_max
+    # Most messages of a read lie in one segment, so its bounds are kept from one to the next.
+    start = end = 0
+    whole = memoryview(b"")
+    for position, size, tags_code in queue.entries(offset, max(_SCAN_ENTRIES_MIN, count_max)):
+        if slices and (len(slices) >= count_max or taken_bytes + size > bytes_max):
             break
         scanned += 1
-        if size == FILLER_SIZE or (damage and _is_damaged(position, damage)):
+        if size == FILLER_SIZE or (damage and is_damaged(position, damage)):
             continue
-        view = commitlog.view(position, size)
-        if view is None:
+        if not start <= position < end:
+            start, end, whole = commitlog.view_segment(position)
+        if not start <= position <= position + size <= end:
             removed = True
             continue
+        view = whole[position - start : position - start + size]
         if accept is not None and not accept(tags_code, view):
             continue
-        result.slices.append(view)
-        result.size += size
+        slices.append(view)
+        taken_bytes += size
+    result.size = taken_bytes
     result.next_offset = offset + scanned
     if result.slices:
         result.status = ReadStatus.FOUND
@@ -101,7 +109,8 @@ def read_queue(
     return result
 
 
-def _is_damaged(position: int, damage: list[Damage]) -> bool:
+def is_damaged(position: int, damage: list[Damage]) -> bool:
+    """Does a position lie in one of these ranges?"""
     return any(item.position <= position < item.end for item in damage)
 
 
@@ -141,12 +150,13 @@ def find_offset_by_time(queue: ConsumeQueue, commitlog: CommitLog, timestamp: in
         middle = (low + high) // 2
         # The next one that is not lost to damage says on which side to go on.
         found, time = _find_readable(queue, commitlog, middle, high)
-        if time == timestamp:
-            return found
-        if time > timestamp:
-            right, right_time = found, time
-        if time < 0 or time > timestamp:
+        if found < 0:
             high = middle - 1
+        elif time == timestamp:
+            return found
+        elif time > timestamp:
+            high = middle - 1
+            right, right_time = found, time
         else:
             low = found + 1
             left, left_time = found, time

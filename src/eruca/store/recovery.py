@@ -69,7 +69,9 @@ def plan_recovery(
     if clean:
         start = chain.segments[max(0, len(chain.segments) - _CLEAN_SEGMENTS)].start
     else:
-        start = find_crash_start(chain, checkpoint, with_index=index is not None)
+        # Our own position also says that nothing before it was to be indexed, when there are no files.
+        is_indexed = index is not None and bool(index.files or checkpoint.index_time or checkpoint.position is None)
+        start = find_crash_start(chain, checkpoint, with_index=is_indexed)
     start = min(start, _find_derived_start(commitlog, queues, index, checkpoint, start))
     # Also after a clean stop: a place that was lost in an earlier crash may be empty, with records behind it.
     scan = scan_log(chain, start, check_crc=check_crc, progress=progress)
@@ -167,7 +169,7 @@ def apply_recovery(
             index.sync()
         checkpoint.log_time = checkpoint.queue_time = plan.last_store_time or checkpoint.log_time
         if index is not None:
-            checkpoint.index_time = checkpoint.queue_time
+            checkpoint.index_time = checkpoint.queue_time if index.files else 0
         checkpoint.position = plan.log_end
         checkpoint.save()
 

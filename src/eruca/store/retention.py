@@ -56,7 +56,7 @@ def plan_retention(
     candidates = segment_times_ms[: options.delete_segments_per_pass]
     count = 0
     for time_ms in candidates:
-        if time_ms >= expired_before and not force:
+        if time_ms > expired_before and not force:
             break
         count += 1
     return RetentionPlan(count, reason, refuse)
@@ -86,8 +86,8 @@ class Retention:
     def observe(self) -> DiskFacts:
         """Look at the disk; may run in a thread."""
         store = self._store
-        # A segment that is not yet synced is not deleted: the flush thread may be at work on it. Nor is one whose entries
-        # are not on the disk: with both gone, a crash would give the offsets of its messages to new ones.
+        # A segment that is not yet synced is not deleted: the flush thread may be at work on it. Nor is one whose
+        # entries are not on the disk: with both gone, a crash would give the offsets of its messages to new ones.
         # Never the last, which is flushed to its end when the log was copied or recovered up to there.
         flushed = [s for s in list(store.commitlog.chain.segments)[:-1] if s.end <= store.flusher.flushed]
         if flushed and flushed[-1].end > (store.checkpoint.position or 0):

@@ -313,7 +313,7 @@ def write_record(
         raise ValueError(f"the parts do not make a record of {size} bytes")
     if topic_size > _TOPIC_BYTES_MAX or properties_size > _PROPERTIES_BYTES_MAX:
         raise ValueError(f"topic of {topic_size} bytes or properties of {properties_size} do not fit in a record")
-    if at < 0 or at + size > len(view):
+    if at < 0 or size > len(view) - at:
         raise ValueError(f"a record of {size} bytes at {at} does not fit in {len(view)} bytes")
     crc: cython.ulonglong = crc32(body)
     _write_u32(p, at, cython.cast(cython.uint, size))
@@ -408,6 +408,15 @@ def _store_time(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlo
     return _read_i64(p, at + 56 + (12 if _read_u32(p, at + 36) & 0x10 else 0))
 
 
+@cython.cfunc
+@cython.inline
+def _take(p: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
+    if cython.compiled:
+        return p[start:end]
+    else:
+        return bytes(p[start:end])
+
+
 def skip_records(
     buffer: Any, at: cython.Py_ssize_t, end: cython.Py_ssize_t, base: cython.longlong, check_crc: cython.bint
 ) -> tuple[int, int, int, int]:
@@ -456,7 +465,6 @@ def read_records(
         p = cython.address(view[0])
     else:
         p = view
-    whole = buffer
     if end > len(view):
         end = len(view)
     found: list[tuple[int, int, bytes, int, int, int, int, bytes]] = []
@@ -476,12 +484,12 @@ def read_records(
             (
                 base + at,
                 size,
-                bytes(whole[topic_at : properties_at - 2]),
+                _take(p, topic_at, properties_at - 2),
                 _read_i32(p, at + 12),
                 _read_i64(p, at + 20),
                 _read_i32(p, at + 36),
                 _store_time(p, at),
-                bytes(whole[properties_at : at + size]),
+                _take(p, properties_at, at + size),
             )
         )
         at += size

@@ -345,7 +345,8 @@ def find_record(buffer: BytesLike, at: int, end: int, base: int, stop: int | Non
     while window_at + 4 <= window_end:
         # The window reaches 3 bytes into the next one, so a magic across the border is seen once.
         window = bytes(buffer[window_at : min(window_at + _SEARCH_BYTES + 3, window_end)])
-        hit = window.find(_MAGIC_BYTES)
+        # Mostly zeros are searched, and for one byte that is ten times as fast.
+        hit = window.find(_MAGIC_BYTES) if _MAGIC_BYTES[0] in window else -1
         while hit >= 0:
             start = window_at + hit - 4
             if type(inspect_record(buffer, start, end, True, base + start)) is RecordView:

@@ -92,6 +92,7 @@ async def test_stop_does_not_wait_for_a_peer_that_does_not_read(monkeypatch: pyt
         async with asyncio.timeout(SECONDS_MAX):
             await server.stop()
         await wait_for_links(server, 0)
+        assert not link.is_open
 
 
 async def test_answers_on_their_way_arrive_before_a_stop() -> None:

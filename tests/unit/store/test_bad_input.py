@@ -286,7 +286,7 @@ def test_missing_tables_are_empty(root: Path) -> None:
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
-BAD_TOPICS = ["../evil", "..", ".", "a/b", "/etc/passwd", "a\0b", "", "x" * 128, "tópico", "a b", "C:\\x"]
+BAD_TOPICS = ["../evil", "..", ".", "a/b", "/etc/passwd", "a\0b", "", "x" * 256, "tópico", "a b", "C:\\x"]
 
 
 @pytest.mark.parametrize("topic", BAD_TOPICS)

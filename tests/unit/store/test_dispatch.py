@@ -128,11 +128,22 @@ def test_a_queue_whose_first_records_are_gone_begins_later(offset: int) -> None:
 def test_offsets_lost_to_damage_point_at_it(caplog: pytest.LogCaptureFixture) -> None:
     dispatch = make_dispatch()
     dispatch.replay(facts(0, 0), into_index=True)
-    dispatch.last_damage = (100, 350)
+    dispatch.last_damage = (100, 1350)
     with caplog.at_level(logging.ERROR):
-        dispatch.replay(facts(14, 450), into_index=True)
-    assert entries_of(dispatch) == [Entry(0, 100, 0), *[Entry(100, 350, 0)] * 13, Entry(450, 100, 0)]
+        dispatch.replay(facts(14, 1450), into_index=True)
+    assert entries_of(dispatch) == [Entry(0, 100, 0), *[Entry(100, 1350, 0)] * 13, Entry(1450, 100, 0)]
     assert "messages 1 to 13 are lost" in caplog.text
+
+
+def test_a_record_that_claims_an_impossible_offset_stays_out(caplog: pytest.LogCaptureFixture) -> None:
+    """A flipped bit in the offset has no checksum; more messages than fit between two records cannot be lost."""
+    dispatch = make_dispatch()
+    dispatch.replay(facts(0, 0), into_index=True)
+    with caplog.at_level(logging.ERROR):
+        dispatch.replay(facts(2**40, 1000), into_index=True)
+    dispatch.replay(facts(1, 1100), into_index=True)
+    assert entries_of(dispatch) == [Entry(0, 100, 0), Entry(1100, 100, 0)]
+    assert "stays out of it" in caplog.text
 
 
 def test_offsets_lost_without_a_trace_are_fillers_that_keep_positions_in_order() -> None:

@@ -150,7 +150,7 @@ def test_the_checkpoint_never_says_more_than_is_on_the_disk() -> None:
     disk = make_disk()
     clock = VirtualClock()
     store = open_small(disk, clock)
-    store.append(make_message())
+    store.append(make_message(KEYS="k"))
     synced = clock.now_ms()
     store.flusher.sync_log()
     clock.advance(10)

@@ -25,7 +25,8 @@ from eruca.store.maintenance import (
     verify_store,
 )
 from eruca.store.messagestore import open_store
-from eruca.store.verify import format_ranges
+from eruca.store.readonly import ReadOnlyStore
+from eruca.store.verify import format_ranges, verify_opened
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.record import Message, encode_record
@@ -131,6 +132,20 @@ def test_an_open_store_can_be_looked_at(root: Path) -> None:
     assert verify_store(root).records == 100
     store.close()
     assert not verify_store(root).findings
+
+
+@pytest.mark.parametrize("before", [0, 30, 66, 100])
+@pytest.mark.parametrize("after", [1, 10, 120])
+def test_a_broker_may_go_on_while_its_store_is_verified(root: Path, before: int, after: int) -> None:
+    clock = VirtualClock(START_MS)
+    store = open_store(root, OPTIONS, clock=clock)
+    append_messages(store, clock, before)
+    with ReadOnlyStore(root) as view:
+        append_messages(store, clock, after)
+        report = verify_opened(view)
+    store.close()
+    assert [finding.kind for finding in report.findings] == [Kind.OPEN]
+    assert before <= report.records <= before + after
 
 
 def test_progress_counts_the_bytes_of_the_log(root: Path) -> None:

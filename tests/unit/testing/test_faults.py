@@ -573,6 +573,7 @@ def call_everything(disk: SimulatedDisk) -> list[tuple[str, Callable[[], object]
         ("remove", lambda: disk.remove(ROOT / "table2")),
         ("remove_directory", lambda: disk.remove_directory(ROOT / "dir")),
         ("make_directory", lambda: disk.make_directory(ROOT / "dir2")),
+        ("sync_directory", lambda: disk.sync_directory(ROOT)),
         ("list", lambda: disk.list(ROOT)),
         ("size", lambda: disk.size(LOG)),
         ("modified_ms", lambda: disk.modified_ms(LOG)),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.errors import WireError
-from eruca.limits import PROPERTIES_BYTES_MAX
+from eruca.limits import RECORD_PROPERTIES_BYTES_MAX
 from eruca.wire.batch import BatchItem, decode_batch, encode_batch
 
 PROPERTIES = b"KEYS\x01bk0\x02UNIQ_KEY\x017F00000115625FFD2B274996EF140000\x02WAIT\x01true\x02TAGS\x01TagB"
@@ -64,6 +64,6 @@ def test_sizes_that_lie_are_refused(at: int, value: bytes) -> None:
 
 
 def test_long_properties_are_refused() -> None:
-    assert decode_batch(encode_batch([BatchItem(0, b"", bytes(PROPERTIES_BYTES_MAX))]))
-    with pytest.raises(WireError, match="32768"):
-        encode_batch([BatchItem(0, b"", bytes(PROPERTIES_BYTES_MAX + 1))])
+    assert decode_batch(encode_batch([BatchItem(0, b"", bytes(RECORD_PROPERTIES_BYTES_MAX))]))
+    with pytest.raises(WireError, match="65536"):
+        encode_batch([BatchItem(0, b"", bytes(RECORD_PROPERTIES_BYTES_MAX + 1))])

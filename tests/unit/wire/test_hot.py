@@ -25,7 +25,14 @@ from eruca.store.indexfile import HEADER, SLOT, file_bytes, put_index_entries_pl
 from eruca.store.scan import read_records_plainly
 from eruca.wire import digest, hot
 from eruca.wire.digest import digest_properties_plainly, index_prefix
-from eruca.wire.record import Message, RecordView, encode_blank, encode_record, inspect_record
+from eruca.wire.record import (
+    Message,
+    RecordView,
+    encode_blank,
+    encode_record,
+    inspect_record,
+    write_record,
+)
 from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from tests.paths import REPOSITORY
 
@@ -317,3 +324,62 @@ def test_a_closed_mapping_is_an_error_and_not_a_crash(twin: Any) -> None:
         twin.skip_records(mapped, 0, 4096, 0, True)
     with suppress(ValueError):
         assert twin.read_records(mapped, 0, 4096, 0, 1) == []
+
+
+def write_with(twin: Any, buffer: bytearray | mmap.mmap, at: int, message: Message, size: int) -> None:
+    """Hand a message to a twin as `record.write_record` does."""
+    twin.write_record(
+        buffer, at, size, message.queue_id, message.flag, message.queue_offset, message.position, message.sys_flag,
+        message.born_timestamp, message.born_host, message.store_timestamp, message.store_host,
+        message.reconsume_times, message.prepared_position, message.body, message.topic.encode(), message.properties,
+    )  # fmt: skip
+
+
+@each_twin
+@given(messages=draw_messages(), numbers=st.tuples(INT32, INT64, INT32, INT64, INT64), at=st.integers(0, 9))
+def test_records_are_written_alike(
+    twin: Any, messages: list[Message], numbers: tuple[int, int, int, int, int], at: int
+) -> None:
+    for message in messages:
+        message.flag, message.born_timestamp, message.reconsume_times = numbers[:3]
+        message.prepared_position, message.position = numbers[3:]
+        expected = encode_record(message)
+        around = bytearray(b"\xee" * (at + len(expected) + 3))
+        write_record(around, at, message, message.topic.encode(), len(expected))
+        assert around == b"\xee" * at + expected + b"\xee" * 3
+        if not message.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
+            around = bytearray(b"\xee" * (at + len(expected) + 3))
+            write_with(twin, around, at, message, len(expected))
+            assert around == b"\xee" * at + expected + b"\xee" * 3
+
+
+@each_twin
+@pytest.mark.parametrize(
+    ("at", "size", "message"),
+    [
+        (0, 95, Message("t", body=b"b", properties=b"p")),  # a byte more than it has
+        (0, 93, Message("t", body=b"b", properties=b"p")),
+        (-1, 94, Message("t", body=b"b", properties=b"p")),
+        (7, 94, Message("t", body=b"b", properties=b"p")),  # runs out of the buffer
+        (2**62, 94, Message("t", body=b"b", properties=b"p")),
+        (0, 94, Message("t", body=b"b", properties=b"p", born_host=b"short")),
+        (0, 94, Message("t", body=b"b", properties=b"p", store_host=b"s" * 20)),
+        (0, 92 + 128, Message("t" * 128, body=b"b")),
+        (0, 92 + 2**15, Message("t", properties=b"p" * 2**15)),
+    ],
+)
+def test_a_record_that_does_not_fit_is_an_error_and_not_a_crash(
+    twin: Any, at: int, size: int, message: Message
+) -> None:
+    buffer = bytearray(100)
+    with pytest.raises(ValueError, match=r"record"):
+        write_with(twin, buffer, at, message, size)
+    assert buffer == bytes(100)
+
+
+@each_twin
+def test_a_record_cannot_be_written_to_a_closed_mapping(twin: Any) -> None:
+    mapped = mmap.mmap(-1, 4096)
+    mapped.close()
+    with pytest.raises(ValueError, match="closed"):
+        write_with(twin, mapped, 0, Message("t", body=b"b", properties=b"p"), 94)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from eruca.clock import Clock
-from eruca.errors import StoreLocked
+from eruca.errors import StoreLayoutError, StoreLocked
 from eruca.store.filesystem import Lock, Mapping
 from eruca.testing.faults.image import BLOCK, CrashMode, FileImage
 from eruca.testing.faults.journal import Directory, Entry, Link, Move, Node, Resize, Unlink, list_names
@@ -39,7 +39,7 @@ class SimulatedDisk(Volume):
             self._begin("map", key, doing)
             image = self._find_file(key, doing)
             if not image.current:
-                raise ValueError("cannot mmap an empty file")  # what Python's mmap says, and in this way
+                raise StoreLayoutError(f"{path} is empty", hint="move it away")
             return SimulatedMapping(self, key, image, writable=writable)
 
     def create(self, path: Path, size: int, *, staging: Path, durable: bool) -> Mapping:

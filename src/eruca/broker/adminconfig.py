@@ -1,0 +1,129 @@
+"""Showing and changing the options of a running broker: only those that are marked as mutable, checked by type."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import logging
+from typing import Any, get_type_hints
+
+from eruca.broker.javakeys import IGNORED
+from eruca.broker.options import BrokerOptions
+from eruca.broker.parts import Parts
+from eruca.broker.refusals import refuse
+from eruca.config import OptionInfo, StoreOptions, check_bounds, info_of, parse_value
+from eruca.errors import ConfigError, RequestRefused
+from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.wire import fastjson
+from eruca.wire.bodies import DataVersion
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.headers import BrokerConfigAnswerHeader
+
+log = logging.getLogger(__name__)
+
+_SECRET = "******"
+_HOURS = 24
+
+
+class _Known:
+    """The options of one class by Java's key: their attribute, facts and type."""
+
+    def __init__(self, options: type[Any]) -> None:
+        hints = get_type_hints(options)
+        self.by_key: dict[str, tuple[str, OptionInfo, Any]] = {
+            info.java: (name, info, hints[name]) for name, info in info_of(options).items()
+        }
+
+
+_BROKER = _Known(BrokerOptions)
+_STORE = _Known(StoreOptions)
+
+
+class ConfigHandlers:
+    """Answers questions about options, and changes them. A change lasts until the broker stops."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.version = DataVersion(counter=0, timestamp=parts.started_ms)
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add(RequestCode.GET_BROKER_CONFIG, self.show)
+        table.add(RequestCode.UPDATE_BROKER_CONFIG, self.change)
+
+    def show(self, request: Request) -> Reply:
+        """Every option with its value, also those of 4.9 that have no effect here."""
+        options = self._parts.options
+        values = {key: default for key, (default, _) in IGNORED.items()}
+        values["haListenPort"] = str(options.port + 1)
+        for known, holder in ((_STORE, self._parts.store.options), (_BROKER, options)):
+            for key, (name, info, _) in known.by_key.items():
+                values[key] = _SECRET if info.secret else _write_value(getattr(holder, name))
+        header = BrokerConfigAnswerHeader(version=fastjson.write(self.version).decode())
+        return Reply(header, dict(sorted(values.items())))
+
+    def change(self, request: Request) -> Reply:
+        """Change options, all or none."""
+        wanted: dict[str, str] = request.body or {}
+        for_broker: dict[str, Any] = {}
+        for_store: dict[str, Any] = {}
+        for key, text in wanted.items():
+            known, changes = (_BROKER, for_broker) if key in _BROKER.by_key else (_STORE, for_store)
+            name, kind = _find_mutable(known, key)
+            try:
+                changes[name] = parse_value(key, text, kind)
+                if key == "deleteWhen":
+                    _check_hours(text)
+            except ConfigError as error:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self._apply(for_broker, for_store)
+        for key, text in wanted.items():
+            log.info("%s=%s is set by %s", key, text, request.link.peer)
+        return Reply()
+
+    def _apply(self, for_broker: dict[str, Any], for_store: dict[str, Any]) -> None:
+        options, store = self._parts.options, self._parts.store
+        try:
+            check_bounds(dataclasses.replace(options, **for_broker))
+            if for_store:
+                store.change_options(dataclasses.replace(store.options, **for_store))
+        except ConfigError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        for name, value in for_broker.items():
+            setattr(options, name, value)
+        if for_broker or for_store:
+            now_ms = self._parts.clock.now_ms()
+            self.version = DataVersion(counter=self.version.counter + 1, timestamp=now_ms)
+        if "permission" in for_broker:
+            # Name servers keep the permission of each topic and take only what is newer.
+            topics = self._parts.topics
+            topics.data_version = DataVersion(
+                counter=topics.data_version.counter + 1, timestamp=self._parts.clock.now_ms()
+            )
+            topics.on_change(None)
+
+
+def _find_mutable(known: _Known, key: str) -> tuple[str, Any]:
+    """The attribute and type of an option that may change, or a refusal that names the key."""
+    found = known.by_key.get(key)
+    if found is not None and found[1].mutable:
+        return found[0], found[2]
+    if found is not None:
+        reason = "cannot change while the broker runs"
+    elif key in IGNORED:
+        reason = f"has no effect here: {IGNORED[key][1]}"
+    else:
+        reason = "is no option"
+    refuse(ResponseCode.NO_PERMISSION, f"{key} {reason}")
+
+
+def _check_hours(text: str) -> None:
+    for hour in text.split(";"):
+        if not (hour.strip().isdigit() and int(hour) < _HOURS):
+            raise ConfigError(f"deleteWhen={text}: expected hours from 00 to 23, separated by `;`")
+
+
+def _write_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value.value if isinstance(value, enum.Enum) else value)

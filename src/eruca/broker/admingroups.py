@@ -1,0 +1,130 @@
+"""Making, changing and deleting subscription groups, and who is in them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from eruca.broker.admintopics import refuse_on_slave
+from eruca.broker.clients import Member
+from eruca.broker.locks import QueueLocks
+from eruca.broker.parts import Parts
+from eruca.broker.refusals import refuse
+from eruca.limits import TOPIC_QUEUES_MAX
+from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.wire.bodies import (
+    Connection,
+    ConsumerConnection,
+    GroupConfig,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+)
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.headers import DeleteGroupHeader
+
+log = logging.getLogger(__name__)
+
+
+class GroupHandlers:
+    """Answers what operators ask of groups."""
+
+    def __init__(self, parts: Parts, locks: QueueLocks) -> None:
+        self._parts = parts
+        self._locks = locks
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.put)
+        table.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete)
+        table.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.list_all)
+        table.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.list_consumers)
+        table.add(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.list_producers)
+        table.add(RequestCode.GET_ALL_PRODUCER_INFO, self.list_all_producers)
+
+    # -- changing -----------------------------------------------------------------------------------------------------
+
+    def put(self, request: Request) -> Reply:
+        """Make a group or change its settings."""
+        refuse_on_slave(self._parts)
+        config: GroupConfig | None = request.body
+        if config is None:
+            refuse(ResponseCode.SYSTEM_ERROR, "the request has no body with the settings of a group")
+        if not 0 <= config.retry_queue_nums <= TOPIC_QUEUES_MAX:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"retryQueueNums[{config.retry_queue_nums}] is illegal, a topic has 0 to {TOPIC_QUEUES_MAX}",
+            )
+        log.info("group %s is made or changed by %s", config.group_name, request.link.peer)
+        self._parts.groups.put(config)
+        return Reply()
+
+    def delete(self, request: Request) -> Reply:
+        """Delete a group, its locks and statistics, and its offsets if asked to."""
+        refuse_on_slave(self._parts)
+        header: DeleteGroupHeader = request.header
+        group = header.group_name
+        log.info("group %s is deleted by %s", group, request.link.peer)
+        self._parts.groups.delete(group)
+        if header.remove_offset:
+            self._parts.offsets.remove_group(group)
+        self._parts.stats.remove_group(group)
+        self._locks.remove_group(group)
+        return Reply()
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def list_all(self, request: Request) -> Reply:
+        """The settings of all groups."""
+        return Reply(body=self._parts.groups.snapshot())
+
+    def list_consumers(self, request: Request) -> Reply:
+        """Who is in a consumer group; the remark says what is wrong with it: ids twice, members that disagree."""
+        name: str = request.header.consumer_group
+        group = self._parts.clients.consumer(name)
+        if group is None:
+            refuse(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        body = ConsumerConnection(
+            connection_set=_list_connections(group.members.values()),
+            consume_from_where=group.consume_from_where,
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            subscription_table=dict(group.subscriptions),
+        )
+        return Reply(body=body, remark="; ".join(group.problems()) or None)
+
+    def list_producers(self, request: Request) -> Reply:
+        """Who is in a producer group."""
+        name: str = request.header.producer_group
+        members = self._parts.clients.producers.get(name)
+        if members is None:
+            refuse(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        return Reply(body=ProducerConnection(connection_set=_list_connections(members.values())))
+
+    def list_all_producers(self, request: Request) -> Reply:
+        """Every producer by group."""
+        table = ProducerTable()
+        for name, members in self._parts.clients.producers.items():
+            table.data[name] = [
+                ProducerInfo(
+                    client_id=member.client_id,
+                    language=member.language,
+                    last_update_timestamp=member.last_seen_ms,
+                    remote_ip=f"/{member.link.peer}",
+                    version=member.version,
+                )
+                for member in members.values()
+            ]
+        return Reply(body=table)
+
+
+def _list_connections(members: Iterable[Member]) -> list[Connection]:
+    return [
+        Connection(
+            client_addr=member.link.peer,
+            client_id=member.client_id,
+            language=member.language,
+            version=member.version,
+        )
+        for member in members
+    ]

@@ -1,0 +1,171 @@
+"""Making, changing and deleting topics, and cleaning up behind them."""
+
+from __future__ import annotations
+
+import logging
+
+from eruca.broker.locks import QueueLocks
+from eruca.broker.parts import Parts
+from eruca.broker.progress import find_ends, read_time_at
+from eruca.broker.query import LEFT_OVER_REMARK
+from eruca.broker.refusals import refuse
+from eruca.broker.topics import FORBIDDEN_TO_SEND
+from eruca.errors import InvalidName
+from eruca.limits import TOPIC_QUEUES_MAX
+from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.wire.bodies import MessageQueue, TopicConfig, TopicList, TopicOffset, TopicStatsTable
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.headers import CreateTopicHeader, EmptyHeader
+from eruca.wire.names import check_topic
+
+log = logging.getLogger(__name__)
+
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+_PERM_MAX = 15
+# An operator's clean-up deletes as long as there is something to delete, but not for ever.
+_PASSES_MAX = 20
+
+
+class TopicHandlers:
+    """Answers what operators ask of topics."""
+
+    def __init__(self, parts: Parts, locks: QueueLocks) -> None:
+        self._parts = parts
+        self._locks = locks
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add(RequestCode.UPDATE_AND_CREATE_TOPIC, self.put)
+        table.add(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete)
+        table.add(RequestCode.GET_ALL_TOPIC_CONFIG, self.list_all)
+        table.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.list_own)
+        table.add(RequestCode.GET_TOPIC_STATS_INFO, self.describe)
+        table.add(RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused)
+        table.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_queues)
+        table.add(RequestCode.DELETE_EXPIRED_COMMITLOG, self.clean_log)
+
+    # -- changing -----------------------------------------------------------------------------------------------------
+
+    def put(self, request: Request) -> Reply:
+        """Make a topic or change its settings."""
+        refuse_on_slave(self._parts)
+        header: CreateTopicHeader = request.header
+        self._check_name(header.topic)
+        for key, value in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
+            if not 0 <= value <= TOPIC_QUEUES_MAX:
+                refuse(ResponseCode.SYSTEM_ERROR, f"{key}[{value}] is illegal, a topic has 0 to {TOPIC_QUEUES_MAX}")
+        if not 0 <= header.perm <= _PERM_MAX:
+            refuse(ResponseCode.SYSTEM_ERROR, f"perm[{header.perm}] is illegal, 4 is read, 2 is write")
+        if header.topic_filter_type not in _FILTER_TYPES:
+            refuse(ResponseCode.SYSTEM_ERROR, f"topicFilterType[{header.topic_filter_type}] is no filter type")
+        known = self._parts.topics.get(header.topic)
+        log.info("topic %s is %s by %s", header.topic, "changed" if known else "made", request.link.peer)
+        self._parts.topics.put(
+            TopicConfig(
+                topic_name=header.topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=header.topic_filter_type,
+                topic_sys_flag=header.topic_sys_flag or 0,
+                # Name servers say which topics are ordered; the request cannot.
+                order=known is not None and known.order,
+            )
+        )
+        return Reply(remark=LEFT_OVER_REMARK)
+
+    async def delete(self, request: Request) -> Reply:
+        """Delete a topic: its settings, queues, offsets, locks and statistics; records stay until they expire."""
+        refuse_on_slave(self._parts)
+        topic: str = request.header.topic
+        self._check_name(topic)
+        log.info("topic %s is deleted by %s", topic, request.link.peer)
+        self._parts.topics.delete(topic)
+        await self._forget(topic)
+        return Reply()
+
+    async def _forget(self, topic: str) -> None:
+        parts = self._parts
+        parts.offsets.remove_topic(topic)
+        parts.stats.remove_topic(topic)
+        self._locks.remove_topic(topic)
+        await parts.background.remove_topic(topic)
+
+    def _check_name(self, topic: str) -> None:
+        """Refuse names that are none and names that are the broker's own, with Java's remarks."""
+        longest = self._parts.store.options.topic_bytes_max
+        if not topic.strip():
+            refuse(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
+        try:
+            check_topic(topic, max(longest, len(topic)))
+        except InvalidName:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+            )
+        if len(topic) > longest:
+            refuse(ResponseCode.SYSTEM_ERROR, "The specified topic is longer than topic max length.")
+        if self._parts.topics.is_system(topic):
+            refuse(ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.")
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def list_all(self, request: Request) -> Reply:
+        """The settings of all topics."""
+        return Reply(EmptyHeader(), self._parts.topics.snapshot())
+
+    def list_own(self, request: Request) -> Reply:
+        """The broker's own topics."""
+        return Reply(body=TopicList(topic_list=sorted(self._parts.topics.own | FORBIDDEN_TO_SEND)))
+
+    def describe(self, request: Request) -> Reply:
+        """The ends of a topic's queues."""
+        name: str = request.header.topic
+        topic = self._parts.topics.get(name)
+        if topic is None:
+            refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        store, broker = self._parts.store, self._parts.options.name
+        table = TopicStatsTable()
+        for queue_id in range(topic.write_queue_nums):
+            first, end = find_ends(store, name, queue_id)
+            table.offset_table[MessageQueue(broker, queue_id, name)] = TopicOffset(
+                last_update_timestamp=read_time_at(store, name, queue_id, end - 1) if end else 0,
+                max_offset=end,
+                min_offset=first,
+            )
+        return Reply(body=table)
+
+    # -- cleaning up --------------------------------------------------------------------------------------------------
+
+    async def clean_unused(self, request: Request) -> Reply:
+        """Delete the queues of topics that are no topics any more."""
+        topics = self._parts.topics
+        # The broker keeps queues for topics of its own that have no settings.
+        unused = {queue.topic for queue in self._parts.store.queues if topics.get(queue.topic) is None}
+        for topic in sorted(unused):
+            if not topics.is_system(topic) and topics.get(topic) is None:
+                log.info("the queues of %s are deleted: there is no such topic", topic)
+                await self._forget(topic)
+        return Reply()
+
+    async def clean_queues(self, request: Request) -> Reply:
+        """Delete queue files all of whose messages are gone."""
+        count = await self._parts.background.remove_expired_entries()
+        log.info("%d consume queue files were deleted for %s", count, request.link.peer)
+        return Reply()
+
+    async def clean_log(self, request: Request) -> Reply:
+        """Delete expired segments of the log now, whatever the hour."""
+        passes = 0
+        while passes < _PASSES_MAX and await self._parts.background.retain(asked=True):
+            passes += 1
+        return Reply()
+
+
+def refuse_on_slave(parts: Parts) -> None:
+    """Refuse changes on a broker that copies another."""
+    if parts.options.is_slave:
+        refuse(
+            ResponseCode.SYSTEM_ERROR,
+            "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+        )

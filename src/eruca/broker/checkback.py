@@ -1,0 +1,229 @@
+"""Asking producers what became of their half messages.
+
+A pass at every interval walks the half queue (`eruca.core.transactions` decides, this module reads, writes and asks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from eruca.broker.clients import Member
+from eruca.broker.halves import PROGRESS_GROUP, QUEUE, make_copy, read_half, read_op
+from eruca.broker.parts import Parts
+from eruca.broker.stored import copy_message, read_message
+from eruca.broker.topics import MAX_CHECK_TOPIC
+from eruca.core.transactions import (
+    Action,
+    CheckBack,
+    CheckPass,
+    Event,
+    Finish,
+    GiveUp,
+    HalfMissing,
+    HalfRead,
+    HalvesEnded,
+    Op,
+    OpsRead,
+    PassStarted,
+    PutBack,
+    ReadHalf,
+    ReadOps,
+    Rules,
+    Stored,
+    StoreRefused,
+)
+from eruca.errors import ErucaError, MessageIllegal, StoreError, WireError
+from eruca.store.consumequeue import FILLER_SIZE
+from eruca.store.read import ReadBounds, ReadStatus
+from eruca.wire.codes import RequestCode
+from eruca.wire.frame import make_request
+from eruca.wire.headers import CheckTransactionHeader
+from eruca.wire.ids import encode_offset_id
+from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC
+from eruca.wire.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY, WAIT, encode_properties, parse_properties
+from eruca.wire.record import Message, decode_record, encode_record
+
+log = logging.getLogger(__name__)
+
+_HOUR_MS = 3_600_000
+# Op records of one read, and steps of one turn of the loop: a millisecond or so each.
+_OPS_READ_MAX = 128
+_TURN_STEPS_MAX = 32
+
+
+class CheckBackService:
+    """Runs a pass at every interval, for as long as the broker is a master."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._task: asyncio.Task[None] | None = None
+        self._turn = 0
+        # The half that is being decided; read once, used by what is done with it.
+        self._message: Message | None = None
+
+    def start(self) -> None:
+        """Begin; does nothing on a slave."""
+        if self._task is None and not self._parts.options.is_slave:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End; the progress is saved with the consumer offsets."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._parts.options.transaction_check_interval_ms / 1000)
+            try:
+                await self.run_pass()
+            except ErucaError as error:
+                log.error("half messages could not be checked: %s", error)
+
+    async def run_pass(self) -> None:
+        """Walk the half queue once."""
+        options, offsets, clock = self._parts.options, self._parts.offsets, self._parts.clock
+        machine = CheckPass(
+            Rules(
+                options.transaction_timeout_ms,
+                options.transaction_check_max,
+                self._parts.store.options.retention_hours * _HOUR_MS,
+            )
+        )
+        started = PassStarted(self._find_start(HALF_TOPIC), self._find_start(OP_HALF_TOPIC))
+        action = machine.handle(started, clock.now_ms())
+        steps = 0
+        while not isinstance(action, Finish):
+            steps += 1
+            # Between two halves only: a decision that came while one is being decided would not be seen.
+            if steps >= _TURN_STEPS_MAX and isinstance(action, ReadHalf):
+                steps = 0
+                await asyncio.sleep(0)
+            action = machine.handle(self._do(action), clock.now_ms())
+        finished = PassStarted(action.half_offset, action.op_offset)
+        if finished != started:
+            offsets.put(PROGRESS_GROUP, HALF_TOPIC, QUEUE, finished.half_offset)
+            offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, QUEUE, finished.op_offset)
+            # Not with the next save of offsets: a crash before it would ask about the same halves twice.
+            self._parts.saver.mark("offsets")
+
+    def _find_start(self, topic: str) -> int:
+        offset = self._parts.offsets.get(PROGRESS_GROUP, topic, QUEUE)
+        if offset >= 0:
+            return offset
+        queue = self._parts.store.queues.get(topic, QUEUE)
+        return 0 if queue is None else queue.min_offset
+
+    def _do(self, action: Action) -> Event:
+        """Do what the machine wants, and say how it went."""
+        match action:
+            case ReadHalf(offset):
+                return self._read_half(offset)
+            case ReadOps(offset):
+                return self._read_ops(offset)
+            case Finish():
+                raise ValueError("a pass that is finished has nothing more to do")
+        message = self._message
+        assert message is not None
+        try:
+            match action:
+                case PutBack(half):
+                    self._parts.store.append(make_copy(message, half.root, waits=False))
+                case CheckBack(half, checks):
+                    self._ask(message, self._parts.store.append(make_copy(message, half.root, checks=checks)))
+                case GiveUp():
+                    self._give_up(message)
+        except MessageIllegal as error:
+            # Its properties have no room for one more. There will be no copy to decide, but the half itself still can.
+            log.error("a half message is asked about for the last time: %s", error)
+            self._ask(message, message)
+        except StoreError as error:
+            log.error("half messages wait: %s", error)
+            return StoreRefused()
+        return Stored()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _read_half(self, offset: int) -> HalfRead | HalfMissing | HalvesEnded:
+        queue = self._parts.store.queues.get(HALF_TOPIC, QUEUE)
+        if queue is None or offset == queue.max_offset:
+            return HalvesEnded()
+        if not queue.min_offset <= offset < queue.max_offset:
+            log.warning("half messages were checked up to %d, which is outside their queue", offset)
+            return HalfMissing(max(queue.min_offset, min(offset, queue.max_offset)))
+        entry = queue.entry(offset)
+        message = (
+            None if entry is None or entry.size == FILLER_SIZE else read_message(self._parts.store, entry.position)
+        )
+        if message is None:
+            log.warning("the half message at offset %d cannot be read and is left out", offset)
+            return HalfMissing(offset + 1)
+        self._message = message
+        return HalfRead(read_half(message, self._parts.options.transaction_timeout_ms))
+
+    def _read_ops(self, offset: int) -> OpsRead:
+        result = self._parts.store.read(OP_HALF_TOPIC, QUEUE, offset, ReadBounds(_OPS_READ_MAX))
+        if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
+            return OpsRead((), 0, True)
+        ops: list[Op] = []
+        for view in result.slices:
+            try:
+                ops.append(read_op(decode_record(view)))
+            except WireError as error:
+                log.warning("an op record is left out: %s", error)
+        return OpsRead(ops, result.next_offset, result.next_offset >= result.max_offset)
+
+    # -- writing and asking ------------------------------------------------------------------------------------------
+
+    def _give_up(self, message: Message) -> None:
+        self._parts.topics.create_internal(MAX_CHECK_TOPIC, 1)
+        self._parts.store.append(copy_message(message, MAX_CHECK_TOPIC, 0))
+        log.error(
+            "the half message %s of group %s is undecided for too long and was put into %s",
+            encode_offset_id(message.store_host, message.position),
+            message.get_property(PGROUP),
+            MAX_CHECK_TOPIC,
+        )
+
+    def _ask(self, found: Message, copy: Message) -> None:
+        """Ask a producer of the group; the answer will name the copy."""
+        group = copy.get_property(PGROUP) or ""
+        producer = self._choose_producer(group)
+        if producer is None:
+            log.warning("nobody of producer group %s is here to be asked about a half message", group)
+            return
+        unique_id = copy.get_property(UNIQ_KEY)
+        header = CheckTransactionHeader(
+            half_offset=copy.queue_offset,
+            position=copy.position,
+            message_id=unique_id,
+            transaction_id=unique_id,
+            offset_message_id=encode_offset_id(copy.store_host, copy.position),
+        )
+        body = encode_record(_as_sent(found, copy))
+        producer.link.notify(make_request(RequestCode.CHECK_TRANSACTION_STATE, header, body))
+
+    def _choose_producer(self, group: str) -> Member | None:
+        """A producer of the group that is connected, each in turn."""
+        members = [member for member in self._parts.clients.producers.get(group, {}).values() if member.link.is_open]
+        if not members:
+            return None
+        self._turn += 1
+        return members[self._turn % len(members)]
+
+
+def _as_sent(found: Message, copy: Message) -> Message:
+    """The half as its producer knows it: its own topic and queue, but the place of the copy that is to be decided."""
+    properties = parse_properties(copy.properties)
+    queue_id = properties.get(REAL_QID, "")
+    sent = copy_message(
+        copy,
+        properties.get(REAL_TOPIC, copy.topic),
+        int(queue_id) if queue_id.isdecimal() else 0,
+        encode_properties(properties | {WAIT: "false"}),
+    )
+    sent.queue_offset, sent.position = copy.queue_offset, copy.position
+    sent.store_timestamp = found.store_timestamp
+    return sent

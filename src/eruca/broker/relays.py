@@ -1,0 +1,226 @@
+"""Requests that reach a client through the broker: reset offsets, ask what it does, have it consume a message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from eruca.broker.clients import ConsumerGroup, Member
+from eruca.broker.parts import Parts
+from eruca.broker.progress import find_ends
+from eruca.broker.query import LEFT_OVER_REMARK
+from eruca.broker.refusals import refuse
+from eruca.errors import CallTimeout, ErucaError, NetError, RequestRefused, StoreError, WireError
+from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.net.link import Link
+from eruca.wire.bodies import (
+    ConsumerStatusBody,
+    MessageQueue,
+    ResetOffsetBody,
+    decode_json,
+    encode_reset_offsets,
+)
+from eruca.wire.codes import (
+    VERSION_3_0_7_SNAPSHOT,
+    VERSION_3_1_8_SNAPSHOT,
+    Language,
+    RequestCode,
+    ResponseCode,
+)
+from eruca.wire.frame import Command, encode_command, make_request
+from eruca.wire.headers import (
+    ConsumeDirectlyHeader,
+    ConsumerRunningInfoHeader,
+    ConsumerStatusHeader,
+    MessageIdHeader,
+    ResetOffsetHeader,
+)
+from eruca.wire.ids import decode_offset_id
+from eruca.wire.names import HALF_TOPIC
+from eruca.wire.properties import TRANSACTION_CHECK_TIMES, encode_properties
+from eruca.wire.record import Message, decode_record
+
+log = logging.getLogger(__name__)
+
+_RESUME_FAILED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+
+class RelayHandlers:
+    """Passes requests of operators on to clients."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        # How long a client may take: for a relayed request, and for its offsets.
+        self.relay_seconds = 10.0
+        self.status_seconds = 5.0
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offsets)
+        table.add(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.ask_offsets)
+        table.add_raw(RequestCode.GET_CONSUMER_RUNNING_INFO, self.ask_running_info)
+        table.add_raw(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.have_consumed)
+        table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume_check)
+
+    # -- offsets ------------------------------------------------------------------------------------------------------
+
+    def reset_offsets(self, request: Request) -> Reply:
+        """Tell the members of a group to go on at the offsets of a time; they commit them."""
+        header: ResetOffsetHeader = request.header
+        offsets = ResetOffsetBody(offset_table=self._find_offsets(header))
+        group = self._parts.clients.consumer(header.group)
+        if group is None or not group.members:
+            refuse(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}",
+            )
+        _check_versions(group)
+        notice = ResetOffsetHeader(topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=False)
+        body = encode_reset_offsets(offsets, as_list=request.command.language is Language.CPP)
+        for member in group.members.values():
+            member.link.notify(make_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, notice, body))
+        log.info("group %s is told to reset its offsets in %s to %d", header.group, header.topic, header.timestamp)
+        return Reply(body=offsets, remark=LEFT_OVER_REMARK)
+
+    def _find_offsets(self, header: ResetOffsetHeader) -> dict[MessageQueue, int]:
+        parts = self._parts
+        topic = parts.topics.get(header.topic)
+        if topic is None:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+            )
+        committed = parts.offsets.queues(header.group, header.topic)
+        found: dict[MessageQueue, int] = {}
+        for queue_id in range(topic.write_queue_nums):
+            offset = committed.get(queue_id, -1)
+            if offset < 0:
+                refuse(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+            if header.timestamp == -1:
+                wanted = find_ends(parts.store, header.topic, queue_id)[1]
+            else:
+                wanted = parts.store.find_offset(header.topic, queue_id, header.timestamp)
+            # Without force a group only goes back.
+            queue = MessageQueue(parts.options.name, queue_id, header.topic)
+            found[queue] = wanted if header.is_force else min(wanted, offset)
+        return found
+
+    async def ask_offsets(self, request: Request) -> Reply:
+        """Ask the members of a group, or one of them, which offsets they have; who does not answer is left out."""
+        header: ConsumerStatusHeader = request.header
+        group = self._parts.clients.consumer(header.group)
+        if group is None or not group.members:
+            refuse(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
+        _check_versions(group)
+        wanted = (header.client_address or "").strip()
+        members = [member for member in group.members.values() if wanted in ("", member.client_id)]
+        answers = await asyncio.gather(*[self._ask_member(member, header) for member in members])
+        body = ConsumerStatusBody()
+        for member, answer in zip(members, answers, strict=True):
+            if answer is not None:
+                body.consumer_table[member.client_id] = answer.message_queue_table
+        return Reply(body=body, remark=LEFT_OVER_REMARK)
+
+    async def _ask_member(self, member: Member, header: ConsumerStatusHeader) -> ConsumerStatusBody | None:
+        question = ConsumerStatusHeader(topic=header.topic, group=header.group)
+        command = make_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question)
+        try:
+            answer = await member.link.call(command, self.status_seconds)
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                return decode_json(ConsumerStatusBody, answer.body)
+        except (NetError, WireError) as error:
+            log.warning("%s at %s does not tell its offsets: %s", member.client_id, member.link.peer, error)
+        return None
+
+    # -- passing on ---------------------------------------------------------------------------------------------------
+
+    async def ask_running_info(self, link: Link, command: Command) -> bytes | None:
+        """Ask a consumer what it is doing."""
+        header = command.decode_header(ConsumerRunningInfoHeader)
+        return await self._relay(command, header.consumer_group, header.client_id, command.ext_dict(), b"")
+
+    async def have_consumed(self, link: Link, command: Command) -> bytes | None:
+        """Have a client consume one message of ours now."""
+        header = command.decode_header(ConsumeDirectlyHeader)
+        record = self._find_record(header.message_id)
+        ext = {**command.ext_dict(), "brokerName": self._parts.options.name}
+        return await self._relay(command, header.consumer_group, header.client_id or "", ext, record)
+
+    def _find_record(self, message_id: str | None) -> bytes:
+        """The record an offset id means; the id may name another broker, so the record's own place decides."""
+        position = decode_offset_id(message_id or "").position
+        record = self._parts.store.view_record(position)
+        if record is None:
+            refuse(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}")
+        return bytes(record)
+
+    async def _relay(
+        self, command: Command, group_name: str, client_id: str, ext: dict[str, str], body: bytes
+    ) -> bytes | None:
+        group = self._parts.clients.consumer(group_name)
+        member = None if group is None else group.find(client_id)
+        if member is None:
+            refuse(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group_name}> <{client_id}> not online")
+        if member.version < VERSION_3_1_8_SNAPSHOT:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        request = make_request(command.code, body=body)
+        request.ext = ext
+        try:
+            answer = await member.link.call(request, self.relay_seconds)
+        except CallTimeout as error:
+            raise RequestRefused(
+                ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group_name}> <{client_id}> Timeout: {error}"
+            ) from error
+        except NetError as error:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group_name}> <{client_id}> Exception: {error}"
+            ) from error
+        # As the client answered, but with the opaque and the kind of header of the one who asked.
+        reply = command.answer(answer.code, None, answer.body, remark=answer.remark)
+        reply.ext = answer.ext_dict() if answer.has_ext else None
+        return encode_command(reply)
+
+    # -- half messages ------------------------------------------------------------------------------------------------
+
+    def resume_check(self, request: Request) -> Reply:
+        """Put a half message into the half queue again as if it was never asked about."""
+        header: MessageIdHeader = request.header
+        try:
+            half = decode_record(self._find_record(header.message_id))
+            if half.topic != HALF_TOPIC:
+                raise WireError(f"the message is in {half.topic}, it is no half message")
+            self._parts.store.append(_renew(half))
+        except StoreError as error:
+            log.error("half message %s cannot be put back: %s", header.message_id, error)
+            refuse(ResponseCode.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
+        except ErucaError as error:
+            log.error("half message %s cannot be put back: %s", header.message_id, error)
+            refuse(ResponseCode.SYSTEM_ERROR, _RESUME_FAILED)
+        return Reply()
+
+
+def _renew(half: Message) -> Message:
+    properties = {**half.read_properties(), TRANSACTION_CHECK_TIMES: "0"}
+    return Message(
+        topic=HALF_TOPIC,
+        queue_id=0,
+        flag=half.flag,
+        body=half.body,
+        properties=encode_properties(properties),
+        sys_flag=half.sys_flag,
+        born_timestamp=half.born_timestamp,
+        born_host=half.born_host,
+        store_host=half.store_host,
+        reconsume_times=half.reconsume_times,
+    )
+
+
+def _check_versions(group: ConsumerGroup) -> None:
+    for member in group.members.values():
+        if member.version < VERSION_3_0_7_SNAPSHOT:
+            refuse(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={member.version}")

@@ -1,0 +1,140 @@
+"""Delivery of delayed messages: from SCHEDULE_TOPIC_XXXX to where they really go, when their time has come.
+
+A delayed message is stored twice: at once in the delay topic, whose consume queue says when it is due, and when it is
+due in its own topic. The copy keeps all properties (DELAY, REAL_TOPIC and REAL_QID too), as a Java broker leaves them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from eruca.broker.parts import Parts
+from eruca.broker.stored import copy_message, read_message
+from eruca.config import parse_delay_levels
+from eruca.core.schedule import Correct, DelaySchedule, Deliver, Delivered, DeliveryFailed, QueueRead, Skip, WaitUntil
+from eruca.errors import ErucaError, InvalidName, MessageIllegal, StoreError
+from eruca.wire.bodies import DelayOffsets
+from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
+from eruca.wire.properties import REAL_QID, REAL_TOPIC
+
+log = logging.getLogger(__name__)
+
+_TABLE = "delays"
+SAVE_INTERVAL_MS = 10_000
+# What one level delivers before others have their turn: a millisecond or so of the loop's time.
+_TURN_MESSAGES_MAX = 64
+_TURN_BYTES_MAX = 1024 * 1024
+
+
+class Schedule:
+    """Delivers what is due, for as long as the broker is a master."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._delays_ms = parse_delay_levels(parts.store.options.delay_levels)
+        self._machine = DelaySchedule(self._delays_ms, {})
+        self._task: asyncio.Task[None] | None = None
+        self._saved: dict[int, int] = {}
+
+    async def start(self) -> None:
+        """Read how far delivery is, and go on; nothing is delivered on a slave."""
+        loop = asyncio.get_running_loop()
+        table = await loop.run_in_executor(None, self._parts.tables.delay_offsets.load)
+        self._machine = DelaySchedule(self._delays_ms, table.offset_table)
+        self._saved = self._machine.offsets
+        self._parts.saver.add(_TABLE, self._parts.tables.delay_offsets, self.snapshot)
+        if not self._parts.options.is_slave and self._task is None:
+            self._task = loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Deliver no more; the offsets are saved with the other tables."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def snapshot(self) -> DelayOffsets:
+        """The table as it is saved and sent to slaves."""
+        return DelayOffsets(offset_table=self._machine.offsets)
+
+    # -- the timer ---------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        save_at = loop.time() + SAVE_INTERVAL_MS / 1000
+        while True:
+            wait_ms = self._parts.options.schedule_interval_ms
+            for level in self._machine.levels:
+                try:
+                    wait_ms = min(wait_ms, self.deliver_due(level))
+                except ErucaError as error:
+                    log.error("delay level %d: %s", level, error)
+                # A level that has much to deliver leaves the loop to others in between.
+                if wait_ms == 0:
+                    await asyncio.sleep(0)
+            if loop.time() >= save_at:
+                save_at = loop.time() + SAVE_INTERVAL_MS / 1000
+                self.save_if_changed()
+            await asyncio.sleep(wait_ms / 1000)
+
+    def save_if_changed(self) -> None:
+        """Write the offsets soon, if a message was delivered since they were written last."""
+        offsets = self._machine.offsets
+        if offsets != self._saved:
+            self._saved = offsets
+            self._parts.saver.mark(_TABLE)
+
+    def deliver_due(self, level: int) -> int:
+        """Deliver what is due of a level, up to a bound; give the milliseconds until it is worth looking again."""
+        machine, now_ms = self._machine, self._parts.clock.now_ms()
+        interval_ms = self._parts.options.schedule_interval_ms
+        queue = self._parts.store.queues.get(SCHEDULE_TOPIC, level - 1)
+        if queue is None:
+            return interval_ms
+        entries = tuple(queue.entries(machine.cursor(level), _TURN_MESSAGES_MAX))
+        delivered_bytes = 0
+        for action in machine.handle(QueueRead(level, queue.min_offset, queue.max_offset, entries), now_ms):
+            match action:
+                case Deliver(_, offset, position, size):
+                    if not self._deliver(level, offset, position):
+                        return interval_ms
+                    delivered_bytes += size
+                    if delivered_bytes >= _TURN_BYTES_MAX:
+                        return 0
+                case Skip(_, offset):
+                    machine.handle(Delivered(level, offset), now_ms)
+                case Correct(_, before, after):
+                    log.warning("delay level %d was at %d, outside its queue, and goes on at %d", level, before, after)
+                    return 0
+                case WaitUntil(_, due_ms):
+                    return max(1, min(interval_ms, due_ms - now_ms))
+        return 0 if len(entries) == _TURN_MESSAGES_MAX else interval_ms
+
+    # -- one message -------------------------------------------------------------------------------------------------
+
+    def _deliver(self, level: int, offset: int, position: int) -> bool:
+        """Bring one message to its destination; False when the store does not take it now."""
+        try:
+            self._append_copy(position)
+        except (MessageIllegal, InvalidName) as error:
+            # It will not become better: a level must not stand still for one message. It stays in the delay topic.
+            log.error("the delayed message at %d cannot be delivered and is left out: %s", position, error)
+        except StoreError as error:
+            log.error("delay level %d stands still for a while: %s", level, error)
+            self._machine.handle(DeliveryFailed(level, offset), self._parts.clock.now_ms())
+            return False
+        self._machine.handle(Delivered(level, offset), self._parts.clock.now_ms())
+        return True
+
+    def _append_copy(self, position: int) -> None:
+        message = read_message(self._parts.store, position)
+        if message is None or message.topic != SCHEDULE_TOPIC:
+            log.warning("the delayed message at %d cannot be read and is left out", position)
+            return
+        topic = message.get_property(REAL_TOPIC)
+        queue_id = message.get_property(REAL_QID)
+        if topic is None or queue_id is None or not queue_id.isdecimal() or topic == HALF_TOPIC:
+            log.error("the delayed message at %d has no real destination and is left out", position)
+            return
+        self._parts.store.append(copy_message(message, topic, int(queue_id)))

@@ -1,0 +1,125 @@
+"""Messages that consumers give back: stored again for a later try, or among the dead letters of their group."""
+
+from __future__ import annotations
+
+import random
+
+from eruca.broker.mapping import DelayLevels
+from eruca.broker.parts import Parts
+from eruca.broker.refusals import FAQ, refuse
+from eruca.broker.stored import copy_message, read_message
+from eruca.broker.topics import WRITE
+from eruca.config import FlushMode
+from eruca.errors import RequestRefused, StoreError
+from eruca.net.handlers import HandlerTable, Reply, Request, Result
+from eruca.wire.bodies import GroupConfig
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.headers import SendBackHeader
+from eruca.wire.ids import encode_offset_id
+from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from eruca.wire.properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT, encode_properties, parse_properties
+from eruca.wire.record import Message
+
+# Clients from 3.4.9 on say themselves how often they try.
+_VERSION_HONOURS_MAX_TIMES = 121
+# The delay before the first retry, when the consumer leaves it to the broker: 10 s, and longer each time.
+_FIRST_LEVEL = 3
+# Topic flag of a group whose consumers run in unit mode.
+_UNIT_SUBSCRIBED = 2
+
+
+class SendBackHandlers:
+    """Answers 36."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._delays = DelayLevels(parts.store.options.delay_levels)
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the code."""
+        table.add(RequestCode.CONSUMER_SEND_MSG_BACK, self.take_back)
+
+    def take_back(self, request: Request) -> Result:
+        """Store the message once more, for a later delivery to the same group."""
+        header: SendBackHeader = request.header
+        group = self._check_group(header)
+        if group.retry_queue_nums <= 0:
+            return Reply()  # the group does not want retries: the message is dropped
+        self._check_retry_topic(header, group)
+        found = read_message(self._parts.store, header.offset)
+        if found is None:
+            refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        times_max = group.retry_max_times
+        if request.command.version >= _VERSION_HONOURS_MAX_TIMES and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        copy = self._build(header, group, found, times_max)
+        self._append(copy)
+        self._count(header, copy)
+        return self._acknowledge(copy)
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def _check_group(self, header: SendBackHeader) -> GroupConfig:
+        group = self._parts.groups.get(header.group)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}"
+            )
+        options = self._parts.options
+        if not options.permission & WRITE:
+            refuse(ResponseCode.NO_PERMISSION, f"the broker[{options.host}] sending message is forbidden")
+        return group
+
+    def _check_retry_topic(self, header: SendBackHeader, group: GroupConfig) -> None:
+        sys_flag = _UNIT_SUBSCRIBED if header.unit_mode else 0
+        topic = self._parts.topics.create_internal(
+            RETRY_PREFIX + header.group, group.retry_queue_nums, sys_flag=sys_flag
+        )
+        if not topic.perm & WRITE:
+            refuse(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
+
+    # -- the copy ----------------------------------------------------------------------------------------------------
+
+    def _build(self, header: SendBackHeader, group: GroupConfig, found: Message, times_max: int) -> Message:
+        """The copy to store: in the dead letter topic, or in the delay topic on its way to the retry topic."""
+        properties = parse_properties(found.properties)
+        properties.setdefault(RETRY_TOPIC, found.topic)
+        properties.setdefault(ORIGIN_MESSAGE_ID, encode_offset_id(found.store_host, found.position))
+        properties[WAIT] = "false"
+        is_dead = found.reconsume_times >= times_max or header.delay_level < 0
+        level = 0 if is_dead else header.delay_level or _FIRST_LEVEL + found.reconsume_times
+        properties[DELAY] = str(level)
+        if is_dead:
+            self._parts.topics.dead_letter_topic(header.group)
+            topic, queue_id = DLQ_PREFIX + header.group, 0
+        else:
+            topic, queue_id = RETRY_PREFIX + header.group, random.randrange(group.retry_queue_nums)
+        copy = copy_message(found, topic, queue_id, encode_properties(properties))
+        copy.reconsume_times += 1
+        if level:
+            self._delays.map(copy, level)
+        return copy
+
+    def _append(self, copy: Message) -> None:
+        try:
+            self._parts.store.append(copy)
+        except StoreError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+    def _count(self, header: SendBackHeader, copy: Message) -> None:
+        stats = self._parts.stats
+        if copy.topic == SCHEDULE_TOPIC:
+            stats.on_put(copy.topic, 1, copy.size, copy.queue_id)
+        stats.on_send_back(header.group, copy.get_property(RETRY_TOPIC) or copy.topic)
+
+    def _acknowledge(self, copy: Message) -> Result:
+        # The consumer forgets the message when it has the answer, so the disk must have the copy by then. (Java does
+        # not wait here, whatever the flush mode.)
+        if self._parts.store.options.flush_mode is FlushMode.SYNC:
+            return self._answer_when_flushed(copy)
+        return Reply()
+
+    async def _answer_when_flushed(self, copy: Message) -> Reply:
+        if await self._parts.background.wait_until_acknowledged(copy.position + copy.size):
+            return Reply()
+        return Reply(code=ResponseCode.SYSTEM_ERROR, remark="FLUSH_DISK_TIMEOUT")

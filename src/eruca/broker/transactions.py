@@ -1,0 +1,130 @@
+"""Transactions: a producer decides what becomes of a half message.
+
+Sending put the half into RMQ_SYS_TRANS_HALF_TOPIC, where no consumer sees it. Committing stores it once more in its own
+topic; committing and rolling back both leave an op record that names the half's offset, so that it is not asked about.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+
+from eruca.broker.checkback import CheckBackService
+from eruca.broker.halves import QUEUE, make_committed, make_copy, make_op, read_half
+from eruca.broker.parts import Parts
+from eruca.broker.refusals import refuse, refuse_store_error
+from eruca.broker.stored import read_message
+from eruca.broker.topics import MAX_CHECK_TOPIC
+from eruca.core.transactions import Half
+from eruca.errors import InvalidName, RequestRefused, StoreError, WireError
+from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.headers import EndTransactionHeader
+from eruca.wire.ids import decode_offset_id
+from eruca.wire.names import HALF_TOPIC
+from eruca.wire.properties import PGROUP
+from eruca.wire.record import Message
+from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+
+log = logging.getLogger(__name__)
+
+# Decisions that are remembered to tell a second one for the same transaction (a slow answer and the answer to a check)
+# from the first. The op queue would tell as well, but only after a search.
+_REMEMBERED_MAX = 10_000
+
+
+class TransactionHandlers:
+    """Answers 37 and 323, and owns the check-back service."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.checks = CheckBackService(parts)
+        # Roots of transactions that were decided lately: the offset of the first half.
+        self._decided: OrderedDict[int, None] = OrderedDict()
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add(RequestCode.END_TRANSACTION, self.end)
+        table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume)
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def end(self, request: Request) -> Reply | None:
+        """Commit a half or roll it back; a producer that does not know yet gets no answer, and is asked later."""
+        header: EndTransactionHeader = request.header
+        if self._parts.options.is_slave:
+            refuse(ResponseCode.SLAVE_NOT_AVAILABLE, "Message store is slave mode, so end transaction is forbidden. ")
+        if header.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            log.info("%s does not know yet what becomes of transaction %s", request.link.peer, header.message_id)
+            return None
+        message = self._find_half(header)
+        half = read_half(message, self._parts.options.transaction_timeout_ms)
+        if half.root in self._decided:
+            log.info("transaction %s of %s was decided before", header.message_id, request.link.peer)
+            return Reply()
+        if header.decision == TRANSACTION_COMMIT:
+            self._commit(message)
+        self._mark_decided(half)
+        return Reply()
+
+    def _find_half(self, header: EndTransactionHeader) -> Message:
+        """The half a decision is about; every field that names it must agree."""
+        store = self._parts.store
+        # A decision often follows its half at once, and a transient buffer may still have that.
+        store.commit()
+        message = read_message(store, header.position)
+        if message is None or message.topic != HALF_TOPIC or message.queue_id != QUEUE:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if message.get_property(PGROUP) != header.producer_group:
+            refuse(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if message.queue_offset != header.half_offset:
+            refuse(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        return message
+
+    def _commit(self, half: Message) -> None:
+        committed = make_committed(half)
+        if committed is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the half message does not say where it goes")
+        try:
+            self._parts.store.append(committed)
+        except StoreError as error:
+            raise refuse_store_error(error, self._parts.store) from error
+        except InvalidName as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self._parts.stats.on_put(committed.topic, 1, committed.size, committed.queue_id)
+
+    def _mark_decided(self, half: Half) -> None:
+        """Write the op record. Without one, the producer is asked again."""
+        self._decided[half.root] = None
+        if len(self._decided) > _REMEMBERED_MAX:
+            self._decided.popitem(last=False)
+        parts = self._parts
+        # The root as well: there may be a younger copy than the one this decision is about.
+        for offset in dict.fromkeys((half.offset, half.root)):
+            try:
+                parts.store.append(make_op(offset, parts.store_host, parts.clock.now_ms()))
+            except StoreError as error:
+                log.error("the decision about the half message at offset %d is not kept: %s", offset, error)
+
+    # -- trying again ------------------------------------------------------------------------------------------------
+
+    def resume(self, request: Request) -> Reply:
+        """Ask again about a half that was given up."""
+        parts = self._parts
+        try:
+            message = read_message(parts.store, decode_offset_id(request.header.message_id or "").position)
+        except WireError:
+            message = None
+        if message is None or message.topic not in (MAX_CHECK_TOPIC, HALF_TOPIC):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"Exception was thrown when putting message back to {HALF_TOPIC}."
+            )
+        # One that was given up names its root itself, if it was ever copied.
+        root = message.queue_offset if message.topic == HALF_TOPIC else None
+        copy = make_copy(message, root, checks=0)
+        try:
+            parts.store.append(copy)
+        except StoreError as error:
+            log.error("the half message at %d cannot be put back: %s", message.position, error)
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"Put message back to {HALF_TOPIC} failed.") from error
+        return Reply()

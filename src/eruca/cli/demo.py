@@ -1,0 +1,66 @@
+"""`eruca demo`: a guided tour with a broker of its own, gone when it ends."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from eruca.errors import ErucaError
+
+_START_SECONDS_MAX = 60
+_STEPS = (
+    ("Send a message; the topic makes itself.", ["send", "hello", "my first message"]),
+    ("Send three more, with a tag.", ["send", "hello", "message {n}", "--count=3", "--tags=demo"]),
+    ("Read them.", ["tail", "hello"]),
+    ("Only those with the tag, as JSON, from the beginning.",
+     ["tail", "hello", "--from=earliest", "--tags=demo", "--count=1", "--output=json"]),
+    ("What does an option mean?", ["config", "explain", "flushDiskType"]),
+)  # fmt: skip
+
+
+@click.command()
+def demo() -> None:
+    """Show in half a minute what there is: start a broker in a temporary directory, send, read, stop.
+
+    Every step is a command you can type yourself.
+    """
+    with tempfile.TemporaryDirectory(prefix="eruca-demo-") as directory:
+        click.echo("$ eruca up        # here in a temporary directory and on free ports")
+        server = _start(Path(directory))
+        try:
+            address = _wait_until_up(server)
+            for explanation, arguments in _STEPS:
+                _show(explanation, arguments, address)
+        finally:
+            server.terminate()
+            server.wait(_START_SECONDS_MAX)
+            assert server.stdout is not None
+            server.stdout.close()
+    if server.returncode:
+        raise ErucaError(f"the broker of the demo ended with status {server.returncode}")
+    click.echo("\n$ # Ctrl-C: stopped cleanly, everything was on the disk\nNow yours: eruca up")
+
+
+def _start(directory: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "eruca", "up", "--output=json", f"--data={directory / 'data'}"]
+    return subprocess.Popen([*command, "--nameserver-port=0", "--listen-port=0"], stdout=subprocess.PIPE, text=True)
+
+
+def _wait_until_up(server: subprocess.Popen[str]) -> str:
+    assert server.stdout is not None
+    line = server.stdout.readline()
+    if not line:
+        raise ErucaError("the broker of the demo did not start", hint="the lines above say why")
+    return str(json.loads(line)["nameserver"])
+
+
+def _show(explanation: str, arguments: list[str], address: str) -> None:
+    click.echo(f"\n# {explanation}\n$ eruca {shlex.join(arguments)}")
+    named = [] if arguments[0] == "config" else [f"--namesrv-addr={address}"]
+    subprocess.run([sys.executable, "-m", "eruca", *arguments, *named], check=True)

@@ -1,0 +1,103 @@
+"""Running servers in one event loop, from the command line's first signal to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from eruca.errors import ConnectFailed
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+# What shells report for a process that a signal ended.
+_EXIT_SIGNAL = 128
+
+
+class Startable(Protocol):
+    """A server: name server or broker."""
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """End with everything on the disk; also when the start failed half-way."""
+
+
+@dataclass(slots=True)
+class Service:
+    """A server and what its user wants to hear."""
+
+    server: Startable
+    # What to do when its port is taken.
+    port_hint: str
+    on_started: Callable[[], None] | None = None
+    # However the start went.
+    after_start: Callable[[], None] | None = None
+
+
+def run_loop(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine on the fastest loop there is."""
+    if sys.platform == "win32":
+        return asyncio.run(main)
+    import uvloop
+
+    return uvloop.run(main)
+
+
+def run_services(services: Sequence[Service], announce: Callable[[], None]) -> None:
+    """Start servers in order, say so, and stop them in reverse at the first SIGTERM or SIGINT."""
+    run_loop(_run(services, announce))
+
+
+async def _run(services: Sequence[Service], announce: Callable[[], None]) -> None:
+    stopping = _listen_to_signals()
+    started: list[Service] = []
+    try:
+        for service in services:
+            started.append(service)
+            await _start(service)
+            if stopping.is_set():
+                return
+        announce()
+        await stopping.wait()
+    finally:
+        for service in reversed(started):
+            await service.server.stop()
+
+
+async def _start(service: Service) -> None:
+    try:
+        await service.server.start()
+    except ConnectFailed as error:
+        raise ConnectFailed(error.args[0], hint=service.port_hint) from error
+    finally:
+        if service.after_start is not None:
+            service.after_start()
+    if service.on_started is not None:
+        service.on_started()
+
+
+def _listen_to_signals() -> asyncio.Event:
+    """An event that the first signal sets; the second one ends the process, and the next start recovers."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        if stopping.is_set():
+            click.echo(f"eruca: {number.name} again, stopping at once; the next start will recover", err=True)
+            os._exit(_EXIT_SIGNAL + number)
+        stopping.set()
+        log.info("%s: stopping; once more stops at once", number.name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    return stopping

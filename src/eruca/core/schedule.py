@@ -1,0 +1,141 @@
+"""When delayed messages are delivered: one cursor for each delay level, moved in order.
+
+A level has one delay, so the messages of its queue are due in the order they were stored, and looking at the first one
+is enough. The machine reads no queue and writes no message: it is told what a queue holds from the cursor on and says
+which of it to deliver now; it is told how that went and moves on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from eruca.store.consumequeue import FILLER_SIZE
+
+# A delivery that the store refused is tried again this much later, as in Java.
+RETRY_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRead:
+    """What a level's queue holds: its bounds, and (position, size, due time) of entries from the cursor on."""
+
+    level: int
+    low: int
+    high: int
+    entries: Sequence[tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The message at an offset is at its destination, or there is none to deliver."""
+
+    level: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFailed:
+    """The store did not take the message at an offset."""
+
+    level: int
+    offset: int
+
+
+Event: TypeAlias = QueueRead | Delivered | DeliveryFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Bring the record at a position to its destination."""
+
+    level: int
+    offset: int
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The entry of an offset points at nothing: a message lost to damage. Report it as delivered."""
+
+    level: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Correct:
+    """The cursor was outside the queue and was moved; worth a line in the log."""
+
+    level: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """Nothing of this level before a time (milliseconds since the epoch)."""
+
+    level: int
+    due_ms: int
+
+
+Action: TypeAlias = Deliver | Skip | Correct | WaitUntil
+
+
+class DelaySchedule:
+    """The cursors of all levels, and what is due."""
+
+    def __init__(self, delays_ms: Sequence[int], offsets: Mapping[int, int]) -> None:
+        self._delays_ms = dict(enumerate(delays_ms, 1))
+        # Offsets of levels that the level string no longer names are kept: it may be changed back.
+        self._offsets = dict(offsets)
+        self._paused_until: dict[int, int] = {}
+
+    @property
+    def levels(self) -> list[int]:
+        """Every level, 1 first."""
+        return list(self._delays_ms)
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """The next offset of each level that has delivered something."""
+        return dict(self._offsets)
+
+    def cursor(self, level: int) -> int:
+        """The offset a level goes on at."""
+        return self._offsets.get(level, 0)
+
+    def handle(self, event: Event, now_ms: int) -> list[Action]:
+        """Take note of what happened; give what is to be done now."""
+        if isinstance(event, QueueRead):
+            return self._look(event, now_ms)
+        if isinstance(event, Delivered):
+            self._offsets[event.level] = event.offset + 1
+            self._paused_until.pop(event.level, None)
+            return []
+        self._paused_until[event.level] = now_ms + RETRY_MS
+        return [WaitUntil(event.level, now_ms + RETRY_MS)]
+
+    def _look(self, queue: QueueRead, now_ms: int) -> list[Action]:
+        level, cursor = queue.level, self.cursor(queue.level)
+        inside = max(queue.low, min(cursor, queue.high))
+        if inside != cursor:
+            self._offsets[level] = inside
+            return [Correct(level, cursor, inside)]
+        paused_until = self._paused_until.get(level, 0)
+        # The clock may have been set back: a pause never lasts longer than it was meant to.
+        if now_ms < paused_until <= now_ms + RETRY_MS:
+            return [WaitUntil(level, paused_until)]
+        actions: list[Action] = []
+        for offset, (position, size, due_ms) in enumerate(queue.entries, cursor):
+            # Due later than any message stored now would be: the clock was set back, or the level made shorter.
+            if now_ms < due_ms <= now_ms + self._delays_ms[level]:
+                actions.append(WaitUntil(level, due_ms))
+                break
+            if size == FILLER_SIZE:
+                actions.append(Skip(level, offset))
+            else:
+                actions.append(Deliver(level, offset, position, size))
+        return actions

@@ -1,0 +1,132 @@
+"""The official Java broker lives with our name server, and the official tools see it there."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from eruca.nameserver.app import NameServer
+from eruca.nameserver.options import NameServerOptions
+from eruca.wire.bodies import TopicRouteData
+from eruca.wire.catalog import build_request, decode_answer
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.headers import RouteHeader
+from tests.interop.javapeer import ANSWER_SECONDS_MAX, JavaBroker, Peer
+from tests.unit.net.rawpeer import RawPeer, open_peer
+
+# Registered by every Java broker at its start; sending to a topic that is not there uses it.
+TEMPLATE = "TBW102"
+GONE_SECONDS_MAX = 5
+
+
+@asynccontextmanager
+async def run_name_server(folder: Path) -> AsyncIterator[NameServer]:
+    options = NameServerOptions(
+        listen_port=0, kv_config_path=str(folder / "kv.json"), config_store_path=str(folder / "namesrv.conf")
+    )
+    server = NameServer(options)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def ask_admin(peer: Peer, home: Path, server: NameServer, command: str, *arguments: str) -> str:
+    """Run mqadmin against our name server and give what it prints."""
+    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+
+    def run() -> str:
+        line = peer.command(main, command, "-n", server.address, *arguments, home=home)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=ANSWER_SECONDS_MAX, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return await asyncio.to_thread(run)
+
+
+async def find_route(client: RawPeer, topic: str = TEMPLATE) -> TopicRouteData | None:
+    code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    answer = await client.ask(build_request(code, RouteHeader(topic)))
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    _, route = decode_answer(code, answer)
+    assert isinstance(route, TopicRouteData)
+    return route
+
+
+async def wait_until(client: RawPeer, is_so: Callable[[set[str]], bool]) -> None:
+    """Ask which brokers have the template topic until the answer is as wanted; each question is one round trip."""
+    async with asyncio.timeout(GONE_SECONDS_MAX):
+        while True:
+            route = await find_route(client)
+            if is_so({broker.broker_name for broker in route.broker_datas} if route else set()):
+                return
+
+
+@pytest.mark.timeout(300)
+async def test_java_brokers_come_and_go(peer: Peer, tmp_path: Path) -> None:
+    async with run_name_server(tmp_path) as server, open_peer(server.address) as client:
+
+        def start_broker(name: str) -> JavaBroker:
+            return JavaBroker(peer, server.address, tmp_path / name / "store", name=name, home=tmp_path / name)
+
+        first, second = await asyncio.gather(
+            asyncio.to_thread(start_broker, "broker-a"), asyncio.to_thread(start_broker, "broker-b")
+        )
+        try:
+            await check_what_tools_see(peer, tmp_path / "tools", server, first, second)
+            route = await find_route(client)
+            assert route is not None
+            addresses = {broker.broker_name: broker.broker_addrs for broker in route.broker_datas}
+            assert addresses == {"broker-a": {0: first.address}, "broker-b": {0: second.address}}
+
+            # One says goodbye, the other has no time to: both are gone at once, not after 120 s.
+            assert await asyncio.to_thread(first.end) is not None
+            await wait_until(client, lambda names: names == {"broker-b"})
+            await asyncio.to_thread(second.end, signal.SIGKILL)
+            await wait_until(client, lambda names: not names)
+            assert server.routes.list_topics().topic_list == []
+        finally:
+            for broker in (first, second):
+                await asyncio.to_thread(broker.end, signal.SIGKILL)
+
+
+async def check_what_tools_see(
+    peer: Peer, home: Path, server: NameServer, first: JavaBroker, second: JavaBroker
+) -> None:
+    def ask(command: str, *arguments: str) -> Awaitable[str]:
+        return ask_admin(peer, home / command, server, command, *arguments)
+
+    topic = ("-c", "DefaultCluster", "-t", "Interop")
+    clusters, created, options, _ = await asyncio.gather(
+        ask("clusterList"),
+        ask("updateTopic", *topic, "-r", "3", "-w", "2"),
+        ask("getNamesrvConfig"),
+        ask("updateKvConfig", "-s", "NS1", "-k", "K", "-v", "V"),
+    )
+    for broker in (first, second):
+        (row,) = [line.split() for line in clusters.splitlines() if broker.name in line]
+        assert row[:5] == ["DefaultCluster", broker.name, "0", broker.address, "V4_9_7"]
+    assert created.count("success") == 2
+    assert "orderMessageEnable" in options and "listenPort" in options
+    assert server.kv.get("NS1", "K") == "V"
+
+    topics, route = await asyncio.gather(ask("topicList"), ask("topicRoute", "-t", "Interop"))
+    assert {"Interop", TEMPLATE, "SCHEDULE_TOPIC_XXXX", "broker-a", "broker-b"} <= set(topics.split())
+    for broker in (first, second):
+        assert broker.address in route
+    assert route.count('"readQueueNums":3') == route.count('"writeQueueNums":2') == 2
+
+    assert "wipe write perm of broker[broker-a]" in await ask("wipeWritePerm", "-b", "broker-a")
+    known = server.routes.find_route("Interop")
+    assert known is not None
+    assert {queue.broker_name: queue.perm for queue in known.queue_datas} == {"broker-a": 4, "broker-b": 6}
+    assert "success" in await ask("deleteTopic", *topic)
+    assert server.routes.find_route("Interop") is None

@@ -1,0 +1,68 @@
+"""The long randomised runs: `make torture ONLY=name MINUTES=n`.
+
+Progress is kept under `torture-state/`, so a run that was stopped goes on where it was. A failure prints the number of
+its case and the command that runs it again: with `--from-seed N --seeds 1` a case runs in this process, with its logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+
+from rich.console import Console
+
+from tests.crash.scenarios import SCENARIOS, Scenario, find_scenarios
+from tests.torture.runner import Outcome, Run, run_here
+
+# Failures that are shown with their text; one cause often has hundreds.
+_SHOWN_MAX = 20
+
+
+def main() -> int:
+    """Run what the command line names; 0 when nothing failed."""
+    arguments = parse_arguments()
+    console = Console(soft_wrap=True)
+    scenarios = find_scenarios(arguments.only)
+    if not scenarios:
+        groups = sorted({scenario.group for scenario in SCENARIOS.values()})
+        console.print(f"there is no {arguments.only!r}; there are: {', '.join([*groups, *SCENARIOS])}")
+        return 2
+    if arguments.from_seed is not None and arguments.seeds == 1:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        return run_here(scenarios[0], arguments.from_seed, console)
+    run = Run(console, jobs=arguments.jobs, minutes=arguments.minutes, fresh=arguments.fresh)
+    outcomes = [run.run(scenario, first=arguments.from_seed, count=arguments.seeds) for scenario in scenarios]
+    return report(scenarios, outcomes, console)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """What may be said on the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser.add_argument("--only", default="", help="a scenario, or a group of them (store)")
+    parser.add_argument("--seeds", type=int, help="how many cases of each; all by default")
+    parser.add_argument("--from-seed", type=int, help="the first case; otherwise a stopped run goes on where it was")
+    parser.add_argument("--minutes", type=float, help="stop after so many minutes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--fresh", action="store_true", help="begin anew, whatever a stopped run left")
+    return parser.parse_args()
+
+
+def report(scenarios: list[Scenario], outcomes: list[Outcome], console: Console) -> int:
+    """Say what was run and what failed."""
+    console.print()
+    for scenario, outcome in zip(scenarios, outcomes, strict=True):
+        console.print(outcome.summarise(scenario), markup=False, highlight=False)
+    failures = [(s, case, text) for s, o in zip(scenarios, outcomes, strict=True) for case, text in o.failures]
+    for scenario, case, text in failures[:_SHOWN_MAX]:
+        console.print(f"\nFAILED {scenario.name} {case}: {scenario.describe(case)}", style="red")
+        console.print(text, markup=False, highlight=False)
+        console.print(f"replay: {scenario.name_replay(case)}", markup=False, highlight=False)
+    if len(failures) > _SHOWN_MAX:
+        console.print(f"\nand {len(failures) - _SHOWN_MAX} more failures", style="red")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

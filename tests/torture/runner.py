@@ -1,0 +1,157 @@
+"""Runs many cases of a scenario in several processes, with a bar, and remembers how far it came."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tests.crash.scenarios import SCENARIOS, Scenario
+from tests.paths import REPOSITORY
+
+STATE = REPOSITORY / "torture-state"
+_CHUNK_MAX = 25
+# A case that fails prints this much of itself; the replay prints all.
+_TEXT_MAX = 1500
+
+Failure = tuple[int, str]
+
+
+@dataclass
+class Outcome:
+    """What became of one scenario."""
+
+    first: int
+    done: int = 0
+    total: int = 0
+    seconds: float = 0.0
+    failures: list[Failure] = field(default_factory=list)
+
+    def summarise(self, scenario: Scenario) -> str:
+        """One line: how many cases, which, how many failed."""
+        last = self.first + self.done - 1
+        stopped = "" if last + 1 >= self.total else f", stopped before {last + 1} of {self.total}"
+        failed = f", {len(self.failures)} FAILED" if self.failures else ", none failed"
+        return (
+            f"{scenario.name:8} {self.done:6} cases ({self.first} to {last}) in {self.seconds:6.1f} s{failed}{stopped}"
+            f"  [{scenario.what}]"
+        )
+
+
+def run_chunk(name: str, cases: list[int]) -> list[Failure]:
+    """Run some cases in a process of the pool; gives those that failed."""
+    logger = logging.getLogger("eruca")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+    failures: list[Failure] = []
+    for case in cases:
+        try:
+            SCENARIOS[name].run(case)
+        except Exception as error:
+            failures.append((case, "".join(traceback.format_exception(error))[-_TEXT_MAX:]))
+    return failures
+
+
+def run_here(scenario: Scenario, case: int, console: Console) -> int:
+    """Run one case in this process, with everything it logs."""
+    console.print(f"{scenario.name} {case}: {scenario.describe(case)}")
+    try:
+        scenario.run(case)
+    except Exception:
+        console.print_exception()
+        return 1
+    console.print("passed")
+    return 0
+
+
+class Run:
+    """The settings of one invocation."""
+
+    def __init__(self, console: Console, *, jobs: int, minutes: float | None, fresh: bool) -> None:
+        self._console = console
+        self._jobs = max(1, jobs)
+        self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        self._fresh = fresh
+
+    def run(self, scenario: Scenario, *, first: int | None, count: int | None) -> Outcome:
+        """Run a scenario from its first case, or from where a stopped run left it."""
+        place = STATE / f"{scenario.name}.json"
+        keeps_place = first is None
+        begin = (0 if self._fresh else _read_place(place)) if first is None else first
+        total = scenario.count() if count is None else begin + count
+        outcome = Outcome(begin, total=total)
+        started = time.monotonic()
+        with self._make_bar(scenario, total, begin) as bar:
+            task = bar.task_ids[0]
+            for cases, failures in self._run_chunks(scenario, begin, total):
+                outcome.done += len(cases)
+                outcome.failures.extend(failures)
+                bar.advance(task, len(cases))
+                for case, _ in failures:
+                    bar.console.print(f"{scenario.name} {case} failed: {scenario.describe(case)}", style="red")
+                if keeps_place:
+                    _write_place(place, cases[-1] + 1, total)
+        outcome.seconds = time.monotonic() - started
+        return outcome
+
+    def _make_bar(self, scenario: Scenario, total: int, begin: int) -> Progress:
+        bar = Progress(
+            TextColumn("{task.description:8}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        bar.add_task(scenario.name, total=total, completed=begin)
+        return bar
+
+    def _run_chunks(self, scenario: Scenario, begin: int, total: int) -> Iterator[tuple[list[int], list[Failure]]]:
+        """Give the chunks in order, so that everything before the last one given is done."""
+        size = 1 if scenario.slow else min(_CHUNK_MAX, max(1, (total - begin) // (4 * self._jobs)))
+        starts = iter(range(begin, total, size))
+        waiting: deque[tuple[list[int], Future[list[Failure]]]] = deque()
+        # A new interpreter for each: nothing of this process, or of an earlier scenario, is carried over.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(self._jobs, mp_context=context) as pool:
+            while True:
+                while len(waiting) < 2 * self._jobs and not self._is_over():
+                    start = next(starts, None)
+                    if start is None:
+                        break
+                    cases = list(range(start, min(total, start + size)))
+                    waiting.append((cases, pool.submit(run_chunk, scenario.name, cases)))
+                if not waiting:
+                    return
+                cases, future = waiting.popleft()
+                yield cases, future.result()
+
+    def _is_over(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+
+def _read_place(path: Path) -> int:
+    """Where a stopped run is to go on; 0 without one."""
+    if not path.exists():
+        return 0
+    place: int = json.loads(path.read_text(encoding="utf-8"))["next"]
+    return place
+
+
+def _write_place(path: Path, place: int, total: int) -> None:
+    """Remember where to go on; a run that is through begins anew next time."""
+    if place >= total:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"next": place}), encoding="utf-8")

@@ -1,0 +1,78 @@
+"""A real broker on loopback, with small files, for every test that wants one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blockbuster import BlockBuster
+
+from eruca.broker.app import Broker
+from eruca.broker.options import BrokerOptions
+from eruca.clock import Clock
+from eruca.config import StoreOptions
+from tests.unit.broker.peer import Peer, find_port
+
+MakeBroker = Callable[..., Awaitable[Broker]]
+MakePeer = Callable[..., Peer]
+
+
+@pytest.fixture(autouse=True)
+def allow_new_files(forbid_blocking_calls: BlockBuster) -> None:
+    """Let the store make a file, or wait for one, in the loop: the message that goes there first cannot wait."""
+    for name in ("os.rename", "os.mkdir", "os.stat", "os.fsync"):
+        forbid_blocking_calls.functions[name].can_block_in("eruca/store/filesystem.py", {"create", "make_directory"})
+    forbid_blocking_calls.functions["threading.Lock.acquire"].can_block_in("eruca/store/chain.py", {"segment_for"})
+
+
+@pytest.fixture
+async def make_broker(tmp_path: Path) -> AsyncIterator[MakeBroker]:
+    """Starts brokers; options by name are the broker's or the store's."""
+    running: list[Broker] = []
+
+    async def make(*, clock: Clock | None = None, name: str = "store", **options: Any) -> Broker:
+        store_names = set(StoreOptions.__dataclass_fields__)
+        small = {
+            "commitlog_segment_bytes": 1 << 20,
+            "consumequeue_segment_bytes": 2000,
+            "index_slots": 500,
+            "index_entries": 2000,
+        }
+        for_store = small | {key: value for key, value in options.items() if key in store_names}
+        for_broker = {"port": find_port()} | {key: value for key, value in options.items() if key not in store_names}
+        broker = Broker(BrokerOptions(**for_broker), StoreOptions(**for_store), tmp_path / name, clock=clock)
+        await broker.start()
+        running.append(broker)
+        return broker
+
+    yield make
+    for broker in running:
+        await broker.stop()
+
+
+@pytest.fixture
+async def broker(make_broker: MakeBroker) -> Broker:
+    """A broker with nothing in it."""
+    return await make_broker()
+
+
+@pytest.fixture
+async def make_peer() -> AsyncIterator[MakePeer]:
+    """Connects clients, each with a connection of its own."""
+    peers: list[Peer] = []
+
+    def make(broker: Broker, **how: Any) -> Peer:
+        peers.append(Peer(broker, **how))
+        return peers[-1]
+
+    yield make
+    for peer in peers:
+        await peer.close()
+
+
+@pytest.fixture
+def peer(broker: Broker, make_peer: MakePeer) -> Peer:
+    """One client of the broker."""
+    return make_peer(broker)

@@ -1,0 +1,136 @@
+"""The other side of a broker in tests: asks it, and answers what it asks."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from eruca.broker.app import Broker
+from eruca.net.caller import Caller
+from eruca.net.link import Handler
+from eruca.wire.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from eruca.wire.catalog import decode_answer, encode_request_body
+from eruca.wire.codes import VERSION_ANNOUNCED, Language, RequestCode, ResponseCode
+from eruca.wire.frame import Command, make_request
+from eruca.wire.headers import CreateTopicHeader, Header, SendMessageV2Header
+from eruca.wire.properties import encode_properties
+
+TIMEOUT_MS = 10_000
+
+
+def find_port() -> int:
+    """A port that is free, and the one two below it too: the fast port."""
+    while True:
+        with socket.socket() as main, socket.socket() as fast:
+            main.bind(("127.0.0.1", 0))
+            port: int = main.getsockname()[1]
+            try:
+                fast.bind(("127.0.0.1", port - 2))
+            except OSError:
+                continue
+            return port
+
+
+class Answer:
+    """An answer, decoded as the catalog says."""
+
+    def __init__(self, request_code: int, command: Command) -> None:
+        self.command = command
+        self.code = command.code
+        self.remark = command.remark
+        self.ext = command.ext_dict() if command.has_ext else None
+        self.header: Any
+        self.body: Any
+        self.header, self.body = decode_answer(request_code, command)
+
+
+class Peer:
+    """One client with one connection."""
+
+    def __init__(self, broker: Broker, handlers: Mapping[int, Handler] | None = None) -> None:
+        self._caller = Caller(handlers)
+        self._address = broker.options.address
+        self.broker = broker
+
+    async def ask(
+        self,
+        code: int,
+        header: Header | None = None,
+        body: Any = None,
+        *,
+        language: Language = Language.JAVA,
+        version: int = VERSION_ANNOUNCED,
+    ) -> Answer:
+        """Send a request and give its answer, whatever its code."""
+        data = body if isinstance(body, bytes) else encode_request_body(code, body, header, version=version)
+        command = make_request(code, header, data, language=language, version=version)
+        return Answer(code, await self._caller.call(self._address, command, TIMEOUT_MS))
+
+    async def expect(self, code: int, header: Header | None = None, body: Any = None, **how: Any) -> Answer:
+        """Send a request that must succeed."""
+        answer = await self.ask(code, header, body, **how)
+        assert answer.code == ResponseCode.SUCCESS, f"{code}: {answer.code} {answer.remark}"
+        return answer
+
+    async def refused(self, code: int, header: Header | None = None, body: Any = None, **how: Any) -> tuple[int, str]:
+        """Send a request that must be refused; gives code and remark."""
+        answer = await self.ask(code, header, body, **how)
+        assert answer.code != ResponseCode.SUCCESS, f"{code} succeeded"
+        return answer.code, answer.remark or ""
+
+    async def send(self, topic: str, queue_id: int = 0, body: bytes = b"hello", **properties: str) -> dict[str, str]:
+        """Send a message; gives the ext of the answer."""
+        header = SendMessageV2Header(
+            producer_group="producers",
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=queue_id,
+            sys_flag=0,
+            born_timestamp=1,
+            flag=0,
+            properties=encode_properties(properties).decode(),
+        )
+        answer = await self.expect(RequestCode.SEND_MESSAGE_V2, header, body)
+        assert answer.ext is not None
+        return answer.ext
+
+    async def make_topic(self, topic: str, queues: int = 4, perm: int = 6) -> Answer:
+        """Make a topic."""
+        header = CreateTopicHeader(
+            topic=topic,
+            default_topic="TBW102",
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            order=False,
+        )
+        return await self.expect(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def join(
+        self, group: str, client_id: str, *topics: str, expression: str = "*", version: int = VERSION_ANNOUNCED
+    ) -> None:
+        """Become a member of a consumer group."""
+        data = ConsumerData(
+            group_name=group,
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            subscription_data_set=[SubscriptionData(topic=topic, sub_string=expression) for topic in topics],
+        )
+        body = HeartbeatData(client_id=client_id, consumer_data_set=[data])
+        await self.expect(RequestCode.HEART_BEAT, None, body, version=version)
+
+    async def produce(self, group: str, client_id: str) -> None:
+        """Become a member of a producer group."""
+        body = HeartbeatData(client_id=client_id, producer_data_set=[ProducerData(group_name=group)])
+        await self.expect(RequestCode.HEART_BEAT, None, body)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._caller.close()

@@ -1,0 +1,189 @@
+"""`eruca up`, `nameserver` and `broker` as processes: what they say, that they work, that they stop with all on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eruca.cli import running
+from eruca.cli.recovering import RecoveryWatch
+from eruca.cli.serve import draw_panel
+from tests.interop.javapeer import find_ports
+from tests.unit.cli.upprocess import SECONDS_MAX, Up, choose_ports, make_command, make_environment, run_eruca
+
+
+@contextlib.contextmanager
+def taken_port() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_up_stops_cleanly_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    with Up(tmp_path) as up:
+        assert up.facts["data"] == "eruca-data"
+        assert up.facts["nameservers"] == up.address
+        up.run_json("send", "hello", "before", "--keys", "k")
+        store = tmp_path / "eruca-data" / "store"
+        assert (store / "abort").exists()
+        assert up.end() == (0, "")
+    assert not (store / "abort").exists()
+    assert {path.name for path in (store / "config").iterdir()} >= {"topics.json", "subscriptionGroup.json"}
+    assert [path.stat().st_size for path in sorted((store / "commitlog").iterdir())][0] == 64 * 1024 * 1024
+    assert run_eruca("store", "verify", store, cwd=tmp_path).returncode == 0
+    with Up(tmp_path, *up.arguments) as again:
+        (kept,) = again.run_json("tail", "hello")
+        assert (kept["body"], kept["offset"]) == ("before", 0)
+        (sent,) = again.run_json("send", "hello", "after")
+        assert sent["status"] == "SEND_OK"
+        assert again.end(signal.SIGINT)[0] == 0
+
+
+def test_up_recovers_after_it_was_killed(tmp_path: Path) -> None:
+    with Up(tmp_path) as up:
+        up.run_json("send", "hello", "message {n}", "--count", "50")
+        assert up.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    with Up(tmp_path) as again:
+        assert len(again.run_json("tail", "hello", "--from", "earliest")) == 50
+
+
+def test_up_shows_where_everything_is_and_what_to_type(tmp_path: Path) -> None:
+    ports = choose_ports()
+    process = subprocess.Popen(
+        make_command("up", *ports),
+        cwd=tmp_path,
+        env=make_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    shown = ""
+    while "Ctrl-C" not in shown:
+        line = process.stdout.readline()
+        assert line, process.communicate()
+        shown += line
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0
+    assert f"127.0.0.1:{ports[1]}" in shown
+    assert f"127.0.0.1:{ports[3]}" in shown
+    assert f'eruca send -n 127.0.0.1:{ports[1]} hello "my first message"' in shown
+
+
+def test_the_panel_leaves_out_what_is_as_by_default() -> None:
+    facts = {"broker": "127.0.0.1:10911", "name": "b", "cluster": "C", "fast": "127.0.0.1:10909"}
+    from rich.console import Console
+
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(draw_panel("127.0.0.1:9876", facts, Path("eruca-data")))
+    assert "eruca tail hello --follow" in capture.get()
+    assert " -n " not in capture.get()
+
+
+def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with taken_port() as port:
+        free = ["--nameserver-port", str(find_ports())]
+        for arguments, says in (
+            (["up", "--nameserver-port", str(port)], "--nameserver-port 9877"),
+            (["up", *free, "--listen-port", str(port)], f"--listen-port {port + 10}"),
+            (["nameserver", "--listen-port", str(port)], "--listen-port 9877"),
+        ):
+            finished = run_eruca(*arguments, cwd=tmp_path)
+            assert finished.returncode == 1
+            assert f"cannot listen on 127.0.0.1:{port}" in finished.stderr
+            assert says in finished.stderr
+    # What had been started by then has been stopped again.
+    assert not (tmp_path / "eruca-data" / "store" / "abort").exists()
+
+
+def test_one_directory_is_for_one_process(tmp_path: Path) -> None:
+    with Up(tmp_path):
+        finished = run_eruca("up", *choose_ports(), cwd=tmp_path)
+        assert finished.returncode == 1
+        assert "is in use by another process" in finished.stderr
+
+
+def test_name_server_and_broker_run_apart_from_official_files(tmp_path: Path) -> None:
+    port, broker_port = find_ports(), find_ports(-2, 1)
+    (tmp_path / "namesrv.conf").write_text(f"listenPort={port}\nserverWorkerThreads=8\n", encoding="utf-8")
+    conf = f"""
+brokerClusterName = DefaultCluster
+brokerName = broker-x
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = ASYNC_FLUSH
+namesrvAddr = 127.0.0.1:{port}
+mappedFileSizeCommitLog = 1048576
+maxHashSlotNum = 500
+maxIndexNum = 2000
+sendMessageThreadPoolNums = 16
+no.such.key = 1
+listenPrt = {broker_port}
+"""
+    (tmp_path / "broker.conf").write_text(conf, encoding="utf-8")
+    with Up(tmp_path, "-c", "namesrv.conf", command="nameserver") as nameserver:
+        assert nameserver.address == f"127.0.0.1:{port}"
+        listen = ["--listen-port", str(broker_port)]
+        with Up(tmp_path, "-c", "broker.conf", *listen, command="broker") as broker:
+            assert broker.facts["broker"] == f"127.0.0.1:{broker_port}"
+            assert broker.facts["name"] == "broker-x"
+            (sent,) = nameserver.run_json("send", "hello", "there")
+            assert sent["broker"] == "broker-x"
+            status, said = broker.end()
+        assert status == 0
+        assert said.count("sendMessageThreadPoolNums has no effect here") == 1
+        assert "listenPrt is not a known key; did you mean listenPort?" in said
+        assert "no.such.key is not a known key" in said
+        # A broker that said goodbye is not in the route any more.
+        assert "does not exist" in nameserver.run("tail", "hello").stderr
+        status, said = nameserver.end()
+        assert status == 0
+        assert "serverWorkerThreads has no effect here" in said
+
+
+async def test_the_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(running.os, "_exit", ended.append)
+    loop = asyncio.get_running_loop()
+    stopping = running._listen_to_signals()
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(stopping.wait(), 10)
+        assert ended == []
+        os.kill(os.getpid(), signal.SIGINT)
+        while not ended:
+            await asyncio.sleep(0)
+        assert ended == [128 + signal.SIGINT]
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def test_a_long_recovery_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("eruca.cli.recovering.time.monotonic", lambda: now)
+    (tmp_path / "00000000000000000000").write_bytes(bytes(3 * 1024 * 1024))
+    watch = RecoveryWatch(tmp_path)
+    watch(1024 * 1024)
+    assert caplog.messages == []
+    now = 101.5
+    watch(1024 * 1024)
+    watch(1)
+    watch.close()
+    assert caplog.messages == ["recovering the store: 2 of at most 3 MiB read"]

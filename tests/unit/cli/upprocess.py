@@ -1,0 +1,99 @@
+"""`eruca` as its user runs it: a process of its own, with its own directory and free ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.interop.javapeer import find_ports
+from tests.paths import REPOSITORY
+
+SECONDS_MAX = 60
+
+
+def make_environment() -> dict[str, str]:
+    """The environment without settings of whoever runs the tests."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("ERUCA_", "NAMESRV"))}
+    return {**kept, "PYTHONPATH": str(REPOSITORY / "src"), "COLUMNS": "200"}
+
+
+def make_command(*arguments: str | Path) -> list[str]:
+    """The command line."""
+    return [sys.executable, "-m", "eruca", *map(str, arguments)]
+
+
+def run_eruca(
+    *arguments: str | Path, cwd: Path, stdin: str = "", environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; whatever happens, it shows no traceback."""
+    finished = subprocess.run(
+        make_command(*arguments),
+        cwd=cwd,
+        input=stdin,
+        env={**make_environment(), **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert "Traceback" not in finished.stderr, finished.stderr
+    return finished
+
+
+class Up:
+    """A running server command; `address` is its name server's."""
+
+    def __init__(self, directory: Path, *arguments: str | Path, command: str = "up") -> None:
+        self.directory = directory
+        self.arguments: Sequence[str | Path] = arguments or choose_ports()
+        self._process = subprocess.Popen(
+            make_command(command, "--output", "json", *self.arguments),
+            cwd=directory,
+            env=make_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise AssertionError(f"{command} did not start: {self.end()[1]}")
+        self.facts: dict[str, Any] = json.loads(line)
+        self.address: str = self.facts.get("nameserver", "")
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command against it."""
+        return run_eruca(*arguments, "-n", self.address, cwd=self.directory, stdin=stdin)
+
+    def run_json(self, *arguments: str, stdin: str = "") -> list[Any]:
+        """Run a command against it that must go well; gives what it says, line by line."""
+        finished = self.run(*arguments, "-o", "json", stdin=stdin)
+        assert finished.returncode == 0, finished.stderr
+        return [json.loads(line) for line in finished.stdout.splitlines()]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal and wait; gives the exit status and what was said on stderr."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        _, errors = self._process.communicate(timeout=SECONDS_MAX)
+        return self._process.returncode, errors
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+def choose_ports() -> list[str]:
+    """Flags for free ports."""
+    return ["--nameserver-port", str(find_ports()), "--listen-port", str(find_ports(-2, 1))]

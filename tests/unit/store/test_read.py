@@ -1,0 +1,252 @@
+"""Reading a queue: every status and bound of a 4.9 broker, damage, and the search by time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca.store.consumequeue import FILLER_SIZE
+from eruca.store.messagestore import MessageStore
+from eruca.store.read import ReadBounds, ReadResult, ReadStatus, find_offset_by_time, read_queue, read_store_time
+from eruca.store.scan import Damage
+from eruca.testing import VirtualClock
+from eruca.wire.javahash import java_hash
+from eruca.wire.record import decode_record
+from tests.unit.store.samples import get_queue, make_disk, make_message, open_small, sized_message
+
+
+def make_store(count: int, **changes: Any) -> MessageStore:
+    """A store with so many messages in queue 0 of `orders`, tagged red and green in turn."""
+    store = open_small(make_disk(), **changes)
+    for number in range(count):
+        store.append(make_message(body=b"%d" % number, TAGS="red" if number % 2 else "green"))
+    return store
+
+
+def bodies(result: ReadResult) -> list[int]:
+    """The numbers in the bodies of what was read."""
+    return [int(decode_record(view).body) for view in result.slices]
+
+
+# --- status ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_nobody_wrote_to() -> None:
+    store = make_store(0)
+    result = store.read("orders", 0, 5)
+    assert (result.status, result.next_offset, result.slices) == (ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, [])
+    store.queues.get_or_make("orders", 0)
+    result = store.read("orders", 0, 5)
+    assert (result.status, result.next_offset) == (ReadStatus.NO_MESSAGE_IN_QUEUE, 0)
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "following"),
+    [
+        (-1, ReadStatus.OFFSET_TOO_SMALL, 2),
+        (1, ReadStatus.OFFSET_TOO_SMALL, 2),
+        (2, ReadStatus.FOUND, 5),
+        (4, ReadStatus.FOUND, 5),
+        (5, ReadStatus.OFFSET_OVERFLOW_ONE, 5),
+        (6, ReadStatus.OFFSET_OVERFLOW_BADLY, 5),
+        (10**9, ReadStatus.OFFSET_OVERFLOW_BADLY, 5),
+    ],
+)
+def test_the_bounds_of_a_queue(offset: int, status: ReadStatus, following: int) -> None:
+    store = make_store(5)
+    get_queue(store).min_offset = 2
+    result = store.read("orders", 0, offset)
+    assert (result.status, result.next_offset) == (status, following)
+    assert (result.min_offset, result.max_offset) == (2, 5)
+    assert bodies(result) == (list(range(offset, 5)) if status is ReadStatus.FOUND else [])
+
+
+def test_nothing_that_matches() -> None:
+    store = make_store(5)
+    result = store.read("orders", 0, 1, accept=lambda code, view: False)
+    assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 5)
+
+
+def test_records_that_were_deleted_under_a_reader() -> None:
+    store = open_small(make_disk())
+    for _ in range(3):
+        store.append(sized_message(3000))
+    store.commitlog.chain.dispose(store.commitlog.chain.detach_first())
+    result = store.read("orders", 0, 0, ReadBounds(count_max=1))
+    assert (result.status, result.next_offset, len(result.slices)) == (ReadStatus.FOUND, 2, 1)
+    store.commitlog.chain.dispose(store.commitlog.chain.detach_first())
+    store.commitlog.chain.dispose(store.commitlog.chain.detach_first())
+    result = store.read("orders", 0, 0)
+    assert (result.status, result.next_offset) == (ReadStatus.MESSAGE_WAS_REMOVING, 3)
+
+
+def test_an_offset_whose_entries_are_gone_leads_to_the_next_segment() -> None:
+    store = make_store(25)
+    queue = get_queue(store)
+    queue.chain.dispose(queue.chain.detach_first())
+    result = store.read("orders", 0, 3)
+    assert (result.status, result.next_offset) == (ReadStatus.OFFSET_FOUND_NULL, 10)
+    assert bodies(store.read("orders", 0, 10)) == list(range(10, 20))
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count_max", "expected"), [(1, 1), (3, 3), (32, 32), (100, 40), (0, 1)])
+def test_the_count_is_bounded(count_max: int, expected: int) -> None:
+    store = make_store(40, consumequeue_segment_bytes=20 * 1000)
+    result = store.read("orders", 0, 0, ReadBounds(count_max=count_max))
+    assert (len(result.slices), result.next_offset) == (expected, expected)
+
+
+def test_the_bytes_are_bounded_but_the_first_is_always_taken() -> None:
+    store = open_small(make_disk())
+    for _ in range(6):
+        store.append(sized_message(1000))
+    sizes = {999: 1, 1000: 1, 1999: 1, 2000: 2, 2999: 2, 3000: 3, 1: 1}
+    for bytes_max, count in sizes.items():
+        result = store.read("orders", 0, 0, ReadBounds(bytes_max=bytes_max))
+        assert (len(result.slices), result.size, result.next_offset) == (count, count * 1000, count)
+
+
+def test_a_read_stays_in_one_segment_of_the_queue() -> None:
+    store = make_store(25)
+    assert bodies(store.read("orders", 0, 7)) == [7, 8, 9]
+    assert bodies(store.read("orders", 0, 10)) == list(range(10, 20))
+    assert bodies(store.read("orders", 0, 20)) == list(range(20, 25))
+
+
+def test_a_filter_that_lets_nothing_through_looks_at_800_entries() -> None:
+    store = make_store(1000, consumequeue_segment_bytes=20 * 2000)
+    result = store.read("orders", 0, 10, accept=lambda code, view: False)
+    assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 810)
+    result = store.read("orders", 0, 10, ReadBounds(count_max=900), accept=lambda code, view: False)
+    assert result.next_offset == 910
+
+
+def test_a_filter_sees_the_code_and_the_record() -> None:
+    store = make_store(10)
+    red = java_hash("red")
+    result = store.read("orders", 0, 0, accept=lambda code, view: code == red)
+    assert (bodies(result), result.next_offset) == ([1, 3, 5, 7, 9], 10)
+    result = store.read("orders", 0, 0, ReadBounds(count_max=2), accept=lambda code, view: code == red)
+    assert (bodies(result), result.next_offset) == ([1, 3], 4)
+    result = store.read("orders", 0, 0, accept=lambda code, view: decode_record(view).body == b"4")
+    assert bodies(result) == [4]
+
+
+def test_slices_are_the_stored_records_without_a_copy() -> None:
+    store = make_store(2)
+    (view, _) = store.read("orders", 0, 0).slices
+    store.commitlog.chain.segments[0].buffer[88] = ord("7")
+    assert decode_record(view, check_crc=False).body == b"7"
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def test_damaged_ranges_are_stepped_over() -> None:
+    store = make_store(6)
+    queue = get_queue(store)
+    third = queue.entry(2)
+    fifth = queue.entry(4)
+    assert third is not None and fifth is not None
+    damage = [Damage(third.position, fifth.position - third.position, "test")]
+    result = read_queue(queue, store.commitlog, 0, ReadBounds(), damage=damage)
+    assert (bodies(result), result.next_offset) == ([0, 1, 4, 5], 6)
+    only = read_queue(queue, store.commitlog, 2, ReadBounds(count_max=1), damage=damage)
+    assert (bodies(only), only.next_offset) == ([4], 5)
+    everything = [Damage(0, store.commitlog.tail, "test")]
+    result = read_queue(queue, store.commitlog, 0, ReadBounds(), damage=everything)
+    assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 6)
+
+
+def test_fillers_are_stepped_over_also_behind_a_found_message() -> None:
+    store = make_store(2)
+    queue = get_queue(store)
+    queue.reserve(2)
+    queue.fill_to(4, store.commitlog.tail, FILLER_SIZE)
+    queue.next_offset = 4
+    store.append(make_message(body=b"4"))
+    seen: list[int] = []
+    offset = 0
+    while offset < queue.max_offset:
+        result = store.read("orders", 0, offset)
+        assert result.next_offset > offset
+        seen += bodies(result)
+        offset = result.next_offset
+    assert seen == [0, 1, 4]
+
+
+# --- by time --------------------------------------------------------------------------------------------------------
+
+
+def expected_offsets(times: dict[int, int], wanted: int, first: int) -> set[int]:
+    """The offsets that are right, from the store times of all readable messages."""
+    exact = {offset for offset, time in times.items() if time == wanted}
+    if exact:
+        return exact
+    before = [time for time in times.values() if time < wanted]
+    after = [time for time in times.values() if time > wanted]
+    if not before and not after:
+        return {first}
+    if not after or (before and abs(wanted - max(before)) <= abs(wanted - min(after))):
+        return {max(offset for offset, time in times.items() if time == max(before))}
+    return {min(offset for offset, time in times.items() if time == min(after))}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=40),
+    st.integers(0, 30),
+    st.integers(-3, 80),
+)
+def test_the_search_by_time_finds_what_a_look_at_all_would(
+    steps: list[tuple[int, bool]], skipped: int, wanted: int
+) -> None:
+    """Also with messages lost to damage anywhere, and with the first ones expired."""
+    clock = VirtualClock(1000)
+    store = open_small(make_disk(), clock, index_enabled=False)
+    times: dict[int, int] = {}
+    for offset, (later, readable) in enumerate(steps):
+        clock.advance(later)
+        message = store.append(make_message())
+        times[offset] = clock.now_ms()
+        if not readable:
+            del times[offset]
+            segment = store.commitlog.chain.segments[message.position // 4096]
+            segment.buffer[message.position % 4096 + 4] = 0  # its magic
+    queue = get_queue(store)
+    queue.min_offset = min(skipped, len(steps) - 1)
+    times = {offset: time for offset, time in times.items() if offset >= queue.min_offset}
+    found = find_offset_by_time(queue, store.commitlog, 1000 + wanted)
+    assert found in expected_offsets(times, 1000 + wanted, queue.min_offset)
+
+
+def test_before_the_first_the_first_and_after_the_last_the_last() -> None:
+    clock = VirtualClock(1000)
+    store = open_small(make_disk(), clock)
+    for _ in range(4):
+        store.append(make_message())
+        clock.advance(100)
+    asked = {0: 0, -1: 0, 999: 0, 1000: 0, 1050: 0, 1051: 1, 1299: 3, 1300: 3, 1301: 3, 2**62: 3}
+    assert {time: store.find_offset("orders", 0, time) for time in asked} == asked
+    assert store.find_offset("orders", 9, 1000) == 0
+    assert store.earliest_time("orders", 0) == 1000
+    assert store.earliest_time("orders", 9) == -1
+
+
+def test_an_empty_queue_answers_zero() -> None:
+    store = make_store(0)
+    assert find_offset_by_time(store.queues.get_or_make("orders", 0), store.commitlog, 5) == 0
+
+
+def test_the_store_time_of_what_is_no_record_is_unknown() -> None:
+    store = make_store(1)
+    entry = get_queue(store).entry(0)
+    assert entry is not None
+    assert read_store_time(store.commitlog, entry.position, entry.size) == VirtualClock().now_ms()
+    assert read_store_time(store.commitlog, entry.position + 1, entry.size - 1) == -1
+    assert read_store_time(store.commitlog, 10**9, 100) == -1
