@@ -94,6 +94,18 @@ clean: ## remove what builds and tests left behind (not .venv)
 	@find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@rm -f $(READY)
 
+# --- using it ----------------------------------------------------------------------------------------------------
+
+.PHONY: up demo docs
+up: $(READY) ## name server and broker in one process, data in ./eruca-data (ARGS='--listen-port 10921' and the like)
+	@exec $(BIN)/eruca up $(ARGS)
+
+demo: $(READY) ## a guided tour with a broker of its own: send, read, stop
+	@$(BIN)/eruca demo
+
+docs: $(READY) ## write docs/CONFIG.md from the options
+	@$(PY) -m eruca.cli.configdoc docs/CONFIG.md
+
 # --- quality -----------------------------------------------------------------------------------------------------
 
 .PHONY: lint
@@ -145,15 +157,6 @@ bench: $(READY) ## the benchmarks, each with a ratio against a plain loop or a p
 
 # --- still to come -----------------------------------------------------------------------------------------------
 
-.PHONY: up demo docs audit
-up: ## name server, broker and console in one process (not there yet)
-	@echo "make $@: there is no broker yet; it comes with the next step" >&2; exit 1
-
-demo: ## a guided tour with a broker of its own (not there yet)
-	@echo "make $@: there is no broker yet, so there is nothing to show" >&2; exit 1
-
-docs: ## write docs/CONFIG.md from the options (not there yet)
-	@echo "make $@: docs/CONFIG.md will be written from eruca.config; the writer is not there yet" >&2; exit 1
-
+.PHONY: audit
 audit: ## look for known weaknesses in the locked requirements (not there yet)
 	@echo "make $@: not there yet; it needs an advisory database that can be reached" >&2; exit 1

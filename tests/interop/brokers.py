@@ -7,6 +7,7 @@ in topics and groups with names of its own, so that one start serves a whole ses
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -77,6 +78,11 @@ class ErucaCluster(JavaProcess):
     def broker(self) -> str:
         """Where the broker listens."""
         return str(self._told["broker"])
+
+    def list_complaints(self) -> list[str]:
+        """Errors and exceptions it has written to its log."""
+        text = self.log.with_suffix(".err").read_text(encoding="utf-8", errors="replace")
+        return [line for line in text.splitlines() if re.search(r"\bERROR\b|Traceback|Error:", line)]
 
 
 class JavaCluster:

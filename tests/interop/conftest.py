@@ -1,4 +1,4 @@
-"""The Java peer, prepared once for all tests of a run."""
+"""The Java peer, the clusters and the programs around other clients, prepared once for all tests of a run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.interop.brokers import Cluster, ErucaCluster, JavaCluster
+from tests.interop.clientprograms import ClientProgram, Stage, build_go, install_node
 from tests.interop.javapeer import JavaNameServer, Peer, StoreClient, prepare_peer
 
 
@@ -24,3 +26,40 @@ def name_server(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def java_client(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreClient]:
     with StoreClient(peer, tmp_path_factory.mktemp("java-client")) as client:
         yield client
+
+
+# --- the Go and the Node client, against Eruca and against Java ---------------------------------------------------
+
+
+@pytest.fixture(scope="session", params=["eruca", "java"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A running system; every test that wants one runs once with each."""
+    home = tmp_path_factory.mktemp(f"{request.param}-cluster")
+    with ErucaCluster(home) if request.param == "eruca" else JavaCluster(prepare_peer(), home) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def go_program(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientProgram]:
+    with ClientProgram("go", build_go(), tmp_path_factory.mktemp("go"), cluster) as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def node_program(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientProgram]:
+    with ClientProgram("node", install_node(), tmp_path_factory.mktemp("node"), cluster) as program:
+        yield program
+
+
+@pytest.fixture
+def go(go_program: ClientProgram, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    stage = Stage(go_program, request.function.__name__)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def node(node_program: ClientProgram, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    stage = Stage(node_program, request.function.__name__)
+    yield stage
+    stage.close()

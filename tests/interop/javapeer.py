@@ -370,8 +370,9 @@ def _write_properties(path: Path, settings: Mapping[str, object]) -> None:
 class JavaProgram(JavaProcess):
     """A program of ours under `java/src`: takes a JSON line, answers with rows and then `done` or `error`."""
 
-    def __init__(self, peer: Peer, main: str, home: Path) -> None:
-        super().__init__(peer.command(main, home=home), home / f"{main.rpartition('.')[2]}.log", talks=True)
+    def __init__(self, peer: Peer, main: str, home: Path, *arguments: str, heap: str = "256m") -> None:
+        command = peer.command(main, *arguments, home=home, heap=heap)
+        super().__init__(command, home / f"{main.rpartition('.')[2]}.log", talks=True)
         self._read_to = 0
 
     def ask(self, request: Mapping[str, Any], seconds: float = ANSWER_SECONDS_MAX) -> list[Any]:

@@ -8,15 +8,13 @@ from eruca.broker.locks import QueueLocks
 from eruca.broker.parts import Parts
 from eruca.broker.progress import find_ends, read_time_at
 from eruca.broker.query import LEFT_OVER_REMARK
-from eruca.broker.refusals import refuse
+from eruca.broker.refusals import refuse, refuse_topic_name
 from eruca.broker.topics import FORBIDDEN_TO_SEND
-from eruca.errors import InvalidName
 from eruca.limits import TOPIC_QUEUES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire.bodies import MessageQueue, TopicConfig, TopicList, TopicOffset, TopicStatsTable
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CreateTopicHeader, EmptyHeader
-from eruca.wire.names import check_topic
 
 log = logging.getLogger(__name__)
 
@@ -93,18 +91,7 @@ class TopicHandlers:
 
     def _check_name(self, topic: str) -> None:
         """Refuse names that are none and names that are the broker's own, with Java's remarks."""
-        longest = self._parts.store.options.topic_bytes_max
-        if not topic.strip():
-            refuse(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
-        try:
-            check_topic(topic, max(longest, len(topic)))
-        except InvalidName:
-            refuse(
-                ResponseCode.SYSTEM_ERROR,
-                "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
-            )
-        if len(topic) > longest:
-            refuse(ResponseCode.SYSTEM_ERROR, "The specified topic is longer than topic max length.")
+        refuse_topic_name(topic, self._parts.store.options.topic_bytes_max)
         if self._parts.topics.is_system(topic):
             refuse(ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.")
 
@@ -150,8 +137,8 @@ class TopicHandlers:
 
     async def clean_queues(self, request: Request) -> Reply:
         """Delete queue files all of whose messages are gone."""
-        count = await self._parts.background.remove_expired_entries()
-        log.info("%d consume queue files were deleted for %s", count, request.link.peer)
+        count = await self._parts.background.clean_derived()
+        log.info("%d files of queues and index were deleted for %s", count, request.link.peer)
         return Reply()
 
     async def clean_log(self, request: Request) -> Reply:

@@ -85,11 +85,12 @@ class Broker:
         self.parts = parts = await loop.run_in_executor(None, self._make_parts, store, tables)
         parts.background.start()
         self._wire(parts)
-        await self._listen()
-        parts.store_host = pack_host(self.options.host, self.options.port)
+        # Both look where their queues end, so they come before the first message.
         await self.schedule.start()
         self.admin.progress.find_delay_offsets = self.schedule.snapshot
         self.transactions.checks.start()
+        await self._listen()
+        parts.store_host = pack_host(self.options.host, self.options.port)
         self.registration = Registration(self.options, parts.topics, self._caller)
         await self.registration.start()
         self._start_timers(parts)

@@ -33,7 +33,8 @@ from eruca.core.transactions import (
     Stored,
     StoreRefused,
 )
-from eruca.errors import ErucaError, MessageIllegal, StoreError, WireError
+from eruca.errors import MessageIllegal, StoreError, WireError
+from eruca.net.guards import Reporter
 from eruca.store.consumequeue import FILLER_SIZE
 from eruca.store.read import ReadBounds, ReadStatus
 from eruca.wire.codes import RequestCode
@@ -59,12 +60,15 @@ class CheckBackService:
         self._parts = parts
         self._task: asyncio.Task[None] | None = None
         self._turn = 0
+        self._reporter = Reporter(log)
         # The half that is being decided; read once, used by what is done with it.
         self._message: Message | None = None
 
     def start(self) -> None:
-        """Begin; does nothing on a slave."""
+        """Begin; does nothing on a slave. Must come before the first message does."""
         if self._task is None and not self._parts.options.is_slave:
+            for topic in (HALF_TOPIC, OP_HALF_TOPIC):
+                self._correct(topic)
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -79,8 +83,9 @@ class CheckBackService:
             await asyncio.sleep(self._parts.options.transaction_check_interval_ms / 1000)
             try:
                 await self.run_pass()
-            except ErucaError as error:
-                log.error("half messages could not be checked: %s", error)
+            except Exception:
+                # A mistake of ours must not end the checks for good.
+                log.exception("half messages could not be checked")
 
     async def run_pass(self) -> None:
         """Walk the half queue once."""
@@ -108,6 +113,18 @@ class CheckBackService:
             offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, QUEUE, finished.op_offset)
             # Not with the next save of offsets: a crash before it would ask about the same halves twice.
             self._parts.saver.mark("offsets")
+
+    def _correct(self, topic: str) -> None:
+        """Bring the progress back to the end of its queue: a crash may have cost that its last entries.
+
+        What comes next takes their offsets, and would be passed over.
+        """
+        queue = self._parts.store.queues.get(topic, QUEUE)
+        end = 0 if queue is None else queue.max_offset
+        offset = self._parts.offsets.get(PROGRESS_GROUP, topic, QUEUE)
+        if offset > end:
+            log.warning("%s was checked up to %d, but ends at %d", topic, offset, end)
+            self._parts.offsets.put(PROGRESS_GROUP, topic, QUEUE, end)
 
     def _find_start(self, topic: str) -> int:
         offset = self._parts.offsets.get(PROGRESS_GROUP, topic, QUEUE)
@@ -192,7 +209,7 @@ class CheckBackService:
         group = copy.get_property(PGROUP) or ""
         producer = self._choose_producer(group)
         if producer is None:
-            log.warning("nobody of producer group %s is here to be asked about a half message", group)
+            self._reporter.report(group, f"nobody of producer group {group} is here to be asked about a half message")
             return
         unique_id = copy.get_property(UNIQ_KEY)
         header = CheckTransactionHeader(

@@ -77,10 +77,20 @@ def make_committed(half: Message) -> Message | None:
     topic, queue_id = half.get_property(REAL_TOPIC), half.get_property(REAL_QID)
     if topic is None or queue_id is None or not queue_id.isdecimal():
         return None
-    committed = copy_message(half, topic, int(queue_id))
+    committed = copy_message(half, topic, int(queue_id), _drop_root(half.properties))
     committed.sys_flag = set_transaction(half.sys_flag, TRANSACTION_COMMIT)
     committed.prepared_position = half.position
     return committed
+
+
+def _drop_root(properties: bytes) -> bytes:
+    """Properties without the root's offset, which a Java broker writes only where the sender asked for more time."""
+    if get_property(properties, TRAN_PREPARED_QUEUE_OFFSET.encode()) is None:
+        return properties
+    kept = parse_properties(properties)
+    if CHECK_IMMUNITY_TIME_IN_SECONDS not in kept:
+        del kept[TRAN_PREPARED_QUEUE_OFFSET]
+    return encode_properties(kept)
 
 
 def make_copy(half: Message, root: int | None, *, checks: int | None = None, waits: bool = True) -> Message:

@@ -101,7 +101,7 @@ class PullHandlers:
     ) -> bytes | None:
         parts = self._parts
         group = self._check_group(header)
-        self._check_topic(header)
+        self._check_topic(link, header)
         pull_filter = self._find_filter(header, group)
         flags = header.sys_flag
         options = parts.options
@@ -176,11 +176,11 @@ class PullHandlers:
             )
         return group
 
-    def _check_topic(self, header: PullMessageHeader) -> None:
+    def _check_topic(self, link: Link, header: PullMessageHeader) -> None:
         topic = self._parts.topics.get(header.topic)
         if topic is None:
             raise RequestRefused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!{FAQ}"
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
             )
         if not topic.perm & READ:
             refuse(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
@@ -188,7 +188,7 @@ class PullHandlers:
             refuse(
                 ResponseCode.SYSTEM_ERROR,
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
-                f"[{topic.read_queue_nums}] consumer:[{header.consumer_group}]",
+                f"[{topic.read_queue_nums}] consumer:[/{link.peer}]",
             )
 
     def _find_filter(self, header: PullMessageHeader, group: GroupConfig) -> PullFilter:

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from eruca.errors import MessageIllegal, RequestRefused, StoreClosed, StoreError, StoreFull
+from eruca.errors import InvalidName, MessageIllegal, RequestRefused, StoreClosed, StoreError, StoreFull
 from eruca.store.messagestore import MessageStore
 from eruca.wire.codes import ResponseCode
+from eruca.wire.names import check_topic
 
-FAQ = " \nSee http://rocketmq.apache.org/docs/faq/ for further details."
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 def refuse(code: int, remark: str) -> NoReturn:
     """Answer a request with a code other than success."""
     raise RequestRefused(int(code), remark)
+
+
+def refuse_topic_name(topic: str, longest: int) -> None:
+    """Refuse a name that no topic may have."""
+    if not topic.strip():
+        refuse(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
+    try:
+        check_topic(topic, max(longest, len(topic)))
+    except InvalidName:
+        remark = "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        refuse(ResponseCode.SYSTEM_ERROR, remark)
+    if len(topic) > longest:
+        refuse(ResponseCode.SYSTEM_ERROR, "The specified topic is longer than topic max length.")
 
 
 def refuse_store_error(error: StoreError, store: MessageStore) -> RequestRefused:

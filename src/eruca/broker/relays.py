@@ -10,7 +10,7 @@ from eruca.broker.parts import Parts
 from eruca.broker.progress import find_ends
 from eruca.broker.query import LEFT_OVER_REMARK
 from eruca.broker.refusals import refuse
-from eruca.errors import CallTimeout, ErucaError, NetError, RequestRefused, StoreError, WireError
+from eruca.errors import CallTimeout, NetError, RequestRefused, WireError
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.net.link import Link
 from eruca.wire.bodies import (
@@ -32,17 +32,11 @@ from eruca.wire.headers import (
     ConsumeDirectlyHeader,
     ConsumerRunningInfoHeader,
     ConsumerStatusHeader,
-    MessageIdHeader,
     ResetOffsetHeader,
 )
 from eruca.wire.ids import decode_offset_id
-from eruca.wire.names import HALF_TOPIC
-from eruca.wire.properties import TRANSACTION_CHECK_TIMES, encode_properties
-from eruca.wire.record import Message, decode_record
 
 log = logging.getLogger(__name__)
-
-_RESUME_FAILED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
 
 class RelayHandlers:
@@ -60,7 +54,6 @@ class RelayHandlers:
         table.add(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.ask_offsets)
         table.add_raw(RequestCode.GET_CONSUMER_RUNNING_INFO, self.ask_running_info)
         table.add_raw(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.have_consumed)
-        table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume_check)
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
@@ -184,40 +177,6 @@ class RelayHandlers:
         reply = command.answer(answer.code, None, answer.body, remark=answer.remark)
         reply.ext = answer.ext_dict() if answer.has_ext else None
         return encode_command(reply)
-
-    # -- half messages ------------------------------------------------------------------------------------------------
-
-    def resume_check(self, request: Request) -> Reply:
-        """Put a half message into the half queue again as if it was never asked about."""
-        header: MessageIdHeader = request.header
-        try:
-            half = decode_record(self._find_record(header.message_id))
-            if half.topic != HALF_TOPIC:
-                raise WireError(f"the message is in {half.topic}, it is no half message")
-            self._parts.store.append(_renew(half))
-        except StoreError as error:
-            log.error("half message %s cannot be put back: %s", header.message_id, error)
-            refuse(ResponseCode.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
-        except ErucaError as error:
-            log.error("half message %s cannot be put back: %s", header.message_id, error)
-            refuse(ResponseCode.SYSTEM_ERROR, _RESUME_FAILED)
-        return Reply()
-
-
-def _renew(half: Message) -> Message:
-    properties = {**half.read_properties(), TRANSACTION_CHECK_TIMES: "0"}
-    return Message(
-        topic=HALF_TOPIC,
-        queue_id=0,
-        flag=half.flag,
-        body=half.body,
-        properties=encode_properties(properties),
-        sys_flag=half.sys_flag,
-        born_timestamp=half.born_timestamp,
-        born_host=half.born_host,
-        store_host=half.store_host,
-        reconsume_times=half.reconsume_times,
-    )
 
 
 def _check_versions(group: ConsumerGroup) -> None:

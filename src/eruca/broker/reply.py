@@ -7,6 +7,7 @@ import logging
 from eruca.broker.parts import Parts
 from eruca.broker.send import SendHandlers
 from eruca.errors import ErucaError, InvalidName, NetError, RequestRefused, StoreError, WireError
+from eruca.net.guards import Reporter
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.net.link import Link
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -31,6 +32,7 @@ class ReplyHandlers:
     def __init__(self, parts: Parts, send: SendHandlers) -> None:
         self._parts = parts
         self._send = send
+        self._reporter = Reporter(log)
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""
@@ -50,7 +52,7 @@ class ReplyHandlers:
             await self._push(request.link, request.command, header)
             code, remark = int(ResponseCode.SUCCESS), None
         except ErucaError as error:
-            log.warning("%s", error)
+            self._reporter.report(request.link.peer_host[0], f"a reply of {request.link.peer} was not brought: {error}")
             code, remark = int(ResponseCode.SYSTEM_ERROR), str(error)
         kept = self._keep(message)
         if code != ResponseCode.SUCCESS and not kept:

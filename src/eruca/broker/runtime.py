@@ -183,7 +183,7 @@ def _write_total_rates(stats: Stats) -> str:
     totals = []
     for seconds in RATE_SPANS:
         rates = (stats.rates.over(seconds, "found"), stats.rates.over(seconds, "missed"))
-        totals.append(write_double(sum(rate for rate in rates if rate is not None)))
+        totals.append(write_double(sum((rate for rate in rates if rate is not None), 0.0)))
     return " ".join(totals)
 
 

@@ -13,7 +13,7 @@ from eruca.broker.parts import Parts
 from eruca.broker.stored import copy_message, read_message
 from eruca.config import parse_delay_levels
 from eruca.core.schedule import Correct, DelaySchedule, Deliver, Delivered, DeliveryFailed, QueueRead, Skip, WaitUntil
-from eruca.errors import ErucaError, InvalidName, MessageIllegal, StoreError
+from eruca.errors import InvalidName, MessageIllegal, StoreError
 from eruca.wire.bodies import DelayOffsets
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.properties import REAL_QID, REAL_TOPIC
@@ -43,6 +43,10 @@ class Schedule:
         table = await loop.run_in_executor(None, self._parts.tables.delay_offsets.load)
         self._machine = DelaySchedule(self._delays_ms, table.offset_table)
         self._saved = self._machine.offsets
+        # Before the first message can come: a cursor beyond the end (a crash cost the queue its last entries) would
+        # otherwise pass over it.
+        for level in self._machine.levels:
+            self._correct(level)
         self._parts.saver.add(_TABLE, self._parts.tables.delay_offsets, self.snapshot)
         if not self._parts.options.is_slave and self._task is None:
             self._task = loop.create_task(self._run())
@@ -53,6 +57,14 @@ class Schedule:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+
+    def _correct(self, level: int) -> None:
+        """Bring a level's cursor into its queue."""
+        queue = self._parts.store.queues.get(SCHEDULE_TOPIC, level - 1)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        for action in self._machine.handle(QueueRead(level, low, high, ()), self._parts.clock.now_ms()):
+            if isinstance(action, Correct):
+                _log_correction(action)
 
     def snapshot(self) -> DelayOffsets:
         """The table as it is saved and sent to slaves."""
@@ -68,8 +80,10 @@ class Schedule:
             for level in self._machine.levels:
                 try:
                     wait_ms = min(wait_ms, self.deliver_due(level))
-                except ErucaError as error:
-                    log.error("delay level %d: %s", level, error)
+                except Exception:
+                    # A mistake of ours must not end delivery for good.
+                    log.exception("delay level %d stands still for a while", level)
+                    self._machine.handle(DeliveryFailed(level, self._machine.cursor(level)), self._parts.clock.now_ms())
                 # A level that has much to deliver leaves the loop to others in between.
                 if wait_ms == 0:
                     await asyncio.sleep(0)
@@ -104,12 +118,12 @@ class Schedule:
                         return 0
                 case Skip(_, offset):
                     machine.handle(Delivered(level, offset), now_ms)
-                case Correct(_, before, after):
-                    log.warning("delay level %d was at %d, outside its queue, and goes on at %d", level, before, after)
+                case Correct():
+                    _log_correction(action)
                     return 0
                 case WaitUntil(_, due_ms):
                     return max(1, min(interval_ms, due_ms - now_ms))
-        return 0 if len(entries) == _TURN_MESSAGES_MAX else interval_ms
+        return 0 if machine.cursor(level) < queue.max_offset else interval_ms
 
     # -- one message -------------------------------------------------------------------------------------------------
 
@@ -138,3 +152,9 @@ class Schedule:
             log.error("the delayed message at %d has no real destination and is left out", position)
             return
         self._parts.store.append(copy_message(message, topic, int(queue_id)))
+
+
+def _log_correction(action: Correct) -> None:
+    log.warning(
+        "delay level %d was at %d, outside its queue, and goes on at %d", action.level, action.before, action.after
+    )

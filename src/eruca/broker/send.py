@@ -11,7 +11,7 @@ import struct
 
 from eruca.broker.mapping import DelayLevels, map_half
 from eruca.broker.parts import Parts
-from eruca.broker.refusals import FAQ, refuse, refuse_store_error
+from eruca.broker.refusals import FAQ, refuse, refuse_store_error, refuse_topic_name
 from eruca.broker.topics import FORBIDDEN_TO_SEND, READ, WRITE
 from eruca.config import FlushMode
 from eruca.errors import ErucaError, InvalidName, RequestRefused, StoreError, WireError
@@ -30,7 +30,7 @@ from eruca.wire.headers import (
 )
 from eruca.wire.host import pack_host
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX, check_topic
+from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from eruca.wire.properties import get_property
 from eruca.wire.record import Message
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, set_host_bits
@@ -38,6 +38,7 @@ from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, set_host_bi
 _PREFIX = struct.Struct(">iI")
 _VERSION_HONOURS_MAX_TIMES = 121
 _HOST_NOTE = "host"
+_LEVEL_DIGITS_MAX = 10
 
 
 class SendHandlers:
@@ -187,10 +188,7 @@ class SendHandlers:
 
     def _find_or_make_topic(self, header: AnySendHeader) -> TopicConfig:
         topic = header.topic
-        try:
-            check_topic(topic, self._store.options.topic_bytes_max)
-        except InvalidName as error:
-            refuse(ResponseCode.SYSTEM_ERROR, str(error))
+        refuse_topic_name(topic, self._store.options.topic_bytes_max)
         if topic in FORBIDDEN_TO_SEND:
             refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         topics = self._parts.topics
@@ -233,7 +231,10 @@ class SendHandlers:
         if b"DELAY\x01" not in raw or sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
             return 0
         text = get_property(raw, b"DELAY")
-        return int(text) if text is not None and text.isdigit() else 0
+        if text is None or not text.isdigit():
+            return 0
+        # Python refuses to read thousands of digits as a number; any level above the highest is taken for it anyway.
+        return int(text) if len(text) <= _LEVEL_DIGITS_MAX else self.delays.highest
 
     def _add_cluster(self, raw: bytes, *, drop_wait: bool) -> bytes:
         """The properties with the cluster added, and without WAIT when nobody needs it any more."""

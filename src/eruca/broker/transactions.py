@@ -55,7 +55,7 @@ class TransactionHandlers:
         if self._parts.options.is_slave:
             refuse(ResponseCode.SLAVE_NOT_AVAILABLE, "Message store is slave mode, so end transaction is forbidden. ")
         if header.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            log.info("%s does not know yet what becomes of transaction %s", request.link.peer, header.message_id)
+            log.debug("%s does not know yet what becomes of transaction %s", request.link.peer, header.message_id)
             return None
         message = self._find_half(header)
         half = read_half(message, self._parts.options.transaction_timeout_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from eruca.broker.app import FAST_PORT_BELOW
 from eruca.errors import ErucaError
 
 _START_SECONDS_MAX = 60
@@ -49,7 +51,21 @@ def demo() -> None:
 
 def _start(directory: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "eruca", "up", "--output=json", f"--data={directory / 'data'}"]
-    return subprocess.Popen([*command, "--nameserver-port=0", "--listen-port=0"], stdout=subprocess.PIPE, text=True)
+    ports = ["--nameserver-port=0", f"--listen-port={_find_broker_port()}"]
+    return subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True)
+
+
+def _find_broker_port() -> int:
+    """A port that is free together with the one for the fast listener."""
+    while True:
+        with socket.socket() as main, socket.socket() as fast:
+            main.bind(("127.0.0.1", 0))
+            port = int(main.getsockname()[1])
+            try:
+                fast.bind(("127.0.0.1", port - FAST_PORT_BELOW))
+            except OSError:
+                continue
+            return port
 
 
 def _wait_until_up(server: subprocess.Popen[str]) -> str:

@@ -158,5 +158,5 @@ def find_options(name: str) -> list[OptionFacts]:
 def find_near_keys(name: str, count: int = 3) -> list[str]:
     """The keys that look most like a name nobody knows."""
     keys = {facts.key.lower(): facts.key for facts in list_options()}
-    near = difflib.get_close_matches(name.lower(), keys, n=count, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), keys, n=count, cutoff=0.6)
     return [keys[key] for key in near]

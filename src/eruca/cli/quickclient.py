@@ -6,6 +6,7 @@ each broker is asked on one connection.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ _TEMPLATE_TOPIC = "TBW102"
 _TEMPLATE_QUEUES = 4
 _TIMEOUT_MS = 5000
 _HOLD_MS = 15_000
+_TOPIC_TRIES = 50
+_TOPIC_TRY_S = 0.02
 _READ, _WRITE = 4, 2
 _MASTER = 0
 _PULL_SUSPEND, _PULL_SUBSCRIPTION = 2, 4
@@ -147,6 +150,13 @@ class QuickClient:
                 hint="create it first, for example with mqadmin updateTopic",
             )
         return [queue for queue in queues if queue.number < _TEMPLATE_QUEUES]
+
+    async def wait_for_topic(self, topic: str) -> None:
+        """Wait a moment until the name server has heard of a topic that was just made: the next command wants it."""
+        for _ in range(_TOPIC_TRIES):
+            if await self.find_route(topic) is not None:
+                return
+            await asyncio.sleep(_TOPIC_TRY_S)
 
     async def find_read_queues(self, topic: str) -> list[Queue]:
         """The queues a topic can be read from."""

@@ -226,6 +226,8 @@ class _Sender:
                     elif len(waiting) >= window:
                         waiting = await _take_done(waiting, asyncio.FIRST_COMPLETED)
                 await _take_done(waiting, asyncio.ALL_COMPLETED)
+                if self.count:
+                    await client.wait_for_topic(plan.topic)
             finally:
                 for task in waiting:
                     task.cancel()

@@ -19,11 +19,13 @@ from rich.text import Text
 from eruca import __version__
 from eruca.broker.app import FAST_PORT_BELOW, Broker
 from eruca.broker.options import BrokerOptions
+from eruca.broker.registration import split_addresses
 from eruca.cli.optionlist import OptionFacts, Role, options_of
 from eruca.cli.output import make_console, print_rows
 from eruca.cli.recovering import RecoveryWatch
 from eruca.cli.running import Service, run_services
 from eruca.cli.settings import (
+    NAMESRV_VARIABLE,
     Settings,
     build_broker_options,
     build_store_options,
@@ -226,6 +228,7 @@ def up(
       eruca up --data /tmp/try --nameserver-port 9877 --listen-port 10921     a second one beside the first
       eruca up --host 0.0.0.0 --insecure                                      for other machines, without log-in
     """
+    settings.forget("namesrvAddr", NAMESRV_VARIABLE)
     settings.suggest("storePathRootDir", str(data / "store"))
     settings.suggest("kvConfigPath", str(data / "namesrv" / "kvConfig.json"))
     settings.suggest("configStorePath", str(data / "namesrv" / "namesrv.properties"))
@@ -247,8 +250,8 @@ def up(
     second, keeper = _make_broker(options, store_options)
 
     def tell_nameservers() -> None:
-        told = f"{options.host}:{server.server.port}"
-        options.nameservers = ";".join(filter(None, [told, options.nameservers]))
+        known = [f"{options.host}:{server.server.port}", *split_addresses(options.nameservers)]
+        options.nameservers = ";".join(dict.fromkeys(known))
 
     first.on_started = tell_nameservers
     run_services([first, second], lambda: _announce_up(output, server, keeper, data))

@@ -57,6 +57,11 @@ class Settings:
             self.found[key] = Setting(text, source)
             self._suggested.add(key)
 
+    def forget(self, key: str, variable: str) -> None:
+        """Leave out what only a variable says that was not meant for this command."""
+        if key in self.found and self.found[key].source == f"the variable {variable}":
+            del self.found[key]
+
     def build(self, options: type[Options], *, without: Iterable[str] = ()) -> Options:
         """Make an options object; a bad value is refused with the place it was set."""
         left_out = set(without)

@@ -177,12 +177,14 @@ class _Tail:
                     click.echo(f"eruca: topic {wish.topic} does not exist yet; waiting for it", err=True)
                 told = True
                 await asyncio.sleep(_RETRY_S)
-        return list(await asyncio.gather(*[self._place(client, queue, told) for queue in queues]))
+        if told:
+            wish.start = "earliest"  # all of a topic that was waited for is new
+        return list(await asyncio.gather(*[self._place(client, queue) for queue in queues]))
 
-    async def _place(self, client: QuickClient, queue: Queue, is_new: bool) -> Reading:
+    async def _place(self, client: QuickClient, queue: Queue) -> Reading:
         wish = self._wish
         low, high = await client.find_ends(queue, wish.topic)
-        if wish.start == "earliest" or is_new:
+        if wish.start == "earliest":
             offset = low
         elif wish.start == "latest":
             offset = high

@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from eruca.config import FlushMode
 from eruca.errors import StoreError
-from eruca.store.chain import Segment
-from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.flush import FlushSchedule, GroupCommit
 from eruca.store.messagestore import MessageStore
 from eruca.store.retention import Retention
@@ -126,24 +124,12 @@ class StoreBackground:
         """Delete the consume queues of a topic without holding up the loop."""
         await self._in_thread(self.store.detach_topic(topic))
 
-    async def remove_expired_entries(self) -> int:
-        """Delete the files of consume queues all of whose records are gone; returns how many.
-
-        The last file of a queue stays, because its name is all that remembers the offset.
-        """
-        start = self.store.commitlog.start
-        detached: list[tuple[ConsumeQueue, Segment]] = []
-        for queue in self.store.queues:
-            queue.raise_min(start)
-            detached += [(queue, segment) for segment in queue.detach_expired()]
-
-        def dispose() -> None:
-            for queue, segment in detached:
-                queue.chain.dispose(segment)
-
-        if detached:
-            await self._in_thread(dispose)
-        return len(detached)
+    async def clean_derived(self) -> int:
+        """Delete queue and index files all of whose records are gone; returns how many."""
+        count = self.retention.detach_derived()
+        if count:
+            await self._in_thread(lambda: self.retention.dispose([]))
+        return count
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

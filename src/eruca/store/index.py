@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from datetime import datetime
 from pathlib import Path
 
@@ -29,8 +30,17 @@ def _format_time(ms: int) -> str:
 class Index:
     """All index files, oldest first."""
 
-    def __init__(self, disk: FileSystem, directory: Path, slots: int, entries: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        disk: FileSystem,
+        directory: Path,
+        slots: int,
+        entries: int,
+        clock: Clock,
+        executor: Executor | None = None,
+    ) -> None:
         self._disk = disk
+        self._executor = executor
         self._directory = directory
         self._slots = slots
         self._entries = entries
@@ -158,11 +168,21 @@ class Index:
 
     def remove_before(self, position: int) -> int:
         """Delete files whose records are all gone, never the last one; returns how many."""
-        removed = 0
+        detached = self.detach_before(position)
+        for file in detached:
+            self.dispose(file)
+        return len(detached)
+
+    def detach_before(self, position: int) -> list[IndexFile]:
+        """Take those files out; `dispose` deletes one, in a thread if that may take long."""
+        detached: list[IndexFile] = []
         while len(self.files) > 1 and self.files[0].end_position < position:
-            self._remove(self.files.pop(0))
-            removed += 1
-        return removed
+            detached.append(self.files.pop(0))
+        return detached
+
+    def dispose(self, file: IndexFile) -> None:
+        """Delete a detached file."""
+        self._remove(file)
 
     def clear(self) -> None:
         """Delete every file."""
@@ -171,7 +191,11 @@ class Index:
 
     def _remove(self, file: IndexFile) -> None:
         self._disk.remove(file.path)
-        file.close()
+        # The name is gone now; giving the blocks of a large file back may take a second, and nobody has to wait.
+        if self._executor is not None:
+            self._executor.submit(file.close)
+        else:
+            file.close()
 
     def sync(self) -> None:
         """Return when every entry written so far is on the disk."""

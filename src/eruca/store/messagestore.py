@@ -86,7 +86,7 @@ class MessageStore:
         self.queues = Queues(disk, paths.consumequeue, options.consumequeue_segment_bytes)
         self.index: Index | None = None
         if options.index_enabled:
-            self.index = Index(disk, paths.index, options.index_slots, options.index_entries, clock)
+            self.index = Index(disk, paths.index, options.index_slots, options.index_entries, clock, executor)
         self.checkpoint = Checkpoint(disk, paths.checkpoint)
         self.dispatch = Dispatch(self.queues, self.index, parse_delay_levels(options.delay_levels))
         self.flusher = Flusher(self.commitlog, self.queues, self.index, self.checkpoint)

@@ -8,9 +8,10 @@ space is back. Deletion takes the oldest first, never the last, and stops at the
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from eruca.config import StoreOptions
 from eruca.store.chain import Segment
@@ -76,6 +77,8 @@ class Retention:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self.deleted_segments = 0
+        # Queue and index files that are taken out and wait to be deleted.
+        self._derived: list[Callable[[], None]] = []
 
     def run(self, *, asked: bool = False) -> RetentionPlan:
         """Make one whole pass in this thread."""
@@ -107,25 +110,32 @@ class Retention:
         for segment in detached:
             log.info("deleting %s (%s)", segment.path.name, plan.reason)
         if detached:
-            self.clean_derived()
+            self.detach_derived()
         self._refuse_or_admit(plan.refuse)
         return plan, detached
 
     def dispose(self, detached: list[Segment]) -> None:
         """Delete the files; may run in a thread."""
+        while self._derived:
+            self._derived.pop(0)()
         for segment in detached:
             self._store.commitlog.chain.dispose(segment)
             self.deleted_segments += 1
 
-    def clean_derived(self) -> None:
-        """Delete queue and index files all of whose records are gone."""
+    def detach_derived(self) -> int:
+        """Take out queue and index files all of whose records are gone, `dispose` deletes them; returns how many.
+
+        The last file of a queue stays, because its name is all that remembers the offset.
+        """
         store = self._store
         start = store.commitlog.start
+        before = len(self._derived)
         for queue in store.queues:
             queue.raise_min(start)
-            queue.remove_expired()
+            self._derived += [partial(queue.chain.dispose, segment) for segment in queue.detach_expired()]
         if store.index is not None:
-            store.index.remove_before(start)
+            self._derived += [partial(store.index.dispose, file) for file in store.index.detach_before(start)]
+        return len(self._derived) - before
 
     def _refuse_or_admit(self, refuse: bool) -> None:
         store = self._store

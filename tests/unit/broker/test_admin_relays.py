@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from eruca.broker.app import Broker
 from eruca.broker.parts import Parts
 from eruca.net.link import Handler, Link
@@ -25,13 +23,9 @@ from eruca.wire.headers import (
     ConsumeDirectlyHeader,
     ConsumerRunningInfoHeader,
     ConsumerStatusHeader,
-    MessageIdHeader,
     ResetOffsetHeader,
 )
-from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import HALF_TOPIC
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
 
@@ -244,27 +238,3 @@ async def test_a_client_that_leaves_while_it_is_asked(broker: Broker, make_peer:
     await member.close()
     code, remark = await asking
     assert (code, remark.startswith("invoke consumer <G> <me> Exception: ")) == (ResponseCode.SYSTEM_ERROR, True)
-
-
-# -- half messages -----------------------------------------------------------------------------------------------------
-
-
-async def test_a_half_message_is_put_back_to_be_checked_again(broker: Broker, peer: Peer) -> None:
-    parts = parts_of(broker)
-    properties = encode_properties({"REAL_TOPIC": "T", "TRANSACTION_CHECK_TIMES": "15"})
-    half = parts.store.append(Message(HALF_TOPIC, body=b"half", properties=properties, store_host=parts.store_host))
-    header = MessageIdHeader(message_id=encode_offset_id(half.store_host, half.position))
-    await peer.expect(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
-    result = parts.store.read(HALF_TOPIC, 0, 1)
-    again = decode_record(result.slices[0])
-    assert (again.body, again.get_property("TRANSACTION_CHECK_TIMES")) == (b"half", "0")
-    assert again.get_property("REAL_TOPIC") == "T"
-
-
-@pytest.mark.parametrize("kind", ["none", "nonsense", "not a half message", "no record"])
-async def test_what_is_no_half_message_is_not_put_back(broker: Broker, peer: Peer, kind: str) -> None:
-    sent = (await peer.send("T", 0))["msgId"]
-    ids = {"none": None, "nonsense": "xyz", "not a half message": sent, "no record": sent[:-2] + "03"}
-    code, remark = await peer.refused(RequestCode.RESUME_CHECK_HALF_MESSAGE, MessageIdHeader(message_id=ids[kind]))
-    assert (code, "RMQ_SYS_TRANS_HALF_TOPIC" in remark) == (ResponseCode.SYSTEM_ERROR, True)
-    assert parts_of(broker).store.queues.get(HALF_TOPIC, 0) is None

@@ -105,8 +105,8 @@ def test_two_members_never_hold_the_same_queue(steps: list[tuple[str, str, int]]
             believed.pop((client, number), None)
         elif locks.lock("G", client, [queue(number)]):
             believed[client, number] = clock.now_ms() + LIVE_MS
-        for number in range(4):
-            holders = [name for (name, held), until in believed.items() if held == number and until >= clock.now_ms()]
+        for each in range(4):
+            holders = [name for (name, held), until in believed.items() if held == each and until >= clock.now_ms()]
             assert len(holders) <= 1
 
 

@@ -186,6 +186,6 @@ def test_a_shard_has_its_queue_and_others_have_any() -> None:
 def test_bodies_are_shown_as_their_sender_wrote_them() -> None:
     queue = Queue("b", 0, "x:1")
     flag = set_compression(0, COMPRESSION_ZLIB)
-    packed = Message("t", body=compress(b"hello" * 100, flag), sys_flag=flag)
+    packed = Message("t", body=compress(b"hello" * 100), sys_flag=flag)
     assert describe_message(queue, packed)["body"] == "hello" * 100
     assert describe_message(queue, Message("t", body=b"\xff\xfe"))["body_base64"] == "//4="

@@ -1,4 +1,4 @@
-"""`eruca up`, `nameserver` and `broker` as processes: what they say, that they work, that they stop with all on disk."""
+"""`eruca up`, `nameserver`, `broker` as processes: what they say, that they work, that they stop with all on disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from eruca.cli import running
 from eruca.cli.recovering import RecoveryWatch
@@ -39,7 +40,7 @@ def test_up_stops_cleanly_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
         assert up.end() == (0, "")
     assert not (store / "abort").exists()
     assert {path.name for path in (store / "config").iterdir()} >= {"topics.json", "subscriptionGroup.json"}
-    assert [path.stat().st_size for path in sorted((store / "commitlog").iterdir())][0] == 64 * 1024 * 1024
+    assert (store / "commitlog" / ("0" * 20)).stat().st_size == 64 * 1024 * 1024
     assert run_eruca("store", "verify", store, cwd=tmp_path).returncode == 0
     with Up(tmp_path, *up.arguments) as again:
         (kept,) = again.run_json("tail", "hello")
@@ -83,8 +84,6 @@ def test_up_shows_where_everything_is_and_what_to_type(tmp_path: Path) -> None:
 
 def test_the_panel_leaves_out_what_is_as_by_default() -> None:
     facts = {"broker": "127.0.0.1:10911", "name": "b", "cluster": "C", "fast": "127.0.0.1:10909"}
-    from rich.console import Console
-
     console = Console(width=200)
     with console.capture() as capture:
         console.print(draw_panel("127.0.0.1:9876", facts, Path("eruca-data")))
@@ -155,19 +154,26 @@ listenPrt = {broker_port}
         assert "serverWorkerThreads has no effect here" in said
 
 
+def test_the_demo_shows_every_step(tmp_path: Path) -> None:
+    finished = run_eruca("demo", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert "my first message" in finished.stdout
+    assert "tags=demo  message 3" in finished.stdout
+    assert "stopped cleanly" in finished.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_the_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[int] = []
-    monkeypatch.setattr(running.os, "_exit", ended.append)
+    ended: asyncio.Queue[int] = asyncio.Queue()
+    monkeypatch.setattr("eruca.cli.running.os._exit", ended.put_nowait)
     loop = asyncio.get_running_loop()
     stopping = running._listen_to_signals()
     try:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(stopping.wait(), 10)
-        assert ended == []
+        assert ended.empty()
         os.kill(os.getpid(), signal.SIGINT)
-        while not ended:
-            await asyncio.sleep(0)
-        assert ended == [128 + signal.SIGINT]
+        assert await asyncio.wait_for(ended.get(), 10) == 128 + signal.SIGINT
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

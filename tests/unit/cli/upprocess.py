@@ -8,10 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from click.testing import CliRunner
+
+from eruca.cli.main import main
 from tests.interop.javapeer import find_ports
 from tests.paths import REPOSITORY
 
@@ -47,6 +51,15 @@ def run_eruca(
     return finished
 
 
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended, and what it said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 class Up:
     """A running server command; `address` is its name server's."""
 
@@ -68,9 +81,15 @@ class Up:
         self.facts: dict[str, Any] = json.loads(line)
         self.address: str = self.facts.get("nameserver", "")
 
-    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command against it."""
-        return run_eruca(*arguments, "-n", self.address, cwd=self.directory, stdin=stdin)
+    def run(self, *arguments: str, stdin: str = "") -> Finished:
+        """Run a command against it: in this process, which is quicker, unless it reads standard input."""
+        arguments = (*arguments, "-n", self.address)
+        if stdin:
+            process = run_eruca(*arguments, cwd=self.directory, stdin=stdin)
+            return Finished(process.returncode, process.stdout, process.stderr)
+        result = CliRunner().invoke(main, arguments)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return Finished(result.exit_code, result.stdout, result.stderr)
 
     def run_json(self, *arguments: str, stdin: str = "") -> list[Any]:
         """Run a command against it that must go well; gives what it says, line by line."""

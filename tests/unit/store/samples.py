@@ -101,5 +101,5 @@ def view_log(log: CommitLog, position: int, length: int) -> bytes:
 
 async def wait_for(condition: Callable[[], bool]) -> None:
     """Wait until something is true; the test's own time limit bounds it."""
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - what is waited for happens in threads that know no event of ours
         await asyncio.sleep(0.001)

@@ -65,7 +65,7 @@ def test_names_are_positions_in_twenty_digits(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["notes.txt", "0", "0000000000000000000x", "00000000000000000000.bak", f"{100:020d}", "٠" * 20, "²" * 20],
+    ["notes.txt", "0", "0000000000000000000x", "00000000000000000000.bak", f"{100:020d}", "\u0660" * 20, "²" * 20],
 )
 def test_a_foreign_file_is_refused(disk: SimulatedDisk, name: str) -> None:
     disk.make_directory(DIRECTORY)
@@ -149,9 +149,9 @@ def test_view_is_a_window_into_the_mapping(disk: SimulatedDisk) -> None:
     segment = chain.segments[1]
     segment.buffer[10:15] = b"hello"
     view = segment.view(SIZE + 10, 5)
-    assert view == b"hello"
+    assert bytes(view) == b"hello"
     segment.buffer[10] = ord("j")
-    assert view == b"jello"
+    assert bytes(view) == b"jello"
 
 
 # --- growing --------------------------------------------------------------------------------------------------------
@@ -228,7 +228,8 @@ def test_a_preparation_that_was_called_off_does_not_keep_a_chain_from_closing(di
     with ThreadPoolExecutor(1) as pool:
         chain = make_chain(disk, pool)
         grow(chain, 1)
-        pool.submit(lambda: (begun.set(), may_go.wait(10)))
+        pool.submit(begun.set)
+        pool.submit(may_go.wait, 10)
         assert begun.wait(10)
         chain.prepare_next()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -363,4 +364,4 @@ def test_zero_from_finds_bytes_behind_a_hole(disk: SimulatedDisk) -> None:
     grow(chain, 1)
     chain.segments[0].buffer[900_000] = 7
     chain.zero_from(0)
-    assert chain.segments[0].buffer.count(0) == 1024 * 1024
+    assert bytes(chain.segments[0].buffer) == bytes(1024 * 1024)

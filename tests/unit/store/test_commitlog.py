@@ -346,4 +346,3 @@ def test_a_commit_needs_no_buffer() -> None:
     log = make_log(make_disk())
     append(log, b"r" * 10)
     assert log.commit() == 10
-

@@ -27,6 +27,7 @@ from tests.unit.store.samples import (
     open_small,
     read_bodies,
     sized_message,
+    wait_for,
 )
 
 
@@ -228,8 +229,7 @@ async def test_a_waiter_that_came_during_a_sync_waits_for_the_next(executor: Thr
     first = store.append(make_message())
     disk.on_call = hold_back
     waiting = group.when_flushed(end_of(first))
-    while not in_sync.is_set():
-        await asyncio.sleep(0.001)
+    await wait_for(in_sync.is_set)
     goal = store.flusher.flushed
     # The disk's guard is held by the sync, as a file's would not be; the append must not ask for it.
     second = store.append(make_message())
@@ -249,8 +249,7 @@ async def test_close_tells_whoever_still_waits_no(executor: ThreadPoolExecutor) 
     messages = [store.append(make_message()) for _ in range(3)]
     disk.broken_sync = True
     futures = [group.when_flushed(end_of(message)) for message in messages]
-    while store.flusher.sync_failures < 2:
-        await asyncio.sleep(0.001)
+    await wait_for(lambda: store.flusher.sync_failures >= 2)
     await group.close()
     assert [future.result() for future in futures] == [False] * 3
     await group.close()  # a second time does nothing
@@ -266,8 +265,7 @@ async def test_waiters_that_gave_up_are_forgotten(executor: ThreadPoolExecutor) 
     for future in futures[:4]:
         future.cancel()
     failures = store.flusher.sync_failures
-    while store.flusher.sync_failures < failures + 2:
-        await asyncio.sleep(0.001)
+    await wait_for(lambda: store.flusher.sync_failures >= failures + 2)
     disk.broken_sync = False
     assert await futures[4] is True
     assert all(future.cancelled() for future in futures[:4])

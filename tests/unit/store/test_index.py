@@ -189,11 +189,9 @@ def test_writing_over_a_damaged_header_stays_inside_the_file() -> None:
     disk = make_disk()
     index = make_index(disk)
     put(index, ["a", "b"], 1)
-    index.close()
-    disk.flip_bit(only_file(disk), 36, 7)
-    again = make_index(disk)
-    put(again, ["c"], 2)
-    assert find(again, "c") == [2]
+    disk.flip_bit(only_file(disk), 36, 7)  # under the mapping: at the next start the file would be removed as unused
+    put(index, ["c"], 2)
+    assert find(index, "c") == [2]
 
 
 # --- rolling over ---------------------------------------------------------------------------------------------------
@@ -387,6 +385,18 @@ def test_truncate_finds_entries_the_header_does_not_know() -> None:
     index.files[0].buffer[40 : 40 + 4 * SLOTS] = bytes(4 * SLOTS)
     index.truncate(21)
     assert (find(index, "a"), find(index, "b"), index.end_position) == ([10], [20], 20)
+
+
+def test_after_a_truncation_the_last_record_is_found_at_its_very_time() -> None:
+    """The end time of the header is made from entries then, which know whole seconds only."""
+    index = make_index(make_disk())
+    put(index, ["a"], 10, NOON)
+    put(index, ["b"], 20, NOON + 1999)
+    put(index, ["c"], 30, NOON + 3000)
+    index.truncate(30)
+    assert index.end_time == NOON + 1000
+    assert find(index, "b", NOON + 1999, NOON + 1999) == [20]
+    assert find(index, "b", NOON + 2000, FOREVER) == []
 
 
 def test_what_was_cut_off_does_not_come_back_after_a_sync() -> None:

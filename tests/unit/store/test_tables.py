@@ -260,7 +260,7 @@ def test_a_missing_table_with_a_backup_is_taken_from_it_and_it_says_so(caplog: p
 
 
 @pytest.mark.parametrize(
-    ("table", "backup"), [(b"{", None), (b"{", b""), (b"", b"{"), (None, b"{"), (b"{", b"[1]"), (b"{empty}", b"{empty")]
+    ("table", "backup"), [(b"{", None), (b"{", b""), (b"", b"{"), (None, b"{"), (b"{", b"[1]"), (b"{'empty':1}", None)]
 )
 def test_two_damaged_tables_are_an_error_and_not_an_empty_table(table: bytes | None, backup: bytes | None) -> None:
     disk = make_disk()

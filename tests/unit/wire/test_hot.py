@@ -266,7 +266,7 @@ def skip_records_plainly(data: bytes, at: int, end: int, base: int, check_crc: b
 
 
 def may_be_cut_short(data: bytes, at: int, end: int, base: int) -> bool:
-    """Is there a valid record whose tail has a zero where a lost sector would begin or end? `hot` leaves it to others."""
+    """Is there a valid record with a zero where a lost sector would begin or end? `hot` leaves those to others."""
     view = inspect_record(data, at, end, False, base + at)
     if type(view) is not RecordView:
         return False

@@ -9,13 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.errors import InvalidName
-from eruca.wire.names import DLQ_PREFIX, HALF_TOPIC, OP_HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, check_group, check_topic
+from eruca.wire.names import (
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    check_group,
+    check_topic,
+)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["a", "TBW102", "order-events_2", f"{RETRY_PREFIX}g", f"{DLQ_PREFIX}g", "%LMQ%a|b", SCHEDULE_TOPIC, HALF_TOPIC]
-    + [OP_HALF_TOPIC, "-", "t" * 127],
+    [
+        *("a", "TBW102", "order-events_2", f"{RETRY_PREFIX}g", f"{DLQ_PREFIX}g", "%LMQ%a|b", "-", "t" * 127),
+        *(SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC),
+    ],
 )
 def test_a_good_name_is_given_back(name: str) -> None:
     assert check_topic(name) == name

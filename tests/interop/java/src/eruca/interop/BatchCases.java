@@ -27,7 +27,7 @@ final class BatchCases {
         scene.fact("offset", result.getQueueOffset());
         scene.fact("unique ids", result.getMsgId().split(",").length);
         scene.fact("offset ids", result.getOffsetMsgId().split(",").length);
-        List<MessageExt> stored = scene.read(queue);
+        List<MessageExt> stored = scene.read(queue, 6);
         scene.fact("stored", Inbox.bodies(stored));
         List<Long> offsets = new ArrayList<>();
         StringBuilder ids = new StringBuilder();
@@ -44,7 +44,7 @@ final class BatchCases {
     public void batchSendToGivenQueue(Scene scene) throws Exception {
         MessageQueue queue = scene.queue(scene.topic(3), 2);
         scene.producer().send(make(queue.getTopic(), 3), queue);
-        scene.fact("stored", Inbox.bodies(scene.read(queue)));
+        scene.fact("stored", Inbox.bodies(scene.read(queue, 3)));
     }
 
     public void batchSendAsync(Scene scene) throws Exception {
@@ -52,7 +52,7 @@ final class BatchCases {
         SendCases.Told told = new SendCases.Told();
         scene.producer().send(make(queue.getTopic(), 4), told);
         scene.fact("status", told.await().getSendStatus());
-        scene.fact("stored", Inbox.bodies(scene.read(queue)));
+        scene.fact("stored", Inbox.bodies(scene.read(queue, 4)));
     }
 
     public void batchWithTagsAndKeys(Scene scene) throws Exception {
@@ -63,7 +63,7 @@ final class BatchCases {
             messages.get(number).setKeys("key" + number);
             messages.get(number).putUserProperty("number", String.valueOf(number));
         }
-        scene.producer().send(messages);
+        scene.awaitSeen(scene.producer().send(messages));
         PullResult odd = scene.puller().pull(queue, "odd", 0, 32);
         scene.fact("odd", Inbox.bodies(odd.getMsgFoundList()));
         scene.fact("property", odd.getMsgFoundList().get(2).getProperty("number"));
@@ -85,7 +85,7 @@ final class BatchCases {
             scene.producer().send(part);
             requests++;
         }
-        List<MessageExt> stored = scene.read(queue);
+        List<MessageExt> stored = scene.read(queue, 2000);
         scene.fact("requests", requests);
         scene.fact("stored", stored.size());
         scene.fact("last", Inbox.text(stored.get(1999)));
@@ -98,7 +98,7 @@ final class BatchCases {
             messages.add(new Message(queue.getTopic(), new byte[100_000]));
         }
         scene.fact("status", scene.start(SendCases.plainProducer(scene)).send(messages, queue).getSendStatus());
-        scene.fact("stored", scene.read(queue).size());
+        scene.fact("stored", scene.read(queue, 40).size());
     }
 
     public void batchTooLarge(Scene scene) throws Exception {

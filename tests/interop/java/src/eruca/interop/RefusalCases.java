@@ -84,10 +84,14 @@ final class RefusalCases {
         scene.fact("answer", sendRaw(scene, scene.topic(2), -1));
     }
 
+    /** The broker leaves it to the client, which finds no queue to write to. */
     public void topicThatMayOnlyBeRead(Scene scene) throws Exception {
         String topic = scene.topic(1);
         scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(topic, 1, 1, 4));
-        scene.fact("refusal", sendRaw(scene, topic, 0));
+        Scene.await("the new route",
+            () -> scene.admin.examineTopicRouteInfo(topic).getQueueDatas().get(0).getPerm() == 4);
+        scene.fact("client", scene.refusal(() -> scene.producer().send(Scene.message(topic, "m"))));
+        scene.fact("broker", sendRaw(scene, topic, 0));
     }
 
     public void topicThatMayOnlyBeWritten(Scene scene) throws Exception {
@@ -111,10 +115,16 @@ final class RefusalCases {
             .containsKey(topic));
     }
 
-    public void refusedSendIsTriedAgain(Scene scene) throws Exception {
-        String topic = scene.topic(2);
+    public void refusedSendIsTriedWithOtherQueues(Scene scene) throws Exception {
+        String topic = scene.topic(4);
         AtomicInteger tries = new AtomicInteger();
-        DefaultMQProducer producer = scene.start(new DefaultMQProducer(scene.name("producers")));
+        DefaultMQProducer producer = scene.prepare(new DefaultMQProducer(scene.name("producers")));
+        // It knows of four queues until it asks the name server again, so it is the broker that says no.
+        producer.setPollNameServerInterval(600_000);
+        producer.setSendMsgTimeout(Scene.TIMEOUT_MS);
+        producer.setRetryTimesWhenSendFailed(4);
+        producer.start();
+        scene.atEnd(producer::shutdown);
         producer.getDefaultMQProducerImpl().registerSendMessageHook(new SendMessageHook() {
             @Override
             public String hookName() {
@@ -130,13 +140,11 @@ final class RefusalCases {
             public void sendMessageAfter(SendMessageContext context) {}
         });
         producer.send(Scene.message(topic, "m"));
+        scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(topic, 1, 1, 6));
+        scene.fact("first", producer.send(Scene.message(topic, "m")).getMessageQueue().getQueueId());
         tries.set(0);
-        producer.setPollNameServerInterval(60_000);
-        scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(topic, 2, 2, 4));
-        // Known to be writable until the client asks again, so it is the broker that says no.
-        producer.getDefaultMQProducerImpl().getTopicPublishInfoTable().get(topic).setHaveTopicRouterInfo(true);
-        scene.fact("code", scene.refusal(() -> producer.send(Scene.message(topic, "m"))).get("code"));
-        scene.fact("tries", tries.get());
+        scene.fact("second", producer.send(Scene.message(topic, "m")).getMessageQueue().getQueueId());
+        scene.fact("tries of the second", tries.get());
     }
 
     public void unknownRequestCode(Scene scene) throws Exception {
@@ -146,12 +154,11 @@ final class RefusalCases {
     }
 
     public void pullFromUnknownTopic(Scene scene) throws Exception {
-        scene.producer();
-        String topic = scene.name("unknown");
-        scene.send(scene.queue(scene.topic(1), 0), "m");
+        String known = scene.topic(1);
         var puller = scene.puller();
-        puller.fetchSubscribeMessageQueues(scene.name("topic"));
-        scene.fact("refusal", scene.refusal(() -> puller.pull(scene.queue(topic, 0), "*", 0, 1)));
-        scene.fact("queue", scene.refusal(() -> puller.pull(scene.queue(scene.name("topic"), 7), "*", 0, 1)));
+        scene.fact("unknown queue", scene.refusal(() -> puller.pull(scene.queue(known, 7), "*", 0, 1)));
+        // It knows the broker now.
+        scene.fact("unknown topic", scene.refusal(
+            () -> puller.pull(scene.queue(scene.name("unknown"), 0), "*", 0, 1)));
     }
 }

@@ -41,7 +41,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * One case at work: names that are its own, clients that end with it, and the facts it found.
  *
  * <p>Facts are the same on every broker and in every run: names lose what makes them unique, and the broker's address
- * is written BROKER.
+ * is written BROKER, ours CLIENT.
  */
 final class Scene implements AutoCloseable {
     static final long DEADLINE_MS = 30_000;
@@ -142,7 +142,8 @@ final class Scene implements AutoCloseable {
             return ((Enum<?>) value).name();
         }
         if (value instanceof String) {
-            return ((String) value).replace(suffix, "").replace(address, "BROKER");
+            return ((String) value).replace(suffix, "").replace(address, "BROKER")
+                .replaceAll("127\\.0\\.0\\.1:\\d+", "CLIENT");
         }
         return value;
     }
@@ -321,24 +322,40 @@ final class Scene implements AutoCloseable {
         return new Message(topic, tags, body.getBytes(StandardCharsets.UTF_8));
     }
 
-    /** Sends bodies to one queue, one after the other. */
+    /** Sends bodies to one queue, one after the other; they can be seen there when it returns. */
     List<SendResult> send(MessageQueue queue, String... bodies) throws Exception {
         List<SendResult> results = new ArrayList<>();
         for (String body : bodies) {
             results.add(producer().send(message(queue.getTopic(), body), queue));
         }
+        awaitSeen(results.get(results.size() - 1));
         return results;
+    }
+
+    /** The same with messages that have more than a body. */
+    SendResult send(MessageQueue queue, Message message) throws Exception {
+        return awaitSeen(producer().send(message, queue));
     }
 
     /** Sends prefix0, prefix1 and so on to the queues in turn. */
     void sendMany(String topic, int queues, String prefix, int count) throws Exception {
+        SendResult last = null;
         for (int number = 0; number < count; number++) {
-            send(queue(topic, number % queues), prefix + number);
+            last = producer().send(message(topic, prefix + number), queue(topic, number % queues));
         }
+        awaitSeen(last);
     }
 
-    /** All messages of one queue. */
-    List<MessageExt> read(MessageQueue queue) throws Exception {
+    /** Java's broker answers before the message is in its queue; all that was stored before it is there too then. */
+    SendResult awaitSeen(SendResult result) throws Exception {
+        int more = result.getMsgId().split(",").length;
+        await("what was sent", () -> admin.maxOffset(result.getMessageQueue()) >= result.getQueueOffset() + more);
+        return result;
+    }
+
+    /** All messages of one queue; there are at least as many as wanted when it returns. */
+    List<MessageExt> read(MessageQueue queue, int wanted) throws Exception {
+        await(wanted + " messages", () -> puller().maxOffset(queue) >= wanted);
         List<MessageExt> found = new ArrayList<>();
         long max = puller().maxOffset(queue);
         for (long offset = puller().minOffset(queue); offset < max;) {
@@ -354,7 +371,7 @@ final class Scene implements AutoCloseable {
     }
 
     MessageExt readOne(MessageQueue queue) throws Exception {
-        List<MessageExt> found = read(queue);
+        List<MessageExt> found = read(queue, 1);
         if (found.size() != 1) {
             throw new IllegalStateException(queue + " has " + found.size() + " messages");
         }

@@ -1,0 +1,50 @@
+"""Named cases with the official Java client, run several at a time against any cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.interop.brokers import BROKER_NAME, Cluster
+from tests.interop.javapeer import JavaProgram, Peer
+
+Facts = dict[str, Any]
+
+# A case waits for up to 30 s at a time, and others may be before it.
+CASE_SECONDS_MAX = 110
+
+
+class BehaviourProgram(JavaProgram):
+    """`Behaviour.java`: takes any number of cases at once and answers each when it is done."""
+
+    def __init__(self, peer: Peer, home: Path, headers: str) -> None:
+        super().__init__(peer, "eruca.interop.Behaviour", home, headers, heap="512m")
+
+    def submit(self, case: str, cluster: Cluster | None) -> None:
+        """Let a case begin as soon as there is room for it."""
+        request = {"id": _identify(case, cluster), "case": case}
+        if cluster is not None:
+            request |= {"nameServer": cluster.name_server, "address": cluster.broker, "broker": BROKER_NAME}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def wait_for_facts(self, case: str, cluster: Cluster | None) -> Facts:
+        """What a case found; one that could not do its work is an error."""
+        beginning = f'{{"id":"{_identify(case, cluster)}",'
+        number = self.wait_for(lambda line: line.startswith(beginning), CASE_SECONDS_MAX)
+        answer = json.loads(self.lines[number])
+        assert "error" not in answer, answer["error"]
+        facts: Facts = answer["facts"]
+        return facts
+
+    def list_cases(self) -> list[str]:
+        """The names of all cases it knows."""
+        self.submit("list", None)
+        cases: list[str] = self.wait_for_facts("list", None)["cases"]
+        return cases
+
+
+def _identify(case: str, cluster: Cluster | None) -> str:
+    return f"{cluster.kind if cluster else ''}/{case}"

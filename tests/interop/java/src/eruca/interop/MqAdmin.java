@@ -1,0 +1,231 @@
+package eruca.interop;
+
+import ch.qos.logback.classic.Level;
+import ch.qos.logback.classic.Logger;
+import com.alibaba.fastjson.JSON;
+import com.alibaba.fastjson.JSONObject;
+import com.alibaba.fastjson.serializer.SerializerFeature;
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.commons.cli.CommandLine;
+import org.apache.commons.cli.Options;
+import org.apache.commons.cli.PosixParser;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageClientIDSetter;
+import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.subscription.SubscriptionGroupConfig;
+import org.apache.rocketmq.srvutil.ServerUtil;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+import org.apache.rocketmq.tools.command.SubCommand;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The official mqadmin in one process that stays: a JSON request on the input, JSON rows on the output.
+ *
+ * <p>{"do": "run", "nameServer": host:port, "arguments": [command, ...]} answers with one row of what the command printed
+ * ("out"), what it complained about ("err") and the exception it ended with ("error"). {"do": "build", "kind": name,
+ * "nameServer": ..., "address": ..., "broker": ...} makes the content that commands are asked about: the same topics,
+ * groups, messages and offsets for every kind, with clients that stay connected; its row maps labels to unique ids.
+ */
+public final class MqAdmin extends MQAdminStartup {
+    private static final int TIMEOUT_MS = 10_000;
+    private static final int QUEUES = 4;
+    private static final String ORDERS = "MqOrders";
+    private static final String[] TAGS = {"TagA", "TagB", "TagC"};
+
+    private final PrintStream out;
+    private final Map<String, String> ids = new ConcurrentHashMap<>();
+    private int rows;
+
+    private MqAdmin(PrintStream out) {
+        this.out = out;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        // Read by classes of the client when they are loaded: shorter than a user's.
+        System.setProperty("rocketmq.client.rebalance.waitInterval", "1000");
+        ((Logger) LoggerFactory.getLogger(Logger.ROOT_LOGGER_NAME)).setLevel(Level.OFF);
+        PrintStream out = new PrintStream(System.out, false, "UTF-8");
+        System.setOut(System.err);
+        new MqAdmin(out).serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
+        // Clients leave threads behind that nobody waits for.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private void serve(BufferedReader input) throws Exception {
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            Map<String, Object> last = new LinkedHashMap<>();
+            rows = 0;
+            try {
+                JSONObject request = JSON.parseObject(line);
+                switch (request.getString("do")) {
+                    case "run": run(request); break;
+                    case "build": build(request); break;
+                    default: throw new IllegalArgumentException("no such action: " + request);
+                }
+                last.put("done", rows);
+            } catch (Exception error) {
+                error.printStackTrace();
+                last.put("error", String.valueOf(error));
+            }
+            write(last);
+        }
+    }
+
+    private void row(Object value) {
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("row", value);
+        write(line);
+        rows++;
+    }
+
+    private void write(Object line) {
+        out.println(JSON.toJSONString(line, SerializerFeature.WriteMapNullValue));
+        out.flush();
+    }
+
+    // --- commands -----------------------------------------------------------------------------------------------
+
+    private void run(JSONObject request) throws Exception {
+        String[] arguments = request.getJSONArray("arguments").toArray(new String[0]);
+        System.setProperty(MixAll.NAMESRV_ADDR_PROPERTY, request.getString("nameServer"));
+        // Some commands keep what they were told last.
+        subCommandList.clear();
+        initCommand();
+        SubCommand command = subCommandList.stream()
+            .filter(known -> known.commandName().equalsIgnoreCase(arguments[0])).findFirst().orElseThrow();
+        String[] rest = java.util.Arrays.copyOfRange(arguments, 1, arguments.length);
+        Options options = ServerUtil.buildCommandlineOptions(new Options());
+        CommandLine line = ServerUtil.parseCmdLine(
+            "mqadmin", rest, command.buildCommandlineOptions(options), new PosixParser());
+        PrintStream realOut = System.out;
+        PrintStream realErr = System.err;
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        ByteArrayOutputStream complained = new ByteArrayOutputStream();
+        Map<String, Object> answer = new LinkedHashMap<>();
+        try {
+            System.setOut(new PrintStream(said, true, "UTF-8"));
+            System.setErr(new PrintStream(complained, true, "UTF-8"));
+            command.execute(line, options, null);
+        } catch (Exception error) {
+            Throwable cause = error;
+            while (cause.getCause() != null) {
+                cause = cause.getCause();
+            }
+            answer.put("error", String.valueOf(cause).split("\n")[0]);
+        } finally {
+            System.setOut(realOut);
+            System.setErr(realErr);
+        }
+        answer.put("out", said.toString("UTF-8"));
+        answer.put("err", complained.toString("UTF-8"));
+        row(answer);
+    }
+
+    // --- content ------------------------------------------------------------------------------------------------
+
+    private void build(JSONObject request) throws Exception {
+        String kind = request.getString("kind");
+        String address = request.getString("address");
+        String broker = request.getString("broker");
+        String names = request.getString("nameServer");
+        DefaultMQAdminExt admin = prepare(new DefaultMQAdminExt(TIMEOUT_MS), names, "admin-" + kind);
+        admin.start();
+        admin.createAndUpdateTopicConfig(address, new TopicConfig(ORDERS, QUEUES, QUEUES, 6));
+        admin.createAndUpdateTopicConfig(address, new TopicConfig("MqEmpty", 3, 2, 6));
+        SubscriptionGroupConfig group = new SubscriptionGroupConfig();
+        group.setGroupName("MqConfigured");
+        group.setRetryMaxTimes(3);
+        group.setConsumeBroadcastEnable(false);
+        admin.createAndUpdateSubscriptionGroupConfig(address, group);
+        Scene.await("the route of " + ORDERS, () -> {
+            try {
+                return admin.examineTopicRouteInfo(ORDERS).getQueueDatas().size() == 1;
+            } catch (org.apache.rocketmq.client.exception.MQClientException error) {
+                return false;
+            }
+        });
+
+        DefaultMQProducer producer = prepare(new DefaultMQProducer("MqSenders"), names, "senders-" + kind);
+        producer.setSendMsgTimeout(TIMEOUT_MS);
+        producer.start();
+        send(admin, producer, broker, 0, 12);
+        DefaultMQPushConsumer gone = consume("MqGone", names, "gone-" + kind);
+        awaitNothingLeft(admin, "MqGone");
+        gone.shutdown();
+        send(admin, producer, broker, 12, 17);
+        consume("MqReaders", names, "readers-" + kind);
+        awaitNothingLeft(admin, "MqReaders");
+        Scene.await("the producer", () -> {
+            try {
+                return admin.examineProducerConnectionInfo("MqSenders", ORDERS).getConnectionSet().size() == 1;
+            } catch (org.apache.rocketmq.client.exception.MQBrokerException error) {
+                return false;
+            }
+        });
+        row(ids);
+    }
+
+    private static <T extends ClientConfig> T prepare(T client, String names, String instance) {
+        client.setNamesrvAddr(names);
+        client.setInstanceName(instance);
+        client.setPollNameServerInterval(1000);
+        client.setHeartbeatBrokerInterval(1000);
+        client.setPersistConsumerOffsetInterval(500);
+        return client;
+    }
+
+    /** Messages from..to, to the queues in turn; each has the same unique id wherever it is sent. */
+    private void send(DefaultMQAdminExt admin, DefaultMQProducer producer, String broker, int from, int to)
+        throws Exception {
+        SendResult last = null;
+        for (int number = from; number < to; number++) {
+            Message message = new Message(ORDERS, TAGS[number % 3], "key" + number / 2,
+                ("body " + number).getBytes(StandardCharsets.UTF_8));
+            message.putUserProperty("number", String.valueOf(number));
+            String id = ids.computeIfAbsent("m" + number, label -> MessageClientIDSetter.createUniqID());
+            MessageAccessor.putProperty(message, MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, id);
+            last = producer.send(message, new MessageQueue(ORDERS, broker, number % QUEUES));
+            ids.put("o" + number + "-" + producer.getInstanceName(), last.getOffsetMsgId());
+        }
+        SendResult sent = last;
+        Scene.await("what was sent", () -> admin.maxOffset(sent.getMessageQueue()) > sent.getQueueOffset());
+    }
+
+    private static DefaultMQPushConsumer consume(String group, String names, String instance) throws Exception {
+        DefaultMQPushConsumer consumer = prepare(new DefaultMQPushConsumer(group), names, instance);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(ORDERS, "TagA || TagB");
+        consumer.registerMessageListener(Scene.into(new Inbox()));
+        consumer.start();
+        return consumer;
+    }
+
+    private static void awaitNothingLeft(DefaultMQAdminExt admin, String group) throws Exception {
+        Scene.await("the offsets of " + group, () -> {
+            try {
+                var stats = admin.examineConsumeStats(group);
+                return stats.getOffsetTable().size() == QUEUES + 1 && stats.computeTotalDiff() == 0;
+            } catch (org.apache.rocketmq.client.exception.MQClientException
+                     | org.apache.rocketmq.client.exception.MQBrokerException error) {
+                return false;
+            }
+        });
+    }
+}

@@ -1,0 +1,93 @@
+"""What the tests of delivery share: pulling, looking into the store, and a producer that is asked back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from eruca.broker.app import Broker
+from eruca.net.link import Link
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.frame import Command, encode_command
+from eruca.wire.headers import PullMessageHeader, SendMessageV2Header
+from eruca.wire.properties import encode_properties
+from eruca.wire.record import Message, decode_record, decode_records
+from tests.unit.broker.peer import Peer
+
+# The expression is in the request; wait when there is nothing.
+HELD = 2 | 4
+
+
+async def pull(
+    peer: Peer, topic: str, queue_id: int = 0, offset: int = 0, *, expression: str = "*", kind: str = "TAG"
+) -> list[Message]:
+    """Pull once, waiting up to 10 s for a message."""
+    header = PullMessageHeader(
+        consumer_group="readers",
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=offset,
+        max_message_nums=32,
+        sys_flag=HELD,
+        commit_offset=0,
+        suspend_timeout_ms=10_000,
+        subscription=expression,
+        subscription_version=0,
+        expression_type=kind,
+    )
+    answer = await peer.ask(RequestCode.PULL_MESSAGE, header)
+    return decode_records(answer.command.body) if answer.code == ResponseCode.SUCCESS else []
+
+
+async def send_half(peer: Peer, topic: str = "Orders", *, born_ms: int, group: str = "payers", **more: str) -> Message:
+    """Send a half message; gives it as it is stored."""
+    properties = {"TRAN_MSG": "true", "PGROUP": group, "UNIQ_KEY": "0" * 32, "WAIT": "true", "TAGS": "TagA"} | more
+    header = SendMessageV2Header(
+        producer_group=group,
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=1,
+        sys_flag=4,
+        born_timestamp=born_ms,
+        flag=77,
+        properties=encode_properties(properties).decode(),
+    )
+    answer = await peer.expect(RequestCode.SEND_MESSAGE_V2, header, b"pay")
+    assert answer.ext is not None
+    return look(peer.broker, int(answer.ext["msgId"][-16:], 16))
+
+
+def look(broker: Broker, position: int) -> Message:
+    """The message at a position of the commit log."""
+    assert broker.parts is not None
+    view = broker.parts.store.view_record(position)
+    assert view is not None
+    return decode_record(view)
+
+
+def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[Message]:
+    """Every message of a queue, also of topics nobody may pull."""
+    assert broker.parts is not None
+    store = broker.parts.store
+    queue = store.queues.get(topic, queue_id)
+    if queue is None:
+        return []
+    entries = [queue.entry(offset) for offset in range(queue.min_offset, queue.max_offset)]
+    return [look(broker, entry.position) for entry in entries if entry is not None]
+
+
+class Inbox:
+    """Handles requests of the broker and keeps them; answers with a code, or not at all when they are oneway."""
+
+    def __init__(self, code: int = ResponseCode.SUCCESS) -> None:
+        self.code = code
+        self.commands: asyncio.Queue[Command] = asyncio.Queue()
+
+    def handle(self, link: Link, command: Command) -> bytes | None:
+        self.commands.put_nowait(command)
+        return encode_command(command.answer(self.code, remark="as the test wants"))
+
+    async def get(self) -> Command:
+        """The next request."""
+        async with asyncio.timeout(10):
+            return await self.commands.get()
