@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints
@@ -54,27 +53,6 @@ def from_properties(options: type[Options], properties: Mapping[str, str]) -> Op
     made = options(**values)
     check_bounds(made)
     return made
-
-
-def parse_conf(text: str) -> dict[str, str]:
-    """Read a `.conf` file of RocketMQ, which is a Java properties file: `key=value`, `#` comments, `\\` goes on.
-
-    The last of two equal keys wins. Escapes are left alone but for `\\\\`, `\\:` and `\\=`, which paths may have.
-    """
-    pairs: dict[str, str] = {}
-    pending = ""
-    for raw in [*text.splitlines(), ""]:
-        line = pending + raw.strip()
-        pending = ""
-        if line.startswith(("#", "!")) or not line:
-            continue
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = line[:-1]
-            continue
-        separators = [at for at in (line.find("="), line.find(":")) if at > 0]
-        key, value = (line[: min(separators)], line[min(separators) + 1 :]) if separators else (line, "")
-        pairs[key.strip()] = re.sub(r"\\([\\:=])", r"\1", value.strip())
-    return pairs
 
 
 def parse_value(key: str, text: str, kind: Any) -> Any:

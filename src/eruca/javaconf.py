@@ -11,7 +11,7 @@ from eruca.errors import ConfigError
 
 _BYTES_MAX = 1024 * 1024
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_SEPARATOR = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
+_SEPARATOR = re.compile(r"\s*(?<!\\)[=:]\s*|\s+")
 
 
 def read_conf(path: Path) -> dict[str, str]:
@@ -19,10 +19,13 @@ def read_conf(path: Path) -> dict[str, str]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="is the path right?") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="is the path right?") from error
     if len(data) > _BYTES_MAX:
         raise ConfigError(f"{path} has {len(data)} bytes; a configuration file has at most {_BYTES_MAX}")
-    return parse_conf(data.decode("utf-8", "replace"))
+    try:
+        return parse_conf(data.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} cannot be read: it is not UTF-8 text", hint="is it the right file?") from error
 
 
 def parse_conf(text: str) -> dict[str, str]:

@@ -68,7 +68,6 @@ LEFT_OUT = {
 OTHER_WORDS = {
     (RequestCode.CHECK_CLIENT_CONFIG, ResponseCode.SUBSCRIPTION_PARSE_FAILED): "the parser explains itself",
     (RequestCode.PULL_MESSAGE, ResponseCode.PULL_NOT_FOUND): "a queue is not made by looking at it, so it is not there",
-    (RequestCode.PULL_MESSAGE, ResponseCode.SUBSCRIPTION_NOT_EXIST): "one blank more before the line break",
 }
 
 Row = dict[str, Any]

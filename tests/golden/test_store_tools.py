@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eruca.config import parse_conf
+from eruca.javaconf import parse_conf
 from eruca.store.consumequeue import ENTRY
 from eruca.store.maintenance import (
     Kind,

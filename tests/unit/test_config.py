@@ -16,11 +16,11 @@ from eruca.config import (
     from_properties,
     info_of,
     option,
-    parse_conf,
     parse_delay_levels,
     parse_value,
 )
 from eruca.errors import ConfigError
+from eruca.javaconf import parse_conf
 
 # What a 4.9 broker has when nothing is configured.
 JAVA_DEFAULTS = {

@@ -122,7 +122,9 @@ class PullHandlers:
         if code == ResponseCode.PULL_OFFSET_MOVED and not options.is_slave:
             self._tell_offset_moved(header, result)
         if result.slices:
-            parts.stats.on_get(header.consumer_group, header.topic, len(result.slices), result.size)
+            parts.stats.on_get(header.consumer_group, header.topic, len(result.slices), result.size, header.queue_id)
+        else:
+            parts.stats.on_miss()
         return self._encode(command, code, result)
 
     @staticmethod

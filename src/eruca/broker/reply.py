@@ -43,7 +43,7 @@ class ReplyHandlers:
         """Bring a reply to who asked; the answer says whether that went well."""
         options, header = self._parts.options, request.header
         try:
-            message, _ = self._send.build(request.link, request.command, header)
+            message = self._send.build(request.link, request.command, header).message
         except RequestRefused as error:
             return self._refuse(error.code, error.remark)
         except (WireError, InvalidName) as error:

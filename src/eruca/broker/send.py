@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
+from typing import NamedTuple
 
 from eruca.broker.mapping import DelayLevels, map_half
 from eruca.broker.parts import Parts
@@ -39,6 +41,23 @@ _PREFIX = struct.Struct(">iI")
 _VERSION_HONOURS_MAX_TIMES = 121
 _HOST_NOTE = "host"
 _LEVEL_DIGITS_MAX = 10
+
+
+class Draft(NamedTuple):
+    """A message that is ready to be stored, the queue its sender is told, and whether the sender waits for the disk."""
+
+    message: Message
+    queue_id: int
+    waits: bool
+
+
+class _Place(NamedTuple):
+    """Where messages were stored, as their sender is told, and the log position behind them."""
+
+    queue_id: int
+    queue_offset: int
+    message_ids: str
+    end: int
 
 
 class SendHandlers:
@@ -79,43 +98,47 @@ class SendHandlers:
             header: AnySendHeader = command.decode_header(header_type)
             if header.batch or command.code == RequestCode.SEND_BATCH_MESSAGE:
                 return self._store_batch(link, command, header)
-            message, waits = self.build(link, command, header)
-            self._append(message)
+            draft = self.build(link, command, header)
+            message = draft.message
+            self._put(lambda: self._store.append(message))
         except (RequestRefused, WireError, StoreError, InvalidName) as error:
             return self._encode_refused(link, command, error)
-        self._parts.stats.on_put(message.topic, 1, message.size)
+        self._parts.stats.on_put(message.topic, 1, message.size, message.queue_id)
         message_id = encode_offset_id(message.store_host, message.position)
-        return self._answer(command, message, message_id, waits)
+        place = _Place(draft.queue_id, message.queue_offset, message_id, message.position + message.size)
+        return self._answer(command, place, draft.waits)
 
-    def _append(self, message: Message) -> None:
+    def _put(self, append: Callable[[], object]) -> None:
         try:
-            self._store.append(message)
+            append()
         except StoreError as error:
+            self._parts.stats.put_failures += 1
             raise refuse_store_error(error, self._store) from error
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def _answer(self, command: Command, message: Message, message_id: str, waits: bool) -> Answer:
+    def _answer(self, command: Command, place: _Place, waits: bool) -> Answer:
         if waits and self._store.options.flush_mode is FlushMode.SYNC:
-            return self._answer_when_flushed(command, message, message_id)
-        return self._encode_stored(command, message, message_id, ResponseCode.SUCCESS)
+            return self._answer_when_flushed(command, place)
+        return self._encode_stored(command, place, ResponseCode.SUCCESS)
 
-    async def _answer_when_flushed(self, command: Command, message: Message, message_id: str) -> bytes:
-        flushed = await self._parts.background.wait_until_acknowledged(message.position + message.size)
-        code = ResponseCode.SUCCESS if flushed else ResponseCode.FLUSH_DISK_TIMEOUT
-        return self._encode_stored(command, message, message_id, code)
+    async def _answer_when_flushed(self, command: Command, place: _Place) -> bytes:
+        started = self._parts.clock.monotonic()
+        flushed = await self._parts.background.wait_until_acknowledged(place.end)
+        self._parts.stats.put_times.add(int((self._parts.clock.monotonic() - started) * 1000))
+        return self._encode_stored(command, place, ResponseCode.SUCCESS if flushed else ResponseCode.FLUSH_DISK_TIMEOUT)
 
-    def _encode_stored(self, command: Command, message: Message, message_id: str, code: int) -> bytes:
+    def _encode_stored(self, command: Command, place: _Place, code: int) -> bytes:
         if command.serialization is SerializeType.JSON:
             header = (
-                self._template % (code, message.queue_id, message_id, message.queue_offset, command.opaque)
+                self._template % (code, place.queue_id, place.message_ids, place.queue_offset, command.opaque)
             ).encode()
             return b"".join((_PREFIX.pack(4 + len(header), len(header)), header))
         options = self._parts.options
         answer = SendMessageAnswerHeader(
-            message_id=message_id,
-            queue_id=message.queue_id,
-            queue_offset=message.queue_offset,
+            message_id=place.message_ids,
+            queue_id=place.queue_id,
+            queue_offset=place.queue_offset,
             region=options.region,
             trace_on=options.trace_on,
         )
@@ -130,11 +153,8 @@ class SendHandlers:
 
     # -- from request to message -------------------------------------------------------------------------------------
 
-    def build(self, link: Link, command: Command, header: AnySendHeader) -> tuple[Message, bool]:
-        """Make the message a request describes and say whether its sender waits for the disk.
-
-        The message goes where it must: its topic, or the delay, half or dead letter topic.
-        """
+    def build(self, link: Link, command: Command, header: AnySendHeader) -> Draft:
+        """Make the message a request describes, for where it must go: its topic, or delay, half or dead letters."""
         config = self.check_topic(link, header)
         queue_id = self._choose_queue(header, config)
         topic = header.topic
@@ -164,12 +184,12 @@ class SendHandlers:
             message.properties = self._add_cluster(raw, drop_wait=False)
             map_half(message)
             self._parts.topics.create_internal(message.topic, 1)
-            return message, waits
+            return Draft(message, queue_id, waits)
         level = self._delay_level(raw, message.sys_flag)
         message.properties = self._add_cluster(raw, drop_wait=level == 0)
         if level:
             self.delays.map(message, level)
-        return message, waits
+        return Draft(message, queue_id, waits)
 
     def check_topic(self, link: Link, header: AnySendHeader) -> TopicConfig:
         """The settings of the topic of a request, made if the rules allow it; refuses as a Java broker does."""
@@ -276,23 +296,13 @@ class SendHandlers:
             )
             for item in decode_batch(command.body)
         ]
-        try:
-            self._store.append_batch(messages)
-        except StoreError as error:
-            raise refuse_store_error(error, self._store) from error
-        self._parts.stats.on_put(header.topic, len(messages), sum(message.size for message in messages))
-        ids = ",".join([encode_offset_id(message.store_host, message.position) for message in messages])
+        self._put(lambda: self._store.append_batch(messages))
+        self._parts.stats.on_put(header.topic, len(messages), sum([item.size for item in messages]), queue_id)
+        ids = ",".join([encode_offset_id(item.store_host, item.position) for item in messages])
         # The answer has the first message's offset; the disk must have the last one.
-        first, last = messages[0], messages[-1]
-        waits = b"WAIT\x01false" not in raw
-        if waits and self._store.options.flush_mode is FlushMode.SYNC:
-            return self._answer_batch_when_flushed(command, first, last, ids)
-        return self._encode_stored(command, first, ids, ResponseCode.SUCCESS)
-
-    async def _answer_batch_when_flushed(self, command: Command, first: Message, last: Message, ids: str) -> bytes:
-        flushed = await self._parts.background.wait_until_acknowledged(last.position + last.size)
-        code = ResponseCode.SUCCESS if flushed else ResponseCode.FLUSH_DISK_TIMEOUT
-        return self._encode_stored(command, first, ids, code)
+        last = messages[-1]
+        place = _Place(queue_id, messages[0].queue_offset, ids, last.position + last.size)
+        return self._answer(command, place, waits=b"WAIT\x01false" not in raw)
 
 
 def _join_properties(own: bytes, shared: bytes) -> bytes:

@@ -23,8 +23,9 @@ from eruca.cli.output import (
     show_progress,
     show_safely,
 )
-from eruca.config import StoreOptions, info_of, parse_conf
+from eruca.config import StoreOptions, info_of
 from eruca.errors import ConfigError
+from eruca.javaconf import read_conf
 from eruca.store.maintenance import (
     Finding,
     Level,
@@ -90,12 +91,7 @@ def add_store_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def read_properties(config: Path | None, settings: Iterable[str]) -> dict[str, str]:
     """The settings of a .conf file, and over them those of the command line."""
-    properties = {}
-    if config is not None:
-        try:
-            properties = parse_conf(config.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{config} cannot be read: {error}") from error
+    properties = {} if config is None else read_conf(config)
     known = sorted(info.java for info in info_of(StoreOptions).values())
     for setting in settings:
         key, equals, value = setting.partition("=")

@@ -78,6 +78,8 @@ class CommitLog:
         self._segment_start = self._segment_end = tail
         if segment is not None:
             self._enter(segment)
+        else:
+            self.chain.prepare_next(self._warm)
         if self.transient is not None:
             self.transient.start_at(tail)
 

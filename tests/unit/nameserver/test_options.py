@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eruca.config import from_properties, info_of, parse_conf
+from eruca.config import from_properties, info_of
 from eruca.errors import ConfigError, RequestRefused
+from eruca.javaconf import parse_conf
 from eruca.nameserver.options import NameServerOptions, change_options, set_lines, to_properties
 from eruca.nameserver.running import RunningOptions
 from eruca.store.filesystem import LocalFileSystem

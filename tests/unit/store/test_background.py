@@ -126,6 +126,7 @@ async def test_a_few_bytes_are_flushed_after_a_while() -> None:
     async with run_background(disk, flush_interval_ms=2, flush_pages_min=100, flush_thorough_ms=10) as (store, _):
         store.append(make_message())
         await wait_for(lambda: store.flusher.flushed == store.commitlog.tail)
+        assert store.flusher.waiting_bytes == 0
 
 
 async def test_a_failed_flush_is_logged_and_made_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -87,7 +87,8 @@ final class FilterCases {
             }
         }).get("code"));
         awaitVersion(scene, queue);
-        scene.fact("pull", scene.refusal(
-            () -> scene.puller().pull(queue, MessageSelector.bySql("n > > 4"), 0, 32)).get("code"));
+        PullResult result = scene.puller().pull(queue, MessageSelector.bySql("n > > 4"), 0, 32);
+        scene.fact("pull", result.getPullStatus());
+        scene.fact("next", result.getNextBeginOffset());
     }
 }

@@ -124,9 +124,9 @@ final class TransactionCases {
     public void administratorLetsTheBrokerAskAgain(Scene scene) throws Exception {
         MessageQueue queue = scene.queue(scene.topic(1), 0);
         Decider decider = new Decider(LocalTransactionState.UNKNOW, count -> LocalTransactionState.UNKNOW);
-        TransactionSendResult result =
-            start(scene, decider).sendMessageInTransaction(make(queue.getTopic()), null);
-        scene.fact("taken", scene.admin.resumeCheckHalfMessage(result.getOffsetMsgId()));
+        start(scene, decider).sendMessageInTransaction(make(queue.getTopic()), null);
+        Scene.await("a question", () -> !decider.asked.isEmpty());
+        scene.fact("taken", scene.admin.resumeCheckHalfMessage(decider.asked.peek().getMsgId()));
     }
 
     public void brokerAsksTwice(Scene scene) throws Exception {
