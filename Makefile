@@ -47,6 +47,7 @@ $(READY): $(LOCKED) pyproject.toml
 
 # What `make test-interop`, `test-console` and `test-replication` need besides Python, as (command, Debian package).
 JAVA_TOOLS := javac:openjdk-17-jdk-headless mvn:maven
+CLIENT_TOOLS := go:golang-go node:nodejs npm:npm
 CONSOLE_TOOLS := chromium:chromium chromedriver:chromium-driver
 ETCD_TOOLS := etcd:etcd-server
 
@@ -60,12 +61,15 @@ define install
 	echo "missing on this system, please install:$$missing" >&2; exit 1
 endef
 
-.PHONY: setup-java setup-system
+.PHONY: setup-java setup-clients setup-system
 setup-java: ## install Java 17 and Maven where we may (root and apt), otherwise name what is missing
 	$(call install,$(JAVA_TOOLS))
 
-setup-system: ## the same for all that any suite needs from the system: Java, Maven, chromium, etcd
-	$(call install,$(JAVA_TOOLS) $(CONSOLE_TOOLS) $(ETCD_TOOLS))
+setup-clients: ## the same for Go, Node and npm, which build the programs around the other clients
+	$(call install,$(CLIENT_TOOLS))
+
+setup-system: ## the same for all that any suite needs from the system: Java, Maven, Go, Node, chromium, etcd
+	$(call install,$(JAVA_TOOLS) $(CLIENT_TOOLS) $(CONSOLE_TOOLS) $(ETCD_TOOLS))
 
 # uv is told the target, so that the lock is the same whichever machine makes it; the header names no path and no host.
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform linux --generate-hashes \
@@ -120,8 +124,12 @@ lint: $(READY) ## ruff (rules and format), mypy --strict, direction of imports, 
 # The seeds one randomised test takes here; `make torture` takes many more.
 test: export ERUCA_SEEDS ?= 100
 test: $(READY) ## a slice of every suite, at most 20 minutes
-	@if $(MAKE) setup-java; then without=; else \
-	    echo "make test goes on WITHOUT the interop slice" >&2; without=--ignore=tests/interop; fi; \
+	@without=; \
+	$(MAKE) setup-java || { \
+	    echo "make test goes on WITHOUT the interop slice" >&2; without=--ignore=tests/interop; }; \
+	$(MAKE) setup-clients || { \
+	    echo "make test goes on WITHOUT the Go and Node clients" >&2; \
+	    without="$$without --ignore-glob=*/interop/test_go_*.py --ignore-glob=*/interop/test_node_*.py"; }; \
 	$(PYTEST) -q -m "not whole" --session-timeout=$(SLICE_SECONDS_MAX) $$without $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
@@ -130,7 +138,7 @@ SUITES := unit golden interop clients delivery replication spark console securit
 .PHONY: $(addprefix test-,$(SUITES))
 test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
 test-golden: ## tests/golden: bytes captured from the Java broker and client (ERUCA_SHARED names where)
-test-interop: ## tests/interop: the Java broker reads our stores and we read its (Java 17, Maven)
+test-interop: ## tests/interop: Java, Go and Node clients, the same cases on our broker and on Java's; stores (Java 17, Maven, Go, Node)
 test-clients: ## tests/clients: Java, Go and Node clients against our broker
 test-delivery: ## tests/delivery: what was acknowledged is delivered
 test-replication: ## tests/replication: primary, replica, failover
@@ -138,7 +146,7 @@ test-spark: ## tests/spark: the data sources and the jobs
 test-console: ## tests/console: the web page in a browser
 test-security: ## tests/security: hostile peers, rights, defaults
 
-test-interop: setup-java
+test-interop: setup-java setup-clients
 test-spark: setup-java
 $(addprefix test-,$(SUITES)): test-%: $(READY)
 	@test -n "$$(find tests/$* -name 'test_*.py' 2>/dev/null | head -n 1)" \

@@ -37,6 +37,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     home = tmp_path_factory.mktemp(f"{request.param}-cluster")
     with ErucaCluster(home) if request.param == "eruca" else JavaCluster(prepare_peer(), home) as started:
         yield started
+        if isinstance(started, ErucaCluster):
+            assert started.list_complaints() == []
 
 
 @pytest.fixture(scope="session")

@@ -571,6 +571,11 @@ def test_topic_is_made_and_removed(go: Stage) -> None:
     assert topic not in go.ask("listTopics")
 
 
+def test_name_server_knows_a_topic_as_soon_as_it_is_made(go: Stage) -> None:
+    asked = [go.ask("createTopic", topic=go.make_name("topic"), queues=2) for _ in range(10)]
+    assert asked == [[1]] * 10
+
+
 @pytest.mark.whole
 def test_groups_are_listed_with_their_settings(go: Stage) -> None:
     topic = go.make_topic()

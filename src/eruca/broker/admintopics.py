@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from eruca.broker.locks import QueueLocks
 from eruca.broker.parts import Parts
@@ -30,6 +31,8 @@ class TopicHandlers:
     def __init__(self, parts: Parts, locks: QueueLocks) -> None:
         self._parts = parts
         self._locks = locks
+        # Registers the broker again and waits for the name servers; the broker sets it when it knows them.
+        self.tell_nameservers: Callable[[], Awaitable[None]] | None = None
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""
@@ -44,8 +47,8 @@ class TopicHandlers:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    def put(self, request: Request) -> Reply:
-        """Make a topic or change its settings."""
+    async def put(self, request: Request) -> Reply:
+        """Make a topic or change its settings. As in Java, the answer comes when the name servers know it too."""
         refuse_on_slave(self._parts)
         header: CreateTopicHeader = request.header
         self._check_name(header.topic)
@@ -70,6 +73,8 @@ class TopicHandlers:
                 order=known is not None and known.order,
             )
         )
+        if self.tell_nameservers is not None:
+            await self.tell_nameservers()
         return Reply(remark=LEFT_OVER_REMARK)
 
     async def delete(self, request: Request) -> Reply:

@@ -92,6 +92,7 @@ class Broker:
         await self._listen()
         parts.store_host = pack_host(self.options.host, self.options.port)
         self.registration = Registration(self.options, parts.topics, self._caller)
+        self.admin.topics.tell_nameservers = self.registration.register_all
         await self.registration.start()
         self._start_timers(parts)
         log.info("broker %s of cluster %s is at %s", self.options.name, self.options.cluster, self.options.address)

@@ -13,6 +13,7 @@ from eruca.errors import InvalidName, StoreError
 from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
 from eruca.store.index import Index
 from eruca.store.queues import Queues
+from eruca.store.removed import RemovedTopics
 from eruca.store.scan import Damage, RecordFacts
 from eruca.wire.digest import digest_properties, index_prefix
 from eruca.wire.names import SCHEDULE_TOPIC
@@ -42,8 +43,15 @@ class QueueGap(StoreError):
 class Dispatch:
     """Writes consume queues and index from records."""
 
-    def __init__(self, queues: Queues, index: Index | None, delay_levels_ms: list[int]) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        index: Index | None,
+        delay_levels_ms: list[int],
+        removed: RemovedTopics | None = None,
+    ) -> None:
         self.queues = queues
+        self._removed = removed
         self.index = index
         self._delay_levels_ms = delay_levels_ms
         self._topics: dict[bytes, tuple[str, int]] = {}
@@ -86,7 +94,7 @@ class Dispatch:
         if into_index and hashes and index is not None:
             index.reserve(len(hashes))
             index.put(hashes, position, store_time)
-        if sys_flag & TRANSACTION_MASK and not has_queue_entry(sys_flag):
+        if not self.wants_entry(topic, sys_flag, position):
             return
         queue = self.queues.get(topic, queue_id)
         if queue is None:
@@ -115,6 +123,12 @@ class Dispatch:
         queue.reserve(1)
         queue.put(position, size, tags_code)
         queue.next_offset = queue.max_offset
+
+    def wants_entry(self, topic: str, sys_flag: int, position: int) -> bool:
+        """Does a record belong into its consume queue? Not one of a topic that was deleted after it."""
+        if sys_flag & TRANSACTION_MASK and not has_queue_entry(sys_flag):
+            return False
+        return self._removed is None or not self._removed.covers(topic, position)
 
     def _learn_topic(self, encoded: bytes) -> tuple[str, int]:
         topic = encoded.decode("utf-8", "replace")

@@ -28,6 +28,7 @@ class StorePaths:
         self.abort = root / "abort"
         self.lock = root / "lock"
         self.damage = root / "config" / "damage.json"
+        self.removed = root / "config" / "removedTopics.json"
 
 
 def detect_options(disk: FileSystem, paths: StorePaths, base: StoreOptions | None = None) -> StoreOptions:

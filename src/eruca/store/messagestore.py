@@ -36,6 +36,7 @@ from eruca.store.read import (
     read_store_time,
 )
 from eruca.store.recovery import RecoveryPlan, apply_recovery, plan_recovery
+from eruca.store.removed import RemovedTopics
 from eruca.store.scan import Progress
 from eruca.wire.digest import digest_properties, index_prefix
 from eruca.wire.names import SCHEDULE_TOPIC, check_topic
@@ -88,7 +89,8 @@ class MessageStore:
         if options.index_enabled:
             self.index = Index(disk, paths.index, options.index_slots, options.index_entries, clock, executor)
         self.checkpoint = Checkpoint(disk, paths.checkpoint)
-        self.dispatch = Dispatch(self.queues, self.index, parse_delay_levels(options.delay_levels))
+        self.removed = RemovedTopics(disk, paths.removed)
+        self.dispatch = Dispatch(self.queues, self.index, parse_delay_levels(options.delay_levels), self.removed)
         self.flusher = Flusher(self.commitlog, self.queues, self.index, self.checkpoint)
         self.damage = DamageList(disk, paths.damage)
         self.abort = AbortMarker(disk, paths.abort)
@@ -122,6 +124,7 @@ class MessageStore:
                 self.index.load()
             self.checkpoint.load()
             self.damage.load()
+            self.removed.load(self.commitlog.start)
             plan = plan_recovery(
                 self.commitlog,
                 self.queues,
@@ -310,7 +313,14 @@ class MessageStore:
         """Take the consume queues of a topic out; the result deletes their files and may run in a thread."""
         self.commit()  # records in the transient buffer may still be on their way to these queues
         self._topics.pop(topic, None)
-        return self.queues.detach_topic(topic)
+        remove_queues = self.queues.detach_topic(topic)
+        self.removed.add(topic, self.commitlog.tail)
+
+        def remove() -> None:
+            self.removed.save()  # first: a crash in between must not bring half of the topic back
+            remove_queues()
+
+        return remove
 
     def change_options(self, options: StoreOptions) -> None:
         """Take new values of mutable options. Raises ConfigError when another one differs."""

@@ -32,6 +32,7 @@ from eruca.store.indexfile import file_bytes
 from eruca.store.layout import StorePaths
 from eruca.store.queues import Queues
 from eruca.store.readonly import Finding, Kind, Level, ReadOnlyStore, check_is_store, resolve_options
+from eruca.store.removed import RemovedTopics
 from eruca.store.scan import LogScan, Progress, iter_facts, scan_log
 from eruca.store.verify import verify_opened
 
@@ -148,9 +149,11 @@ class _Rebuild:
         index = None
         if options.index_enabled:
             index = Index(disk, self._staged.index, options.index_slots, options.index_entries, self._clock)
-        dispatch = Dispatch(queues, index, parse_delay_levels(options.delay_levels))
+        removed = RemovedTopics(disk, self._paths.removed)
+        dispatch = Dispatch(queues, index, parse_delay_levels(options.delay_levels), removed)
         try:
             chain.load(writable=False)
+            removed.load(chain.start)
             if not chain.segments:
                 raise StoreError(f"{self._paths.commitlog} is empty, there is nothing to rebuild from")
             for staged, _ in self._parts:

@@ -19,13 +19,14 @@ from eruca.errors import InvalidName, StoreError
 from eruca.limits import RECORD_TOPIC_BYTES_MAX
 from eruca.store.chain import Chain, Segment
 from eruca.store.consumequeue import ENTRY, ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
-from eruca.store.dispatch import Dispatch, has_queue_entry
+from eruca.store.dispatch import Dispatch
 from eruca.store.filesystem import FileSystem
 from eruca.store.index import Index
 from eruca.store.layout import StorePaths
 from eruca.store.queues import Queues
 from eruca.store.readonly import Finding, Kind, ReadOnlyStore
 from eruca.store.recovery import find_crash_start
+from eruca.store.removed import RemovedTopics
 from eruca.store.scan import Damage, LogScan, Progress, RecordFacts, iter_facts, scan_log
 from eruca.store.summary import check_tables
 from eruca.store.verifyindex import IndexCheck
@@ -134,6 +135,7 @@ class _Walk:
             Queues(store.disk, store.paths.consumequeue, options.consumequeue_segment_bytes),
             Index(store.disk, store.paths.index, options.index_slots, options.index_entries, SystemClock()),
             parse_delay_levels(options.delay_levels),
+            self._load_removed(store),
         )
         # Topics with the hash their index entries begin with; None for a name no queue can have.
         self._topics: dict[bytes, tuple[str, int] | None] = {}
@@ -145,6 +147,12 @@ class _Walk:
         self.log_end = store.log_start
         self.first_store_time = 0
         self.last_store_time = 0
+
+    @staticmethod
+    def _load_removed(store: ReadOnlyStore) -> RemovedTopics:
+        removed = RemovedTopics(store.disk, store.paths.removed)
+        removed.load(store.log_start)
+        return removed
 
     def run(self, progress: Progress | None, known: LogScan | None) -> None:
         """Walk the log, then close the accounts of queues and index."""
@@ -237,7 +245,7 @@ class _Walk:
         tags_code, hashes = self._dispatch.digest(topic, prefix, properties, store_time, sys_flag)
         if self._index is not None and hashes:
             self._index.see(position, hashes, store_time)
-        if not has_queue_entry(sys_flag):
+        if not self._dispatch.wants_entry(topic, sys_flag, position):
             return
         key = (topic, queue_id)
         queue = self._store.queues.get(key)

@@ -25,7 +25,7 @@ func withAdmin(r request, act func(admin.Admin) ([]interface{}, error)) ([]inter
 	return act(made)
 }
 
-// createTopic makes a topic and waits until the name server tells clients of it.
+// createTopic makes a topic and waits until the name server tells clients of it; tells how often it had to ask.
 func createTopic(r request) ([]interface{}, error) {
 	return withAdmin(r, func(a admin.Admin) ([]interface{}, error) {
 		err := a.CreateTopic(
@@ -35,10 +35,13 @@ func createTopic(r request) ([]interface{}, error) {
 		if err != nil {
 			return nil, err
 		}
-		return nil, waitUntil(routeSeconds, func() (bool, error) {
+		asked := 0
+		err = waitUntil(routeSeconds, func() (bool, error) {
+			asked++
 			queues, err := a.FetchPublishMessageQueues(context.Background(), r.Topic)
 			return len(queues) == r.Queues, err
 		})
+		return []interface{}{asked}, err
 	})
 }
 

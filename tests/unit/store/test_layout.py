@@ -24,6 +24,7 @@ def test_the_paths_are_javas() -> None:
         "abort": "/store/abort",
         "lock": "/store/lock",
         "damage": "/store/config/damage.json",
+        "removed": "/store/config/removedTopics.json",
     }
     assert StorePaths(ROOT, ROOT / "elsewhere").commitlog == ROOT / "elsewhere"
 

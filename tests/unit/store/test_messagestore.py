@@ -414,9 +414,6 @@ def test_a_removed_topic_can_be_made_again(transient: bool) -> None:
     assert disk.list(ROOT / "consumequeue" / "orders" / "0") == [f"{0:020d}"]
 
 
-@pytest.mark.xfail(
-    reason="recovery dispatches the records of a removed topic again: nothing on the disk says it is gone"
-)
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_topic_made_again_keeps_its_new_messages_over_a_restart(clean: bool) -> None:
     disk = make_disk()

@@ -119,7 +119,6 @@ final class RefusalCases {
         String topic = scene.topic(4);
         AtomicInteger tries = new AtomicInteger();
         DefaultMQProducer producer = scene.prepare(new DefaultMQProducer(scene.name("producers")));
-        // It knows of four queues until it asks the name server again, so it is the broker that says no.
         producer.setPollNameServerInterval(600_000);
         producer.setSendMsgTimeout(Scene.TIMEOUT_MS);
         producer.setRetryTimesWhenSendFailed(4);
@@ -140,9 +139,14 @@ final class RefusalCases {
             public void sendMessageAfter(SendMessageContext context) {}
         });
         producer.send(Scene.message(topic, "m"));
+        var sender = producer.getDefaultMQProducerImpl();
+        var four = sender.getTopicPublishInfoTable().get(topic);
         scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(topic, 1, 1, 6));
+        // It knows of four queues, as before it asks the name server again, so it is the broker that says no.
+        sender.updateTopicPublishInfo(topic, four);
         scene.fact("first", producer.send(Scene.message(topic, "m")).getMessageQueue().getQueueId());
         tries.set(0);
+        sender.updateTopicPublishInfo(topic, four);
         scene.fact("second", producer.send(Scene.message(topic, "m")).getMessageQueue().getQueueId());
         scene.fact("tries of the second", tries.get());
     }

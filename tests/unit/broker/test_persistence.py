@@ -1,0 +1,136 @@
+"""Tables: saved when they change, in intervals, and at the stop; a disk that refuses is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eruca.broker.persistence import TableSaver
+from eruca.errors import StoreFull
+from eruca.store.filesystem import LocalFileSystem
+from eruca.store.tables import Tables
+from eruca.wire.bodies import ConsumerOffsets, GroupConfig
+from eruca.wire.codes import RequestCode
+from eruca.wire.headers import UpdateConsumerOffsetHeader
+from tests.unit.broker.conftest import MakeBroker, MakePeer
+from tests.unit.broker.peer import Peer
+from tests.unit.broker.requests import parts_of
+from tests.unit.net.rawpeer import SECONDS_MAX
+
+
+async def read_table(root: Path, name: str) -> Any:
+    """A table as it is on the disk, None before it is there."""
+
+    def read() -> Any:
+        path = root / "config" / name
+        return json.loads(path.read_bytes()) if path.exists() else None
+
+    return await asyncio.to_thread(read)
+
+
+async def wait_for_table(root: Path, name: str, words: str) -> None:
+    """Wait until a table on the disk has some text in it."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while words not in json.dumps(await read_table(root, name)):
+            pass
+
+
+async def commit(peer: Peer, offset: int, group: str = "G") -> None:
+    header = UpdateConsumerOffsetHeader(consumer_group=group, topic="T", queue_id=3, commit_offset=offset)
+    await peer.expect(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+async def test_topics_and_groups_are_saved_when_they_change(
+    make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path
+) -> None:
+    broker = await make_broker()
+    await make_peer(broker).send("Fresh")
+    await wait_for_table(tmp_path / "store", "topics.json", '"Fresh"')
+    parts_of(broker).groups.put(GroupConfig(group_name="Readers"))
+    await wait_for_table(tmp_path / "store", "subscriptionGroup.json", '"Readers"')
+
+
+async def test_offsets_are_saved_in_intervals(make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path) -> None:
+    peer = make_peer(await make_broker(offsets_interval_ms=1))
+    for offset in (5, 6):
+        await commit(peer, offset)
+        await wait_for_table(tmp_path / "store", "consumerOffset.json", f'{{"3": {offset}}}')
+
+
+async def test_offsets_that_did_not_change_are_not_saved_again(
+    make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await make_broker(offsets_interval_ms=1)
+    marked: list[str] = []
+    monkeypatch.setattr(parts_of(broker).saver, "mark", marked.append)
+    peer = make_peer(broker)
+    await commit(peer, 5)
+    async with asyncio.timeout(SECONDS_MAX):
+        while not marked:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.to_thread(lambda: None)
+    assert marked == ["offsets"]
+
+
+async def test_everything_is_saved_at_the_stop_and_there_at_the_next_start(
+    make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path
+) -> None:
+    broker = await make_broker(offsets_interval_ms=3_600_000)
+    peer = make_peer(broker)
+    await peer.send("T", body=b"kept")
+    await peer.join("G", "c", "T")
+    await commit(peer, 7)
+    await broker.stop()
+    assert (await read_table(tmp_path / "store", "consumerOffset.json"))["offsetTable"]["T@G"] == {"3": 7}
+    again = parts_of(await make_broker())
+    assert again.offsets.get("G", "T", 3) == 7
+    assert again.groups.find("G") is not None
+    assert again.topics.get("T") is not None
+    assert again.topics.get("%RETRY%G") is not None
+    queue = again.store.queues.get("T", 0)
+    assert queue is not None
+    assert queue.max_offset == 1
+
+
+async def test_a_disk_that_refuses_is_said_and_tried_again_with_the_next_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saver = TableSaver()
+    file = (await asyncio.to_thread(Tables, LocalFileSystem(), tmp_path)).consumer_offsets
+    saved: list[ConsumerOffsets] = []
+    is_full = True
+
+    def save(table: ConsumerOffsets) -> None:
+        if is_full:
+            raise StoreFull("no room")
+        saved.append(table)
+
+    file.save = save  # type: ignore[method-assign]
+    content = ConsumerOffsets(offset_table={"T@G": {0: 1}})
+    saver.add("offsets", file, lambda: content)
+    saver.mark("offsets")
+    async with asyncio.timeout(SECONDS_MAX):
+        while "offsets could not be saved: no room" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    is_full = False
+    await saver.close()
+    assert saved == [content]
+
+
+async def test_many_changes_make_few_writes(tmp_path: Path) -> None:
+    saver = TableSaver()
+    file = (await asyncio.to_thread(Tables, LocalFileSystem(), tmp_path)).consumer_offsets
+    writes: list[int] = []
+    file.save = lambda table: writes.append(table.offset_table["T@G"][0])  # type: ignore[method-assign]
+    number = 0
+    saver.add("offsets", file, lambda: ConsumerOffsets(offset_table={"T@G": {0: number}}))
+    for number in range(1, 1001):  # noqa: B007
+        saver.mark("offsets")
+    await saver.close()
+    assert writes[-1] == 1000
+    assert len(writes) <= 3

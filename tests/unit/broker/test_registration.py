@@ -1,0 +1,252 @@
+"""Registration: every name server is told, one that is down holds nobody up, and the last thing said is goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eruca.broker.options import BrokerOptions
+from eruca.broker.registration import NameServers, fetch_addresses, split_addresses
+from eruca.nameserver.app import NameServer
+from eruca.nameserver.options import NameServerOptions
+from eruca.wire.bodies import TopicConfig
+from tests.unit.broker.conftest import MakeBroker, MakePeer
+from tests.unit.broker.peer import find_port
+from tests.unit.broker.requests import parts_of
+from tests.unit.net.rawpeer import turn_until
+
+MakeNames = Callable[..., Awaitable[NameServer]]
+
+
+@pytest.fixture
+async def make_names(tmp_path: Path) -> AsyncIterator[MakeNames]:
+    """Starts name servers on loopback."""
+    running: list[NameServer] = []
+
+    async def make(port: int = 0) -> NameServer:
+        folder = tmp_path / f"names{len(running)}"
+        server = NameServer(
+            NameServerOptions(
+                listen_port=port,
+                kv_config_path=str(folder / "kv.json"),
+                config_store_path=str(folder / "namesrv.conf"),
+            )
+        )
+        await server.start()
+        running.append(server)
+        return server
+
+    yield make
+    for server in running:
+        await server.stop()
+
+
+def brokers_of(names: NameServer) -> dict[str, dict[int, str]]:
+    return {name: dict(data.broker_addrs) for name, data in names.routes.describe_clusters().broker_addr_table.items()}
+
+
+def topics_of(names: NameServer) -> set[str]:
+    return set(names.routes.list_topics().topic_list)
+
+
+async def test_every_name_server_is_told_at_the_start(make_names: MakeNames, make_broker: MakeBroker) -> None:
+    servers = [await make_names(), await make_names()]
+    broker = await make_broker(nameservers=";".join(server.address for server in servers), cluster="C", name="b-1")
+    for server in servers:
+        assert brokers_of(server) == {"b-1": {0: broker.options.address}}
+        assert topics_of(server) >= {"TBW102", "C", "b-1"}
+        route = server.routes.find_route("TBW102")
+        assert route is not None
+        assert [(queue.write_queue_nums, queue.perm) for queue in route.queue_datas] == [(8, 7)]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_a_new_topic_is_told_at_once(
+    make_names: MakeNames, make_broker: MakeBroker, make_peer: MakePeer, compressed: bool
+) -> None:
+    servers = [await make_names(), await make_names()]
+    broker = await make_broker(
+        nameservers=";".join(server.address for server in servers),
+        register_interval_ms=3_600_000,
+        compressed_register=compressed,
+    )
+    await make_peer(broker).send("Fresh")
+    for server in servers:
+        await turn_until(lambda server=server: "Fresh" in topics_of(server))  # type: ignore[misc]
+    parts_of(broker).topics.put(TopicConfig(topic_name="Fresh", write_queue_nums=2, read_queue_nums=3))
+
+    def queues(server: NameServer) -> list[tuple[int, int]]:
+        route = server.routes.find_route("Fresh")
+        assert route is not None
+        return [(queue.write_queue_nums, queue.read_queue_nums) for queue in route.queue_datas]
+
+    for server in servers:
+        await turn_until(lambda server=server: queues(server) == [(2, 3)])  # type: ignore[misc]
+
+
+async def test_a_name_server_that_is_down_holds_nobody_up(
+    make_names: MakeNames, make_broker: MakeBroker, make_peer: MakePeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    alive = await make_names()
+    port = find_port()
+    broker = await make_broker(nameservers=f"127.0.0.1:{port};{alive.address}", register_interval_ms=20)
+    assert brokers_of(alive) == {"broker-a": {0: broker.options.address}}
+    assert any(f"not registered with name server 127.0.0.1:{port}" in record.message for record in caplog.records)
+    await make_peer(broker).send("Fresh")
+    await turn_until(lambda: "Fresh" in topics_of(alive))
+    # It comes back, and is told everything by the timer.
+    late = await make_names(port)
+    await turn_until(lambda: "Fresh" in topics_of(late))
+    assert brokers_of(late) == {"broker-a": {0: broker.options.address}}
+
+
+async def test_a_broker_that_stops_says_goodbye_to_those_that_are_there(
+    make_names: MakeNames, make_broker: MakeBroker
+) -> None:
+    one, two = await make_names(), await make_names()
+    broker = await make_broker(nameservers=f"{one.address};{two.address};127.0.0.1:{find_port()}")
+    await two.stop()
+    # Said, not noticed by the end of the connection: that would be too late for those who ask meanwhile.
+    dropped: list[Any] = []
+    one.routes.drop_link = lambda link: dropped.append(link) or []  # type: ignore[method-assign,func-returns-value]
+    async with asyncio.timeout(20):
+        await broker.stop()
+    assert brokers_of(one) == {}
+
+
+async def test_a_name_server_that_forgot_the_broker_learns_it_again(
+    make_names: MakeNames, make_broker: MakeBroker
+) -> None:
+    names = await make_names()
+    await make_broker(nameservers=names.address, register_interval_ms=20)
+    for link in list(names.server.links):
+        link.abort()
+    await turn_until(lambda: not brokers_of(names))
+    await turn_until(lambda: bool(brokers_of(names)))
+
+
+async def test_rights_of_the_broker_bound_the_rights_of_its_topics(
+    make_names: MakeNames, make_broker: MakeBroker
+) -> None:
+    names = await make_names()
+    await make_broker(nameservers=names.address, permission=4)
+    route = names.routes.find_route("TBW102")
+    assert route is not None
+    assert {queue.perm for queue in route.queue_datas} == {4}
+
+
+# -- where the name servers are ----------------------------------------------------------------------------------------
+
+
+class AddressServer:
+    """A loopback HTTP server that answers whatever a test wants."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.status = 200
+        self.asked = 0
+        outer = self
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked += 1
+                self.send_response(outer.status)
+                self.end_headers()
+                self.wfile.write(outer.text.encode())
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/rocketmq/nsaddr"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def address_server() -> Iterator[AddressServer]:
+    server = AddressServer()
+    yield server
+    server.close()
+
+
+@asynccontextmanager
+async def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> AsyncIterator[None]:
+    """Make the loop believe that it is later."""
+    loop = asyncio.get_running_loop()
+    now = loop.time() + seconds
+    with monkeypatch.context() as patch:
+        patch.setattr("eruca.broker.registration._ADDRESS_SERVER_INTERVAL_S", -1.0)
+        assert now > 0
+        yield
+
+
+async def test_an_address_server_tells_the_name_servers(
+    make_names: MakeNames, make_broker: MakeBroker, address_server: AddressServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    one, two = await make_names(), await make_names()
+    address_server.text = f" {one.address}\n"
+    broker = await make_broker(
+        nameserver_domain=address_server.url, fetch_nameservers=True, register_interval_ms=3_600_000
+    )
+    assert (bool(brokers_of(one)), bool(brokers_of(two)), address_server.asked) == (True, False, 1)
+    assert broker.registration is not None
+    await broker.registration.register_all()
+    assert address_server.asked == 1  # not asked at every registration
+    address_server.text = f"{one.address};{two.address}"
+    async with pass_time(monkeypatch, 121):
+        await broker.registration.register_all()
+    assert (bool(brokers_of(two)), address_server.asked) == (True, 2)
+
+
+@pytest.mark.parametrize(("status", "text"), [(500, "sorry"), (404, ""), (200, ""), (200, " ; , ")])
+async def test_an_address_server_that_says_nothing_changes_nothing(
+    address_server: AddressServer, monkeypatch: pytest.MonkeyPatch, status: int, text: str
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    names = NameServers(BrokerOptions(nameserver_domain=address_server.url))
+    address_server.text = "127.0.0.1:9876"
+    await names.refresh()
+    assert names.addresses == ["127.0.0.1:9876"]
+    address_server.status, address_server.text = status, text
+    async with pass_time(monkeypatch, 121):
+        await names.refresh()
+    assert names.addresses == ["127.0.0.1:9876"]
+
+
+async def test_the_option_comes_before_the_environment_and_both_before_the_address_server(
+    address_server: AddressServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address_server.text = "c:3"
+    monkeypatch.setenv("NAMESRV_ADDR", "b:2")
+    names = NameServers(BrokerOptions(nameservers="a:1", nameserver_domain=address_server.url))
+    await names.refresh()
+    assert (names.addresses, address_server.asked) == (["a:1"], 0)
+    assert NameServers(BrokerOptions()).addresses == ["b:2"]
+    names = NameServers(BrokerOptions(nameserver_domain=address_server.url))
+    await names.refresh()
+    assert (names.addresses, address_server.asked) == (["b:2"], 0)
+
+
+def test_an_address_server_is_http_and_nothing_else() -> None:
+    for url in ("file:///etc/passwd", "ftp://127.0.0.1/x", "127.0.0.1:8080"):
+        with pytest.raises(ValueError, match="http"):
+            fetch_addresses(url)
+
+
+def test_lists_of_addresses() -> None:
+    assert split_addresses(" a:1; b:2,,c:3 ;") == ["a:1", "b:2", "c:3"]
+    assert split_addresses("") == []
