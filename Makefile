@@ -138,7 +138,7 @@ SUITES := unit golden interop clients delivery replication spark console securit
 .PHONY: $(addprefix test-,$(SUITES))
 test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
 test-golden: ## tests/golden: bytes captured from the Java broker and client (ERUCA_SHARED names where)
-test-interop: ## tests/interop: Java, Go and Node clients, the same cases on our broker and on Java's; stores (Java 17, Maven, Go, Node)
+test-interop: ## tests/interop: Java, Go and Node clients, stores; ours and Java's side by side (Java 17, Maven, Go, Node)
 test-clients: ## tests/clients: Java, Go and Node clients against our broker
 test-delivery: ## tests/delivery: what was acknowledged is delivered
 test-replication: ## tests/replication: primary, replica, failover

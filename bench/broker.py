@@ -42,7 +42,12 @@ class _Load:
 LOADS = (
     _Load("sync send, 16 threads, 128 B", "sync", 100_000, ("--threads", "16", "--size", "128")),
     _Load("sync send, 64 threads, 1 KiB", "sync", 100_000, ("--threads", "64", "--size", "1024")),
-    _Load("async send, 256 in flight, 128 B", "async", 200_000, ("--threads", "2", "--inflight", "256", "--size", "128")),
+    _Load(
+        "async send, 256 in flight, 128 B",
+        "async",
+        200_000,
+        ("--threads", "2", "--inflight", "256", "--size", "128"),
+    ),
     _Load("oneway send, 128 B", "oneway", 200_000, ("--threads", "2", "--size", "128")),
     _Load("batch of 100, 128 B", "batch", 500_000, ("--threads", "2", "--batch", "100", "--size", "128")),
     _Load("push consumption", "consume", 400_000, (), reads="batch"),
@@ -114,14 +119,14 @@ def _start_java(directory: Path) -> Iterator[_Side]:
         store = home / "store"
         properties = {"mappedFileSizeCommitLog": 268_435_456, "autoCreateTopicEnable": "true"}
         with JavaBroker(
-            peer, nameserver, store, name="java", home=home / "broker", properties=properties, heap="2g"
+            peer, nameserver.address, store, name="java", home=home / "broker", properties=properties, heap="2g"
         ) as broker:
             yield _Side("java", nameserver.address, broker.pid)
 
 
 @contextmanager
 def _start_eruca(directory: Path) -> Iterator[_Side]:
-    ports = ["--nameserver-port", "0", "--listen-port", str(find_ports(-2, 0, 1))]
+    ports = ["--nameserver-port", "0", "--listen-port", str(find_ports(-2, 1))]
     command = [sys.executable, "-m", "eruca", "up", "--output", "json", "--data", str(directory / "eruca"), *ports]
     command += ["--option", "mappedFileSizeCommitLog=268435456"]
     environment = {key: text for key, text in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV"))}

@@ -307,6 +307,7 @@ class JavaBroker(JavaProcess):
         port: int | None = None,
         properties: Mapping[str, object] | None = None,
         wait: bool = True,
+        heap: str = "512m",
     ) -> None:
         self.name = name
         self.name_server = name_server
@@ -334,7 +335,7 @@ class JavaBroker(JavaProcess):
         }
         _write_properties(config, settings)
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        command = peer.command(main, "-c", str(config), home=home, heap="512m")
+        command = peer.command(main, "-c", str(config), home=home, heap=heap)
         super().__init__(command, home / "broker.log")
         if wait:
             self.wait_until_ready()

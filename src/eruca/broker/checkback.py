@@ -90,6 +90,8 @@ class CheckBackService:
     async def run_pass(self) -> None:
         """Walk the half queue once."""
         options, offsets, clock = self._parts.options, self._parts.offsets, self._parts.clock
+        # As with Java, the topic is there (and listed by tools) from the first pass on, not from the first half.
+        self._parts.topics.create_internal(HALF_TOPIC, 1)
         machine = CheckPass(
             Rules(
                 options.transaction_timeout_ms,

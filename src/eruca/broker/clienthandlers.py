@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import refuse
 from eruca.broker.subscriptions import TAG, PullFilters
-from eruca.errors import RequestRefused
+from eruca.errors import InvalidName, RequestRefused
 from eruca.filter.tags import ExpressionError
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.store.consumequeue import ConsumeQueue
@@ -45,7 +47,9 @@ class ClientHandlers:
         for consumer in data.consumer_data_set:
             group = parts.groups.get(consumer.group_name)
             if group is not None:
-                parts.topics.retry_topic(consumer.group_name, group.retry_queue_nums)
+                # A group's name may be longer than a topic's; such a group consumes, only without retries.
+                with suppress(InvalidName):
+                    parts.topics.retry_topic(consumer.group_name, group.retry_queue_nums)
             parts.clients.register_consumer(consumer, link, data.client_id, command.language, command.version)
         for producer in data.producer_data_set:
             parts.clients.register_producer(

@@ -20,6 +20,7 @@ from eruca.wire.bodies import (
     SubscriptionData,
 )
 from eruca.wire.codes import Language
+from eruca.wire.names import RETRY_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,9 @@ class ConsumerGroup:
             found.append(
                 f"client id {twice} is on {ids.count(twice)} connections: each needs an instance name of its own"
             )
-        for topic in sorted({topic for member in self.members.values() for topic in member.subscriptions}):
+        # Some clients add their retry topic a heartbeat later, which is no conflict.
+        topics = {topic for member in self.members.values() for topic in member.subscriptions}
+        for topic in sorted([topic for topic in topics if not topic.startswith(RETRY_PREFIX)]):
             texts = {
                 member.subscriptions[topic].sub_string if topic in member.subscriptions else None
                 for member in self.members.values()
@@ -119,10 +122,12 @@ class Clients:
         if member is None:
             member = group.members[link] = Member(link, client_id, language, version, 0)
         member.last_seen_ms = self._clock.now_ms()
-        member.subscriptions = {item.topic: item for item in data.subscription_data_set}
+        before, member.subscriptions = member.subscriptions, {item.topic: item for item in data.subscription_data_set}
         changed |= self._update_subscriptions(group, data.subscription_data_set)
-        if changed:
+        # Members are not told of an expression that changed (Java does not), but operators are.
+        if changed or before != member.subscriptions:
             self._report(group)
+        if changed:
             self.on_group_change(group)
         return group
 

@@ -37,13 +37,15 @@ class NameServers:
     def __init__(self, options: BrokerOptions) -> None:
         self._options = options
         self.addresses = split_addresses(options.nameservers or os.environ.get("NAMESRV_ADDR", ""))
+        # As in Java, the address server is asked only when neither the option nor the environment says anything.
+        self._are_told = bool(self.addresses)
         self._asked_at = float("-inf")
 
     async def refresh(self) -> None:
         """Ask the address server, if there is one and it is time."""
         url = self._options.nameserver_domain
         loop = asyncio.get_running_loop()
-        if not url or self._options.nameservers or loop.time() - self._asked_at < _ADDRESS_SERVER_INTERVAL_S:
+        if not url or self._are_told or loop.time() - self._asked_at < _ADDRESS_SERVER_INTERVAL_S:
             return
         try:
             text = await loop.run_in_executor(None, fetch_addresses, url)

@@ -25,6 +25,9 @@ Handler: TypeAlias = Callable[["Link", Command], Answer]
 _INT32_MAX = 2**31 - 1
 # A remark quotes what the peer sent; without a bound, a name of a megabyte makes an answer that is no frame.
 _REMARK_CHARS_MAX = 4096
+# Answers are gathered up to this many bytes before they are written. Without a bound, one read full of small pulls for
+# large messages would build gigabytes before the first look at whether the peer reads any of it.
+_GATHERED_BYTES_MAX = 1024 * 1024
 
 
 class Owner(Protocol):
@@ -58,6 +61,9 @@ class Link(asyncio.Protocol):
         self._calls: dict[int, tuple[asyncio.Future[Command], float]] = {}
         self._opaque = 0
         self._outbox: list[bytes] = []
+        self._outbox_bytes = 0
+        # Requests that came with others whose answers the peer does not read; handled when it does.
+        self._backlog: list[Command] = []
         # Answers on their way. The loop itself holds tasks weakly, so one could vanish before it is done.
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading = False
@@ -92,18 +98,10 @@ class Link(asyncio.Protocol):
             commands, error = bad.commands, bad
         if not commands:
             self._owner.on_unfinished(self, len(data))
-        self._reading = True
-        outbox = self._outbox
-        for command in commands:
-            flag = command.flag
-            if flag & FLAG_RESPONSE:
-                self._finish_call(command)
-                continue
-            answer = self._handle(command)
-            if answer is not None and not flag & FLAG_ONEWAY:
-                outbox.append(answer)
-        self._reading = False
-        self._flush()
+        if self._backlog:
+            self._backlog += commands
+        else:
+            self._handle_all(commands)
         if error is not None:
             self._owner.report(self, f"sent a bad frame: {error}")
             self.close()
@@ -117,6 +115,7 @@ class Link(asyncio.Protocol):
                 future.set_exception(ConnectionLost(f"the connection to {self.peer} ended"))
                 future.exception()  # nobody may be waiting any more
         self._outbox.clear()
+        self._backlog.clear()
         self._owner.on_close(self)
 
     def pause_writing(self) -> None:
@@ -128,10 +127,33 @@ class Link(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer caught up."""
         self._paused = False
-        if self._transport is not None and not self._transport.is_closing():
+        if self._backlog:
+            backlog, self._backlog = self._backlog, []
+            self._handle_all(backlog)
+        if self._transport is not None and not self._paused and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # -- requests from the peer --------------------------------------------------------------------------------------
+
+    def _handle_all(self, commands: list[Command]) -> None:
+        """Handle commands in their order; what is left when the peer reads too slowly waits until it does."""
+        self._reading = True
+        for number, command in enumerate(commands, 1):
+            flag = command.flag
+            if flag & FLAG_RESPONSE:
+                self._finish_call(command)
+                continue
+            answer = self._handle(command)
+            if answer is not None and not flag & FLAG_ONEWAY:
+                self._outbox.append(answer)
+                self._outbox_bytes += len(answer)
+                if self._outbox_bytes > _GATHERED_BYTES_MAX:
+                    self._flush()
+                    if self._paused:
+                        self._backlog = commands[number:]
+                        break
+        self._reading = False
+        self._flush()
 
     def _handle(self, command: Command) -> bytes | None:
         handler = self._handlers.get(command.code, self._owner.handle_unknown)
@@ -163,6 +185,9 @@ class Link(asyncio.Protocol):
         if not self._outbox and not self._reading:
             self._loop.call_soon(self._flush)
         self._outbox.append(data)
+        self._outbox_bytes += len(data)
+        if self._outbox_bytes > _GATHERED_BYTES_MAX:
+            self._flush()
 
     def _flush(self) -> None:
         outbox = self._outbox
@@ -170,13 +195,14 @@ class Link(asyncio.Protocol):
         if not outbox or transport is None:
             return
         self._outbox = []
+        self._outbox_bytes = 0
         if transport.is_closing():
             return
         transport.write(outbox[0] if len(outbox) == 1 else b"".join(outbox))
         self.last_active = self._loop.time()
         if self._paused and transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             self._owner.report(self, f"reads too slowly: {transport.get_write_buffer_size()} bytes wait for it")
-            transport.abort()
+            self.abort()
 
     # -- calls to the peer -------------------------------------------------------------------------------------------
 

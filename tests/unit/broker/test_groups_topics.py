@@ -85,7 +85,7 @@ def test_no_name_that_breaks_the_rule_enters_a_table(name: str) -> None:
 def test_every_change_is_told_and_counted() -> None:
     topics = make_topics()
     told: list[str | None] = []
-    topics.on_change = lambda config: told.append(config and config.topic_name)
+    topics.on_change = lambda config: told.append(config.topic_name if config else None)
     start = topics.data_version.counter
     topics.put(TopicConfig(topic_name="T"))
     topics.create_internal("I", 1)

@@ -197,9 +197,7 @@ async def test_the_longest_time_to_wait_is_taken(quiet_broker: Broker, raw: RawP
     assert (await raw.read()).code == ResponseCode.SUCCESS
 
 
-async def test_without_long_polling_the_broker_says_how_long(
-    quiet_broker: Broker, raw: RawPeer, far: FarTime
-) -> None:
+async def test_without_long_polling_the_broker_says_how_long(quiet_broker: Broker, raw: RawPeer, far: FarTime) -> None:
     quiet_broker.options.long_polling = False
     quiet_broker.options.short_polling_ms = 500_000
     await hold(quiet_broker, raw, suspend_timeout_ms=3_600_000)

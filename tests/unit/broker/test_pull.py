@@ -35,9 +35,9 @@ def bodies(answer: Answer) -> list[bytes]:
     return [message.body for message in decode_records(answer.command.body)]
 
 
-async def fill(peer: Peer, count: int, *, tags: str = "") -> None:
+async def fill(peer: Peer, count: int) -> None:
     for number in range(count):
-        await peer.send("T", body=b"m%d" % number, **({"TAGS": tags} if tags else {}))
+        await peer.send("T", body=b"m%d" % number)
 
 
 # -- what is found ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -58,10 +57,10 @@ def topics_of(names: NameServer) -> set[str]:
 
 async def test_every_name_server_is_told_at_the_start(make_names: MakeNames, make_broker: MakeBroker) -> None:
     servers = [await make_names(), await make_names()]
-    broker = await make_broker(nameservers=";".join(server.address for server in servers), cluster="C", name="b-1")
+    broker = await make_broker(nameservers=";".join(server.address for server in servers), cluster="C")
     for server in servers:
-        assert brokers_of(server) == {"b-1": {0: broker.options.address}}
-        assert topics_of(server) >= {"TBW102", "C", "b-1"}
+        assert brokers_of(server) == {"broker-a": {0: broker.options.address}}
+        assert topics_of(server) >= {"TBW102", "C", "broker-a"}
         route = server.routes.find_route("TBW102")
         assert route is not None
         assert [(queue.write_queue_nums, queue.perm) for queue in route.queue_datas] == [(8, 7)]
@@ -108,14 +107,13 @@ async def test_a_name_server_that_is_down_holds_nobody_up(
 
 
 async def test_a_broker_that_stops_says_goodbye_to_those_that_are_there(
-    make_names: MakeNames, make_broker: MakeBroker
+    make_names: MakeNames, make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await make_names(), await make_names()
     broker = await make_broker(nameservers=f"{one.address};{two.address};127.0.0.1:{find_port()}")
     await two.stop()
     # Said, not noticed by the end of the connection: that would be too late for those who ask meanwhile.
-    dropped: list[Any] = []
-    one.routes.drop_link = lambda link: dropped.append(link) or []  # type: ignore[method-assign,func-returns-value]
+    monkeypatch.setattr(one.routes, "drop_link", lambda link: [])
     async with asyncio.timeout(20):
         await broker.stop()
     assert brokers_of(one) == {}
@@ -182,19 +180,18 @@ def address_server() -> Iterator[AddressServer]:
     server.close()
 
 
-@asynccontextmanager
-async def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> AsyncIterator[None]:
-    """Make the loop believe that it is later."""
-    loop = asyncio.get_running_loop()
-    now = loop.time() + seconds
-    with monkeypatch.context() as patch:
-        patch.setattr("eruca.broker.registration._ADDRESS_SERVER_INTERVAL_S", -1.0)
-        assert now > 0
-        yield
+@pytest.fixture
+def ask_again(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes the time between two questions to the address server pass."""
+    return lambda: monkeypatch.setattr("eruca.broker.registration._ADDRESS_SERVER_INTERVAL_S", -1.0)
 
 
 async def test_an_address_server_tells_the_name_servers(
-    make_names: MakeNames, make_broker: MakeBroker, address_server: AddressServer, monkeypatch: pytest.MonkeyPatch
+    make_names: MakeNames,
+    make_broker: MakeBroker,
+    address_server: AddressServer,
+    monkeypatch: pytest.MonkeyPatch,
+    ask_again: Callable[[], None],
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     one, two = await make_names(), await make_names()
@@ -207,14 +204,18 @@ async def test_an_address_server_tells_the_name_servers(
     await broker.registration.register_all()
     assert address_server.asked == 1  # not asked at every registration
     address_server.text = f"{one.address};{two.address}"
-    async with pass_time(monkeypatch, 121):
-        await broker.registration.register_all()
+    ask_again()
+    await broker.registration.register_all()
     assert (bool(brokers_of(two)), address_server.asked) == (True, 2)
 
 
 @pytest.mark.parametrize(("status", "text"), [(500, "sorry"), (404, ""), (200, ""), (200, " ; , ")])
 async def test_an_address_server_that_says_nothing_changes_nothing(
-    address_server: AddressServer, monkeypatch: pytest.MonkeyPatch, status: int, text: str
+    address_server: AddressServer,
+    monkeypatch: pytest.MonkeyPatch,
+    ask_again: Callable[[], None],
+    status: int,
+    text: str,
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     names = NameServers(BrokerOptions(nameserver_domain=address_server.url))
@@ -222,8 +223,8 @@ async def test_an_address_server_that_says_nothing_changes_nothing(
     await names.refresh()
     assert names.addresses == ["127.0.0.1:9876"]
     address_server.status, address_server.text = status, text
-    async with pass_time(monkeypatch, 121):
-        await names.refresh()
+    ask_again()
+    await names.refresh()
     assert names.addresses == ["127.0.0.1:9876"]
 
 

@@ -81,7 +81,7 @@ async def test_a_oneway_send_is_stored_and_never_answered(broker: Broker) -> Non
     assert [message.body for message in stored(broker, "T")] == [b"x", b"y"]
 
 
-# -- refusals, in the order of the checks --------------------------------------------------------------------------------
+# -- refusals, in the order of the checks ------------------------------------------------------------------------------
 
 
 async def test_sends_before_the_time_of_acceptance_are_refused(make_broker: MakeBroker, make_peer: MakePeer) -> None:
@@ -101,13 +101,15 @@ async def test_only_order_topics_need_the_right_to_write(broker: Broker, peer: P
     topics.put(TopicConfig(topic_name="Ours", order=order))
     topics.put(TopicConfig(topic_name="ReadOnly", order=order, perm=4))
     answer = await try_send(peer, "ReadOnly")
-    assert (answer.code, "the topic[ReadOnly] sending message is forbidden" == answer.remark) == (code, order)
+    assert (answer.code, answer.remark == "the topic[ReadOnly] sending message is forbidden") == (code, order)
     broker.options.permission = 4
     answer = await try_send(peer, "Ours")
     assert (answer.code, answer.remark is not None) == (code, order)
 
 
-@pytest.mark.parametrize("topic", ["", " ", "a b", "../x", "a/b", "a.b", "x" * 128, "line\nbreak", "null\0", "é", "主题"])
+@pytest.mark.parametrize(
+    "topic", ["", " ", "a b", "../x", "a/b", "a.b", "x" * 128, "line\nbreak", "null\0", "é", "主题"]
+)
 async def test_a_name_that_breaks_the_rule_is_refused(broker: Broker, peer: Peer, topic: str) -> None:
     answer = await try_send(peer, topic)
     assert (answer.code, answer.ext) == (SYSTEM_ERROR, ALWAYS)
@@ -128,7 +130,8 @@ async def test_topics_of_the_broker_itself_are_forbidden(broker: Broker, peer: P
 
 
 @pytest.mark.parametrize(
-    ("asked", "template", "made"), [(4, "TBW102", 4), (100, "TBW102", 8), (100, "DefaultCluster", 16), (3, "broker-a", 1)]
+    ("asked", "template", "made"),
+    [(4, "TBW102", 4), (100, "TBW102", 8), (100, "DefaultCluster", 16), (3, "broker-a", 1)],
 )
 async def test_an_unknown_topic_is_made_after_its_template(
     broker: Broker, peer: Peer, asked: int, template: str, made: int
@@ -249,7 +252,7 @@ async def test_a_delay_that_is_no_level_does_no_harm(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-# -- batches -------------------------------------------------------------------------------------------------------------
+# -- batches -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_batch_is_stored_in_a_row_and_answered_once(broker: Broker, peer: Peer) -> None:
@@ -297,7 +300,7 @@ async def test_a_body_that_is_no_batch_is_refused_whole(broker: Broker, peer: Pe
     assert stored(broker, "T") == []
 
 
-# -- the disk ------------------------------------------------------------------------------------------------------------
+# -- the disk ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -312,14 +315,16 @@ async def test_with_synchronous_flush_the_answer_waits_for_the_disk(
 
 
 @pytest.mark.parametrize("waits", [True, False])
-async def test_a_disk_that_is_too_slow_is_said(make_broker: MakeBroker, make_peer: MakePeer, waits: bool) -> None:
+async def test_a_disk_that_is_too_slow_is_said(
+    make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
     broker = await make_broker(flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=1)
     parts = parts_of(broker)
 
     async def take_too_long(_: int) -> bool:
         return False
 
-    parts.background.wait_until_acknowledged = take_too_long  # type: ignore[method-assign]
+    monkeypatch.setattr(parts.background, "wait_until_acknowledged", take_too_long)
     answer = await try_send(make_peer(broker), properties=f"WAIT\x01{str(waits).lower()}")
     assert answer.code == (ResponseCode.FLUSH_DISK_TIMEOUT if waits else ResponseCode.SUCCESS)
     assert answer.ext is not None

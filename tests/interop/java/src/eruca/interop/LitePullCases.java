@@ -19,6 +19,7 @@ final class LitePullCases {
         return came;
     }
 
+    /** Has the queues, and is about to pull from their first messages; seek when those have come. */
     private static DefaultLitePullConsumer assign(Scene scene, MessageQueue... queues) throws Exception {
         DefaultLitePullConsumer consumer = scene.start(scene.litePuller(scene.name("readers")));
         consumer.setAutoCommit(false);
@@ -55,7 +56,6 @@ final class LitePullCases {
         MessageQueue queue = scene.queue(scene.topic(1), 0);
         scene.send(queue, "m0", "m1", "m2");
         DefaultLitePullConsumer consumer = assign(scene, queue);
-        consumer.seek(queue, 0);
         poll(consumer, 3);
         consumer.commitSync();
         scene.awaitCommitted(scene.name("readers"), queue, 3);
@@ -70,6 +70,7 @@ final class LitePullCases {
         MessageQueue queue = scene.queue(scene.topic(1), 0);
         scene.send(queue, "m0", "m1", "m2", "m3");
         DefaultLitePullConsumer consumer = assign(scene, queue);
+        scene.fact("from 0", Inbox.bodies(poll(consumer, 4)));
         consumer.seek(queue, 2);
         scene.fact("from 2", Inbox.bodies(poll(consumer, 2)));
         consumer.seek(queue, 1);
@@ -80,11 +81,13 @@ final class LitePullCases {
         MessageQueue queue = scene.queue(scene.topic(1), 0);
         scene.send(queue, "m0", "m1");
         DefaultLitePullConsumer consumer = assign(scene, queue);
+        poll(consumer, 2);
         consumer.seekToBegin(queue);
         scene.fact("from the begin", Inbox.bodies(poll(consumer, 2)));
         consumer.seekToEnd(queue);
         scene.send(queue, "m2");
-        scene.fact("from the end", Inbox.bodies(poll(consumer, 1)));
+        // The pull that was out before the seek may bring it too.
+        scene.fact("from the end", new TreeSet<>(Inbox.bodies(poll(consumer, 1))));
     }
 
     public void litePullSeeksOnlyInside(Scene scene) throws Exception {
@@ -125,6 +128,7 @@ final class LitePullCases {
         Scene.letPass(20);
         scene.send(queue, "m1");
         DefaultLitePullConsumer consumer = assign(scene, queue);
+        poll(consumer, 2);
         scene.fact("between", consumer.offsetForTimestamp(queue, between));
         consumer.seek(queue, consumer.offsetForTimestamp(queue, between));
         scene.fact("came", Inbox.bodies(poll(consumer, 1)));
@@ -139,7 +143,6 @@ final class LitePullCases {
         consumer.setSubExpressionForAssign(queue.getTopic(), "A");
         scene.start(consumer);
         consumer.assign(List.of(queue));
-        consumer.seekToBegin(queue);
         scene.fact("came", Inbox.bodies(poll(consumer, 2)));
     }
 

@@ -41,12 +41,9 @@ final class OffsetCases {
         MessageQueue queue = consumed(scene, 3, new Inbox(), true);
         String group = scene.name("readers");
         scene.send(queue, "m3", "m4");
-        ConsumeStats stats = scene.admin.examineConsumeStats(group);
-        scene.fact("of the group", describe(stats, queue.getTopic()));
+        scene.fact("of the group", describe(scene.admin.examineConsumeStats(group), queue.getTopic()));
         scene.fact("of the topic", describe(scene.admin.examineConsumeStats(group, queue.getTopic()), queue.getTopic()));
         scene.fact("behind", scene.admin.examineConsumeStats(group, queue.getTopic()).computeTotalDiff());
-        scene.fact("knows the retry topic", stats.getOffsetTable().keySet().stream()
-            .filter(one -> one.getTopic().startsWith("%RETRY%")).count());
     }
 
     public void consumeStatsOfTheBroker(Scene scene) throws Exception {

@@ -1,0 +1,78 @@
+"""The official Java client against a freshly started Eruca, and the same cases against the official Java broker.
+
+All cases of a run begin together, eight at a time in one Java process, so that those that wait (for a delay, a retry, a
+check-back) do not wait one after the other; each test then takes the facts of its own case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.interop.behaviour import CASE_SECONDS_MAX, BehaviourProgram, Facts
+from tests.interop.brokers import Cluster, ErucaCluster
+from tests.interop.javacases import CASES, SLICE
+from tests.interop.javapeer import Peer
+
+pytestmark = pytest.mark.timeout(CASE_SECONDS_MAX + 60)
+
+# Run by a process whose frames have the binary header.
+BINARY = "binary_headers"
+CASES_MIN = 60
+# A half message that nobody decides is an error of its sender.
+STUMBLE = re.compile(r"Traceback|never awaited| ERROR (?!.* is undecided for too long)")
+
+FindFacts = Callable[[str], Facts]
+
+
+@pytest.fixture(scope="session")
+def find_facts(
+    cluster: Cluster, peer: Peer, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[FindFacts]:
+    """Begin all cases that this run wants of this cluster; gives what one of them found."""
+    wanted = [name for kind, name in map(_read_parameters, request.session.items) if kind == cluster.kind]
+    with ExitStack() as stack:
+
+        def start(headers: str) -> BehaviourProgram:
+            return stack.enter_context(BehaviourProgram(peer, tmp_path_factory.mktemp(f"java-{headers}"), headers))
+
+        programs = {name: start("ROCKETMQ") for name in wanted if name == BINARY}
+        plain = start("JSON")
+        for name in wanted:
+            programs.setdefault(name, plain).submit(name, cluster)
+        yield lambda name: programs[name].wait_for_facts(name, cluster)
+
+
+def _read_parameters(item: pytest.Item) -> tuple[str, str]:
+    """The cluster and the case of a test; nothing for tests of another kind."""
+    spec = getattr(item, "callspec", None)
+    if spec is None or getattr(item, "originalname", None) != test_java_client.__name__:
+        return "", ""
+    return spec.params["cluster"], spec.params["case"]
+
+
+def _list_parameters() -> list[object]:
+    return [pytest.param(name, marks=[] if name in SLICE else pytest.mark.whole) for name in CASES]
+
+
+@pytest.mark.parametrize("case", _list_parameters())
+def test_java_client(case: str, cluster: Cluster, find_facts: FindFacts) -> None:
+    assert find_facts(case) == CASES[case]
+
+
+def test_eruca_did_not_stumble(cluster: Cluster) -> None:
+    """What clients do may be worth a warning; an error in the log is one of our own."""
+    if isinstance(cluster, ErucaCluster):
+        lines = cluster.log.with_suffix(".err").read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if STUMBLE.search(line)] == []
+    assert cluster.broker
+
+
+def test_table_names_every_case_of_the_program(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with BehaviourProgram(peer, tmp_path_factory.mktemp("java-list"), "JSON") as program:
+        assert sorted(CASES) == program.list_cases()
+    assert len(CASES) >= CASES_MIN
+    assert CASES.keys() >= SLICE
