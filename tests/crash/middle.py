@@ -40,15 +40,17 @@ class Base:
 
 
 @cache
-def make_base() -> Base:
+def make_base(*, step_ms: int = 0, with_checkpoint: bool = True) -> Base:
     """Write the store once; every seed begins with a copy."""
-    disk = SimulatedDisk(seed=2, clock=VirtualClock())
+    clock = VirtualClock()
+    disk = SimulatedDisk(seed=2, clock=clock)
     store = open_store(ROOT, OPTIONS, disk=disk, clock=disk.clock)
     ledger = Ledger()
     rng = random.Random("middle")
     number = 0
     while store.commitlog.tail < 2 * SEGMENT_BYTES + SEGMENT_BYTES // 2:
         number += 1
+        clock.advance(step_ms)
         properties = {"UNIQ_KEY": f"U{number}", "KEYS": f"k{number % 5}", "TAGS": rng.choice(("red", "blue"))}
         message = Message(
             rng.choice(("orders", "payments")),
@@ -59,7 +61,8 @@ def make_base() -> Base:
         )
         ledger.add(store.append(message))
     ledger.acknowledge(store.flusher.sync_log())
-    store.flusher.sync_derived()
+    if with_checkpoint:
+        store.flusher.sync_derived()
     killed = disk.kill()
     store.close()
     return Base(ledger, killed, disk)
@@ -107,18 +110,18 @@ def run_middle(seed: int) -> None:
         f"damage at {start} is not in {store.damage.items}",
     )
     expect(bool(counter.messages), "nothing was logged at level ERROR")
-    _check_rest(store, base.ledger, hit)
+    check_rest(store, base.ledger, hit)
     store.close()
     again = open_store(ROOT, OPTIONS, disk=disk, clock=disk.clock)
     expect(again.damage.items == store.damage.items, "the damage is forgotten after a restart")
-    _check_rest(again, base.ledger, hit)
+    check_rest(again, base.ledger, hit)
     again.close()
 
 
 def _run_head(disk: SimulatedDisk, ledger: Ledger, rng: random.Random) -> None:
     """Flip a bit of a head where the format has no checksum, so nobody can know; other topics must not suffer."""
     stored = rng.choice(sorted(ledger.records.values(), key=lambda record: record.position))
-    _write(disk, stored.position + 12, _flip(stored.data[12:84], rng))
+    write_log(disk, stored.position + 12, _flip(stored.data[12:84], rng))
     store = open_store(ROOT, OPTIONS, disk=disk, clock=disk.clock)
     others = [record for record in ledger.records.values() if record.message.topic != stored.message.topic]
     for key in sorted({record.queue for record in others if record.queue is not None}):
@@ -141,7 +144,7 @@ def _damage(disk: SimulatedDisk, ledger: Ledger, target: str, region: str, rng: 
     lasts = [records[records.index(first) - 1] for first in firsts]
     if target == "end-of-segment record":
         start = rng.choice(lasts).end
-        _write(disk, start, rng.randbytes(8))
+        write_log(disk, start, rng.randbytes(8))
         return start, start + 8
     stored = {
         "first record of the log": records[0],
@@ -153,7 +156,7 @@ def _damage(disk: SimulatedDisk, ledger: Ledger, target: str, region: str, rng: 
         page = stored.position // _PAGE * _PAGE
         if page + _PAGE > records[-1].position:
             page -= _PAGE
-        _write(disk, page, bytes(_PAGE))
+        write_log(disk, page, bytes(_PAGE))
         hit = next(s for s in records if s.end > page)
         return min(max(page, hit.position), page + _PAGE), page + _PAGE
     at, length = _find_region(stored, region)
@@ -161,7 +164,7 @@ def _damage(disk: SimulatedDisk, ledger: Ledger, target: str, region: str, rng: 
         new = bytes(length) if rng.random() < 0.5 else rng.randbytes(length)
     else:
         new = _flip(stored.data[at : at + length], rng)
-    _write(disk, stored.position + at, new)
+    write_log(disk, stored.position + at, new)
     return stored.position, stored.end
 
 
@@ -179,12 +182,13 @@ def _find_region(stored: Stored, region: str) -> tuple[int, int]:
     }[region]
 
 
-def _write(disk: SimulatedDisk, position: int, data: bytes) -> None:
+def write_log(disk: SimulatedDisk, position: int, data: bytes) -> None:
+    """Put bytes into the log behind everyone's back."""
     path = ROOT / "commitlog" / f"{position // SEGMENT_BYTES * SEGMENT_BYTES:020d}"
     disk.journal.tree[str(path)].damage(position % SEGMENT_BYTES, data)  # type: ignore[union-attr]
 
 
-def _check_rest(store: MessageStore, ledger: Ledger, hit: list[Stored]) -> None:
+def check_rest(store: MessageStore, ledger: Ledger, hit: list[Stored]) -> None:
     """Everything that was not hit is there, once, at its offset and by its keys; what was hit is not shown."""
     lost = {stored.position for stored in hit}
     queues = {stored.queue for stored in ledger.records.values() if stored.queue is not None}

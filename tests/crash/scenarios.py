@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tests.crash.calls import count_calls, describe_call, run_calls
 from tests.crash.cut import count_cut, describe_cut, run_cut
+from tests.crash.interrupted import count_interrupted, describe_interrupted, run_interrupted
 from tests.crash.kill import run_kill
 from tests.crash.middle import describe_middle, run_middle
 from tests.crash.power import run_power
@@ -54,6 +55,13 @@ SCENARIOS = {
         Scenario("calls", "every file-system call failing once", run_calls, count_calls, describe_call),
         Scenario("weather", "a disk that is full or fails for a while", run_weather, lambda: 2000),
         Scenario("rot", "consume queues and index that rotted", run_rot, lambda: 1000, describe_rot),
+        Scenario(
+            "interrupted",
+            "recovery that ends at any of its calls",
+            run_interrupted,
+            count_interrupted,
+            describe_interrupted,
+        ),
         Scenario("kill", "kill -9 of a writing process", run_kill, lambda: 34, slow=True),
     )
 }

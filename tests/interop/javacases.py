@@ -328,7 +328,7 @@ ORDERLY: dict[str, Facts] = {
         "two at a time in a queue": 0,
     },
     "orderly_tries_again_before_the_next": {"came": ["m0", "m1", "m1", "m1", "m2"]},
-    "orderly_gives_up": {"came": ["bad", "bad", "good"]},
+    "orderly_gives_up": {"came": ["bad", "good"]},
     "orderly_takes_over_from_one_that_leaves": {
         "early": ["early0", "early1", "early2", "early3"],
         "late": ["late0", "late1", "late2", "late3"],

@@ -1,214 +1,42 @@
 """The official `mqadmin` gives the same answers on Eruca as on Java for the same content, field by field.
 
 Both systems get the same topics, groups, messages and offsets from `MqAdmin.java`, which also runs the commands: all in
-one process, because a process for each would cost seconds. What a command prints is cut into fields (cells of tables
-under their headings, `key : value` pairs, JSON, the fields of a message, otherwise words) and every field must be the
-same, except for those that a command lists under `differs` with the reason, and what `VOLATILE` says for all.
+one process, because a process for each would cost seconds. Every field of an answer must be the same, except for those
+that a command lists under `differs` with the reason, and what `mqadmin.VOLATILE` says for all.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import time
-from collections.abc import Container, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.brokers import BROKER_NAME, SETTINGS, Cluster, ErucaCluster, JavaCluster
+from tests.interop.brokers import SETTINGS, ErucaCluster, JavaCluster
 from tests.interop.javapeer import JavaProgram, Peer
+from tests.interop.mqadmin import Ask, Side, find_differences
 
 # The first test starts two systems and fills them.
 pytestmark = pytest.mark.timeout(300)
 
 # As `JavaBroker` has it.
 KEEP_FILES = {"fileReservedTime": 999_999, "diskMaxUsedSpaceRatio": 95}
-# A broker samples its counters every 10 s.
-SAMPLE_SECONDS_MAX = 30
 
-# What differs between any two runs, of the same system too, by its look.
-VOLATILE = (
-    # An offset id is address, port and position: only the port is another.
-    (re.compile(r"\b7F000001[0-9A-F]{8}(?=[0-9A-F]{16}\b)"), "BROKER-"),
-    (re.compile(r"\b\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d(?:[,:]\d{3})?"), "TIME"),
-    # Milliseconds; a number, so that JSON stays JSON.
-    (re.compile(r"\b1[6-9]\d{11}\b"), "1600000000000"),
-    # Where a client connected from.
-    (re.compile(r"/?\b127\.0\.0\.1:\d+"), "PEER"),
-)
-
+# Why fields differ.
 RATE = "a rate: how fast this machine was just now"
 CLOCK = "when it happened"
 MACHINE = "the machine and the process, not the content"
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A command line of mqadmin, and the fields of its answer that may differ, each with the reason."""
-
-    line: str
-    differs: Mapping[str, str] = field(default_factory=dict)
-    # The command prints a Java hash table or set as it comes.
-    unordered: bool = False
-    # Only the names of the fields are compared, for the reason given.
-    names_only: str = ""
-    # Names of fields that only Eruca has.
-    more: Container[str] = ()
-    # Neither has anything to say.
-    silent: bool = False
-    # Both are asked again until their answer has this; for what a broker samples from time to time.
-    until: Mapping[str, str] = field(default_factory=dict)
-    # The answer is in this file below {home}, as JSON.
-    file: str = ""
-
-    @property
-    def command(self) -> str:
-        """The name of the command."""
-        return self.line.split()[0]
-
-
-# --- from text to fields ----------------------------------------------------------------------------------------
-
-
-def parse_fields(text: str) -> list[Any]:
-    """Cut what a command printed into tables, pairs, JSON, messages and words."""
-    if text.lstrip().startswith("{"):
-        # Java writes numbers as keys without quotes.
-        return [json.loads(re.sub(r"([{,]\s*)(-?\d+):", r'\1"\2":', text))]
-    items: list[Any] = []
-    columns: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("#"):
-            columns = [name.strip() for name in line.split("#")[1:]]
-            items.append(columns)
-        elif not line.strip():
-            columns = []
-        elif "MessageExt [" in line:
-            items.append(_parse_message(line))
-        else:
-            cells = line.split()
-            pair = re.fullmatch(r"\s*([\w.@/#-]+(?: [\w.]+)?)\s*[:=]\s+(.*?)\s*", line)
-            if columns:
-                items.append(dict(zip(columns, cells, strict=True)) if len(cells) == len(columns) else cells)
-            else:
-                items.append({pair[1]: pair[2]} if pair else cells)
-    return items
-
-
-def _parse_message(line: str) -> dict[str, Any]:
-    """The fields and the properties of a message as `MessageExt.toString` writes them."""
-    before, _, after = line.partition("MessageExt [")
-    fields = dict(re.findall(r"(\w+)=([^,\[\]{}]+)", after))
-    return {"MSGID": before.split(), **fields, "body": after.partition("body=")[2]}
-
-
-def hide_fields(item: Any, hidden: Mapping[str, str]) -> Any:
-    """A copy with a mark in place of the values of some fields, at any depth."""
-    if isinstance(item, dict):
-        return {key: "*" if key in hidden else hide_fields(value, hidden) for key, value in item.items()}
-    if isinstance(item, list):
-        return [hide_fields(value, hidden) for value in item]
-    return item
-
-
-def list_names(items: list[Any]) -> list[str]:
-    """The sorted names of the fields, without what they say."""
-    names = (name for item in items for name in (item if isinstance(item, dict) else [" ".join(map(str, item))]))
-    # One name ends with a path of the store.
-    return sorted(re.sub(r"HOME\S*", "PATH", name) for name in names)
-
-
-# --- two systems with the same content ----------------------------------------------------------------------------
-
-
-class Side:
-    """One of the two systems, as commands see it."""
-
-    def __init__(self, program: JavaProgram, cluster: Cluster, home: Path) -> None:
-        self._program = program
-        self._cluster = cluster
-        self._words = {"broker": cluster.broker, "names": cluster.name_server, "name": BROKER_NAME, "home": str(home)}
-        request = {"do": "build", "kind": cluster.kind, "nameServer": cluster.name_server}
-        (ids,) = program.ask(request | {"address": cluster.broker, "broker": BROKER_NAME}, seconds=120)
-        self._words |= {label.removesuffix(f"-senders-{cluster.kind}"): name for label, name in ids.items()}
-
-    def wait_for_answer(self, ask: Ask) -> dict[str, Any]:
-        """The answer; when something is awaited, the first that has it, or the last that came in time."""
-        deadline = time.monotonic() + SAMPLE_SECONDS_MAX
-        while True:
-            answer = self.answer(ask)
-            rows = [item for item in answer["fields"] if isinstance(item, dict)]
-            if not ask.until or any(ask.until.items() <= row.items() for row in rows) or time.monotonic() > deadline:
-                return answer
-
-    def answer(self, ask: Ask) -> dict[str, Any]:
-        """Run a command and give the fields of its answer, without what always differs."""
-        arguments = [word.format_map(self._words) for word in ask.line.split()]
-        (row,) = self._program.ask({"do": "run", "nameServer": self._cluster.name_server, "arguments": arguments})
-        text = Path(self._words["home"], ask.file).read_text("utf-8") if ask.file else row["out"]
-        items = parse_fields(self._hide(text))
-        if ask.names_only:
-            items = list_names(items)
-        else:
-            more = ask.more if self._cluster.kind == "eruca" else ()
-            items = [item for item in items if not _is_idle_retry(item) and not any(name in more for name in item)]
-            items = [hide_fields(item, ask.differs) for item in items]
-            if ask.unordered:
-                items.sort(key=lambda item: json.dumps(item, sort_keys=True))
-        errors = self._hide(row["err"]).splitlines()
-        return {
-            "fields": items,
-            "error": [self._hide(row["error"])] if row.get("error") else [],
-            "complaint": errors[:1],
-        }
-
-    def _hide(self, text: str) -> str:
-        text = text.replace(self._cluster.broker, "BROKER").replace(self._cluster.name_server, "NAMESERVER")
-        text = text.replace(self._words["home"], "HOME").replace(f"-{self._cluster.kind}", "-KIND")
-        for pattern, mark in VOLATILE:
-            text = pattern.sub(mark, text)
-        return text
-
-
-def _is_idle_retry(item: Any) -> bool:
-    """A group's retry queue without messages is listed once the consumer's first long pull of it came back."""
-    return isinstance(item, dict) and item.get("Topic", "").startswith("%RETRY%") and item.get("Broker Offset") == "0"
 
 
 @pytest.fixture(scope="module")
 def sides(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     """Eruca and Java with the same content."""
     home = tmp_path_factory.mktemp("mqadmin")
-    with ExitStack() as stack, ThreadPoolExecutor() as threads:
-        starting = threads.submit(JavaCluster, peer, home / "java")
-        eruca = stack.enter_context(ErucaCluster(home / "eruca", {**SETTINGS, **KEEP_FILES}))
-        java = stack.enter_context(starting.result())
-        program = stack.enter_context(JavaProgram(peer, "eruca.interop.MqAdmin", home / "program"))
+    with (
+        JavaCluster(peer, home / "java") as java,
+        ErucaCluster(home / "eruca", {**SETTINGS, **KEEP_FILES}) as eruca,
+        JavaProgram(peer, "eruca.interop.MqAdmin", home / "program") as program,
+    ):
         yield Side(program, eruca, home / "eruca"), Side(program, java, home / "java")
-
-
-def compare(sides: tuple[Side, Side], *asks: Ask) -> None:
-    """Ask both one thing after the other and find no difference, and an answer to each."""
-    differences = []
-    for ask in asks:
-        eruca, java = (side.wait_for_answer(ask) for side in sides)
-        assert any(java.values()) != ask.silent, f"{ask.line} says {java}"
-        if eruca != java:
-            differences.append((ask.line, list_differences(eruca, java)))
-    assert not differences, "\n".join(f"{line}\n    " + "\n    ".join(found) for line, found in differences)
-
-
-def list_differences(eruca: dict[str, Any], java: dict[str, Any]) -> list[str]:
-    """What one answer has that the other has not."""
-    texts = [[json.dumps(item) for items in side.values() for item in items] for side in (eruca, java)]
-    found = [f"only Eruca: {text}" for text in texts[0] if text not in texts[1]]
-    found += [f"only Java: {text}" for text in texts[1] if text not in texts[0]]
-    return found or ["the same fields in another order"]
 
 
 # --- commands that read -------------------------------------------------------------------------------------------
@@ -265,6 +93,7 @@ BROKER_VALUES = {
 NAME_SERVER_VALUES = dict.fromkeys(("configStorePath", "kvConfigPath", "listenPort", "rocketmqHome"), MACHINE)
 
 _MESSAGE = {"bornTimestamp": CLOCK, "storeTimestamp": CLOCK}
+_METRICS = {"tps": RATE, "totalTps": RATE, "diskRatio": MACHINE}
 # Their sums are compared below, with a message that is new.
 _COUNTED = {name: RATE for name in ("InTPS", "OutTPS", "InMsg24Hour", "OutMsg24Hour")}
 _VIEW = {"Born Timestamp": CLOCK, "Store Timestamp": CLOCK}
@@ -317,6 +146,9 @@ READS = [
     Ask("queryMsgByKey -t MqOrders -k key3", unordered=True),
     Ask("queryMsgByKey -t MqOrders -k nothing"),
     Ask("queryMsgByUniqueKey -t MqOrders -i {m5} -a", differs=_VIEW),
+    # The consumer is asked, through the broker, to consume a message once more.
+    Ask("queryMsgByUniqueKey -t MqOrders -i {m8} -g MqReaders -d {reader}", differs={"spentTimeMills": RATE}),
+    Ask("queryMsgById -i {o8} -g MqReaders -d {reader}", differs={"spentTimeMills": RATE}),
     Ask("queryMsgByOffset -t MqOrders -b {name} -i 1 -o 99", silent=True),
     # Each broker left a note about that.
     Ask("printMsg -t OFFSET_MOVED_EVENT -d true", differs=_MESSAGE),
@@ -336,19 +168,20 @@ READS = [
     Ask("exportMetadata -c DefaultCluster -f {home}/export", file="export/metadata.json"),
     Ask("exportMetadata -b {broker} -t -f {home}/export", file="export/topic.json"),
     Ask("exportMetadata -b {broker} -g -f {home}/export", file="export/subscriptionGroup.json"),
+    Ask("exportMetrics -c DefaultCluster -f {home}/export", differs=_METRICS, file="export/metrics.json"),
     Ask("exportConfigs -c DefaultCluster -f {home}/export", file="export/configs.json"),
 ]
 
 
 @pytest.mark.parametrize("ask", READS_SLICE, ids=lambda ask: ask.line)
 def test_answers_are_the_same(sides: tuple[Side, Side], ask: Ask) -> None:
-    compare(sides, ask)
+    assert find_differences(sides, ask) == ""
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("ask", READS, ids=lambda ask: ask.line)
 def test_more_answers_are_the_same(sides: tuple[Side, Side], ask: Ask) -> None:
-    compare(sides, ask)
+    assert find_differences(sides, ask) == ""
 
 
 # --- commands that change something: each with those that show what changed -----------------------------------------
@@ -422,10 +255,10 @@ CHANGES: dict[str, list[Ask]] = {
         Ask("topicStatus -t MqEmpty"),
         Ask("consumeMessage -t MqEmpty -b {name} -i 1", differs=_MESSAGE | _SENT),
         Ask("sendMessage -t MqNowhere -p hello -b {name} -i 1", differs=_SENT),
+        Ask("checkMsgSendRT -t MqEmpty -a 4 -s 10", differs={"RT": RATE, "Avg RT": RATE}),
+        Ask("sendMsgStatus -b {name} -c 2", differs=_SENT | {"rt": RATE, "msgId": "made by the client"}),
     ],
     "statistics": [
-        Ask("updateTopic -b {broker} -t MqCounted -r 1 -w 1"),
-        Ask("resetOffsetByTime -g MqCounters -t MqCounted -s 1000000000000"),
         Ask("sendMessage -t MqCounted -p hello -b {name} -i 0", differs=_SENT),
         Ask("consumeMessage -t MqCounted -g MqCounters", differs=_MESSAGE | _SENT),
         Ask("statsAll -t MqCounted", differs={"InTPS": RATE, "OutTPS": RATE}, until=_BOTH_WAYS),
@@ -446,7 +279,7 @@ CHANGES: dict[str, list[Ask]] = {
 @pytest.mark.whole
 @pytest.mark.parametrize("what", CHANGES)
 def test_changes_are_the_same(sides: tuple[Side, Side], what: str) -> None:
-    compare(sides, *CHANGES[what])
+    assert find_differences(sides, *CHANGES[what]) == ""
 
 
 def test_most_commands_are_compared() -> None:

@@ -50,10 +50,7 @@ class Outcome:
 
 def run_chunk(name: str, cases: list[int]) -> list[Failure]:
     """Run some cases in a process of the pool; gives those that failed."""
-    logger = logging.getLogger("eruca")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-        logger.propagate = False
+    keep_quiet()
     failures: list[Failure] = []
     for case in cases:
         try:
@@ -61,6 +58,14 @@ def run_chunk(name: str, cases: list[int]) -> list[Failure]:
         except Exception as error:
             failures.append((case, "".join(traceback.format_exception(error))[-_TEXT_MAX:]))
     return failures
+
+
+def keep_quiet() -> None:
+    """Let the store's logs go nowhere: a scenario that wants them adds a handler of its own."""
+    logger = logging.getLogger("eruca")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
 
 
 def run_here(scenario: Scenario, case: int, console: Console) -> int:
@@ -89,6 +94,7 @@ class Run:
         place = STATE / f"{scenario.name}.json"
         keeps_place = first is None
         begin = (0 if self._fresh else _read_place(place)) if first is None else first
+        keep_quiet()  # counting may tell a story
         total = scenario.count() if count is None else begin + count
         outcome = Outcome(begin, total=total)
         started = time.monotonic()

@@ -24,6 +24,7 @@ def scenario(monkeypatch: pytest.MonkeyPatch) -> Scenario:
     """A scenario that only this test knows."""
     made = Scenario("sevens", "fails at seven", fail_at_seven, lambda: 10, group="none")
     monkeypatch.setitem(SCENARIOS, made.name, made)
+    monkeypatch.setattr(runner, "keep_quiet", lambda: None)  # this process has other tests, and they look at logs
     return made
 
 

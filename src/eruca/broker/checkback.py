@@ -149,9 +149,9 @@ class CheckBackService:
         try:
             match action:
                 case PutBack(half):
-                    self._parts.store.append(make_copy(message, half.root, waits=False))
+                    self._append(make_copy(message, half.root, waits=False))
                 case CheckBack(half, checks):
-                    self._ask(message, self._parts.store.append(make_copy(message, half.root, checks=checks)))
+                    self._ask(message, self._append(make_copy(message, half.root, checks=checks)))
                 case GiveUp():
                     self._give_up(message)
         except MessageIllegal as error:
@@ -196,9 +196,14 @@ class CheckBackService:
 
     # -- writing and asking ------------------------------------------------------------------------------------------
 
+    def _append(self, message: Message) -> Message:
+        stored = self._parts.store.append(message)
+        self._parts.stats.on_own(stored.size)
+        return stored
+
     def _give_up(self, message: Message) -> None:
         self._parts.topics.create_internal(MAX_CHECK_TOPIC, 1)
-        self._parts.store.append(copy_message(message, MAX_CHECK_TOPIC, 0))
+        self._append(copy_message(message, MAX_CHECK_TOPIC, 0))
         log.error(
             "the half message %s of group %s is undecided for too long and was put into %s",
             encode_offset_id(message.store_host, message.position),

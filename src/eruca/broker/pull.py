@@ -263,11 +263,11 @@ class PullHandlers:
         }
         group = header.consumer_group
         try:
-            parts.store.append(
+            note = parts.store.append(
                 Message(
                     topic=OFFSET_MOVED_TOPIC,
                     body=fastjson.write(event),
-                    properties=encode_properties({"TAGS": group, "KEYS": group}),
+                    properties=encode_properties({"KEYS": group, "DELAY": "0", "TAGS": group}),
                     born_timestamp=parts.clock.now_ms(),
                     born_host=parts.store_host,
                     store_host=parts.store_host,
@@ -275,3 +275,4 @@ class PullHandlers:
             )
         except StoreError:
             return  # a note, not a promise
+        parts.stats.on_own(note.size)

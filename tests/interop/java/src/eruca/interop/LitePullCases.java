@@ -57,7 +57,7 @@ final class LitePullCases {
         scene.send(queue, "m0", "m1", "m2");
         DefaultLitePullConsumer consumer = assign(scene, queue);
         poll(consumer, 3);
-        consumer.commitSync();
+        consumer.commit(Set.of(queue), true);
         scene.awaitCommitted(scene.name("readers"), queue, 3);
         scene.fact("committed", consumer.committed(queue));
         consumer.shutdown();

@@ -87,7 +87,7 @@ final class OrderlyCases {
         scene.send(queue, "bad", "good");
         Inbox inbox = new Inbox();
         DefaultMQPushConsumer consumer = scene.consumer(scene.name("readers"));
-        consumer.setMaxReconsumeTimes(1);
+        consumer.setMaxReconsumeTimes(0);
         consumer.setSuspendCurrentQueueTimeMillis(100);
         consumer.subscribe(queue.getTopic(), "*");
         consumer.registerMessageListener((List<MessageExt> messages, ConsumeOrderlyContext context) -> {
@@ -99,6 +99,7 @@ final class OrderlyCases {
         inbox.await("good");
         scene.awaitCommitted(scene.name("readers"), queue, 2);
         scene.fact("came", Inbox.bodies(inbox.all()));
+        // The client sends it to the retry topic with a delay of ten seconds, which the broker keeps.
         MessageQueue dead = scene.queue(MixAll.getDLQTopic(scene.name("readers")), 0);
         Scene.await("the dead letter's topic", () -> scene.queuesOf(dead.getTopic()) > 0);
         Scene.await("the dead letter", () -> scene.admin.maxOffset(dead) == 1);

@@ -26,6 +26,7 @@ import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.ServiceState;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -59,6 +60,7 @@ final class Scene implements AutoCloseable {
     private final String suffix = "-" + ProcessHandle.current().pid() + "x" + COUNT.incrementAndGet() + "z";
     private final Map<String, Object> facts = new LinkedHashMap<>();
     private final Deque<Step> endings = new ArrayDeque<>();
+    private final List<DefaultMQPushConsumer> consumers = new ArrayList<>();
     private DefaultMQProducer producer;
     private DefaultMQPullConsumer puller;
 
@@ -285,6 +287,7 @@ final class Scene implements AutoCloseable {
 
     DefaultMQPushConsumer start(DefaultMQPushConsumer client) throws Exception {
         client.start();
+        consumers.add(client);
         atEnd(client::shutdown);
         return client;
     }
@@ -388,8 +391,16 @@ final class Scene implements AutoCloseable {
         return answer.getCode() == 0 ? Long.parseLong(answer.getExtFields().get("offset")) : -1;
     }
 
+    /** Wait for a group's progress; its consumers would not tell before ten seconds after their start. */
     void awaitCommitted(String group, MessageQueue queue, long offset) throws Exception {
-        await("offset " + offset + " of " + group, () -> committed(group, queue) == offset);
+        await("offset " + offset + " of " + group, () -> {
+            for (DefaultMQPushConsumer consumer : consumers) {
+                if (consumer.getDefaultMQPushConsumerImpl().getServiceState() == ServiceState.RUNNING) {
+                    consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+                }
+            }
+            return committed(group, queue) == offset;
+        });
     }
 
     @Override

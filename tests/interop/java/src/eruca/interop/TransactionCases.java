@@ -21,7 +21,8 @@ final class TransactionCases {
     private static final class Decider implements TransactionListener {
         final ConcurrentLinkedQueue<MessageExt> asked = new ConcurrentLinkedQueue<>();
         final LocalTransactionState first;
-        final Function<Integer, LocalTransactionState> later;
+        volatile Function<Integer, LocalTransactionState> later;
+        volatile long lastAsked;
 
         Decider(LocalTransactionState first, Function<Integer, LocalTransactionState> later) {
             this.first = first;
@@ -36,6 +37,7 @@ final class TransactionCases {
         @Override
         public LocalTransactionState checkLocalTransaction(MessageExt message) {
             asked.add(message);
+            lastAsked = System.currentTimeMillis();
             return later.apply(asked.size());
         }
     }
@@ -44,6 +46,14 @@ final class TransactionCases {
         TransactionMQProducer producer = new TransactionMQProducer(scene.name("deciders"));
         producer.setTransactionListener(decider);
         return scene.start(producer);
+    }
+
+    /** Roll back what is undecided, so that the broker is not left asking when the case is over. */
+    private static void forget(Decider decider) throws Exception {
+        int before = decider.asked.size();
+        decider.later = count -> LocalTransactionState.ROLLBACK_MESSAGE;
+        Scene.await("a last question", () -> decider.asked.size() > before);
+        Scene.await("silence", () -> System.currentTimeMillis() - decider.lastAsked > 3000);
     }
 
     private static Message make(String topic) {
@@ -106,6 +116,7 @@ final class TransactionCases {
         start(scene, decider).sendMessageInTransaction(make(queue.getTopic()), null);
         Scene.await("a question", () -> !decider.asked.isEmpty());
         scene.fact("stored", scene.admin.maxOffset(queue));
+        forget(decider);
     }
 
     public void brokerAsksAndItCommits(Scene scene) throws Exception {
@@ -126,6 +137,7 @@ final class TransactionCases {
         start(scene, decider).sendMessageInTransaction(make(queue.getTopic()), null);
         Scene.await("a question", () -> !decider.asked.isEmpty());
         scene.fact("taken", scene.admin.resumeCheckHalfMessage(decider.asked.peek().getMsgId()));
+        forget(decider);
     }
 
     public void brokerAsksTwice(Scene scene) throws Exception {
