@@ -62,6 +62,10 @@ UNFINISHED_BYTES_MAX = 512 * 1024 * 1024
 UNSENT_BYTES_MAX = 256 * 1024 * 1024
 # Calls that may wait for an answer on one process, as in Java's clientAsyncSemaphoreValue (2,048 in older versions).
 CALLS_IN_FLIGHT_MAX = 65_535
+# Pulls that may be held for one connection, and in all, at some 1 KiB each. A client has one held for each queue and
+# group; one above the bound is answered at once, which costs its client a little more work and us no memory.
+HOLDS_OF_CONNECTION_MAX = 20_000
+HOLDS_MAX = 500_000
 # Idle connections are closed after this long without a byte in either direction (serverChannelMaxIdleTimeSeconds).
 IDLE_SECONDS_MAX = 120
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from eruca.limits import HOLDS_MAX, HOLDS_OF_CONNECTION_MAX
 from eruca.net.link import Link
 from eruca.wire.frame import Command
 
@@ -41,13 +42,31 @@ class Holds:
         self._resume = resume
         self._max_offset = max_offset
         self._by_queue: dict[tuple[str, int], list[Hold]] = {}
+        # How many pulls of each connection are parked, and how many in all.
+        self._of_link: dict[Link, int] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_queue.values()))
+        return self._count
+
+    def has_room(self, link: Link) -> bool:
+        """May one more pull of a connection be parked?"""
+        return self._of_link.get(link, 0) < HOLDS_OF_CONNECTION_MAX and self._count < HOLDS_MAX
 
     def park(self, hold: Hold) -> None:
         """Keep a pull until something happens."""
         self._by_queue.setdefault((hold.topic, hold.queue_id), []).append(hold)
+        self._of_link[hold.link] = self._of_link.get(hold.link, 0) + 1
+        self._count += 1
+
+    def _take_out(self, hold: Hold) -> None:
+        """Count a pull as parked no more; it may be parked again while it is resumed."""
+        self._count -= 1
+        left = self._of_link[hold.link] - 1
+        if left:
+            self._of_link[hold.link] = left
+        else:
+            del self._of_link[hold.link]
 
     def on_arrival(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
         """A message came: wake who waits for it."""
@@ -57,6 +76,7 @@ class Holds:
         stay: list[Hold] = []
         for hold in holds:
             if max_offset > hold.offset and (hold.wants is None or hold.wants(tags_code)):
+                self._take_out(hold)
                 self._resume(hold, True)
             else:
                 stay.append(hold)
@@ -72,10 +92,12 @@ class Holds:
             end = self._max_offset(*key)
             for hold in holds:
                 if not hold.link.is_open:
-                    continue
-                if unmatched and end > hold.offset:
+                    self._take_out(hold)
+                elif unmatched and end > hold.offset:
+                    self._take_out(hold)
                     self._resume(hold, True)
                 elif now >= hold.deadline:
+                    self._take_out(hold)
                     self._resume(hold, False)
                 else:
                     stay.append(hold)
@@ -84,6 +106,10 @@ class Holds:
 
     def drop_link(self, link: Link) -> None:
         """Forget the pulls of a connection that closed."""
+        count = self._of_link.pop(link, 0)
+        if not count:
+            return
+        self._count -= count
         for key in list(self._by_queue):
             left = [hold for hold in self._by_queue[key] if hold.link is not link]
             if left:
@@ -95,4 +121,5 @@ class Holds:
         """Answer every pull now; the broker stops."""
         for key in list(self._by_queue):
             for hold in self._by_queue.pop(key):
+                self._take_out(hold)
                 self._resume(hold, False)

@@ -116,7 +116,7 @@ class PullHandlers:
         if first and flags & COMMIT_OFFSET and not options.is_slave:
             parts.offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         code = self._code_of(result, header.queue_offset)
-        if code == ResponseCode.PULL_NOT_FOUND and flags & SUSPEND and may_hold:
+        if code == ResponseCode.PULL_NOT_FOUND and flags & SUSPEND and may_hold and self.holds.has_room(link):
             self._park(link, command, header, pull_filter, deadline)
             return None
         if code == ResponseCode.PULL_OFFSET_MOVED and not options.is_slave:

@@ -234,6 +234,29 @@ async def test_a_closed_connection_takes_its_pulls_along(quiet_broker: Broker, r
     assert (await raw.read()).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.parametrize("bound", ["HOLDS_OF_CONNECTION_MAX", "HOLDS_MAX"])
+async def test_one_pull_too_many_is_answered_at_once(
+    quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(f"eruca.broker.hold.{bound}", 3)
+    for opaque in (1, 2, 3):
+        await hold(quiet_broker, raw, opaque=opaque)
+    header = pull_header(sys_flag=EXPRESSION | HOLD)
+    answer = await raw.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=4))
+    assert (answer.code, next_offset(answer)) == (ResponseCode.PULL_NOT_FOUND, 0)
+    async with open_peer(quiet_broker.options.port) as other:
+        if bound == "HOLDS_MAX":
+            answer = await other.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=5))
+            assert answer.code == ResponseCode.PULL_NOT_FOUND
+        else:  # others have room of their own
+            await hold(quiet_broker, other, opaque=5)
+    await turn_until(lambda: len(quiet_broker.pull.holds) == 3)
+    append(quiet_broker)
+    assert [(await raw.read()).code for _ in range(3)] == [ResponseCode.SUCCESS] * 3
+    await hold(quiet_broker, raw, opaque=6, queue_offset=1)  # there is room again
+    assert len(quiet_broker.pull.holds) == 1
+
+
 async def test_a_broker_that_stops_answers_everyone(quiet_broker: Broker, raw: RawPeer) -> None:
     await hold(quiet_broker, raw, opaque=1)
     await hold(quiet_broker, raw, opaque=2, queue_id=3)

@@ -191,7 +191,9 @@ final class GroupCases {
         var own = scene.admin.getUserSubscriptionGroup(scene.address, Scene.TIMEOUT_MS).getSubscriptionGroupTable();
         scene.fact("all", all.containsKey(config.getGroupName()));
         scene.fact("of users", own.containsKey(config.getGroupName()));
-        scene.fact("of the system", all.keySet().stream().filter(group -> !own.containsKey(group))
+        // Groups of other cases come and go between the two questions.
+        scene.fact("of the system", all.keySet().stream()
+            .filter(group -> !own.containsKey(group) && !Scene.isName(group))
             .collect(Collectors.toCollection(TreeSet::new)));
     }
 

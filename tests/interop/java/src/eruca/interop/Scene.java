@@ -97,6 +97,11 @@ final class Scene implements AutoCloseable {
         return kind + suffix;
     }
 
+    /** Is it a name that some case has made? */
+    static boolean isName(String name) {
+        return name.matches(".*-\\d+x\\d+z");
+    }
+
     /** A new topic with so many queues that everybody can see. */
     String topic(int queues) throws Exception {
         return topic("topic", queues);
