@@ -125,9 +125,9 @@ lint: $(READY) ## ruff (rules and format), mypy --strict, direction of imports, 
 test: export ERUCA_SEEDS ?= 100
 test: $(READY) ## a slice of every suite, at most 20 minutes
 	@without=; \
-	$(MAKE) setup-java || { \
+	$(MAKE) setup-java || { test -z "$$CI" || exit 1; \
 	    echo "make test goes on WITHOUT the interop slice" >&2; without=--ignore=tests/interop; }; \
-	$(MAKE) setup-clients || { \
+	$(MAKE) setup-clients || { test -z "$$CI" || exit 1; \
 	    echo "make test goes on WITHOUT the Go and Node clients" >&2; \
 	    without="$$without --ignore-glob=*/interop/test_go_*.py --ignore-glob=*/interop/test_node_*.py"; }; \
 	$(PYTEST) -q -m "not whole" --session-timeout=$(SLICE_SECONDS_MAX) $$without $(ARGS)
