@@ -5,6 +5,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -87,18 +88,21 @@ final class PullCases {
         scene.fact("none", describe(scene.puller().pull(queue, "Z", 0, 32)));
     }
 
+    /** A pull in a thread of its own that the broker holds. It may be late on a busy machine, then it is not held. */
+    private static FutureTask<PullResult> hold(Scene scene, MessageQueue queue, String tags, long offset)
+        throws Exception {
+        DefaultMQPullConsumer puller = scene.puller();
+        puller.minOffset(queue);
+        FutureTask<PullResult> held = new FutureTask<>(() -> puller.pullBlockIfNotFound(queue, tags, offset, 32));
+        new Thread(held).start();
+        Scene.letPass(300);
+        return held;
+    }
+
     public void heldPullWakesOnArrival(Scene scene) throws Exception {
         MessageQueue queue = scene.queue(scene.topic(1), 0);
-        DefaultMQPullConsumer puller = scene.puller();
         scene.send(queue, "warm");
-        CompletableFuture<PullResult> held = CompletableFuture.supplyAsync(() -> {
-            try {
-                return puller.pullBlockIfNotFound(queue, "*", 1, 32);
-            } catch (Exception error) {
-                throw new IllegalStateException(error);
-            }
-        });
-        Scene.letPass(300);
+        FutureTask<PullResult> held = hold(scene, queue, "*", 1);
         scene.fact("held", !held.isDone());
         long before = System.nanoTime();
         scene.send(queue, "m");
@@ -109,23 +113,22 @@ final class PullCases {
 
     public void heldPullWakesOnlyForItsTag(Scene scene) throws Exception {
         MessageQueue queue = scene.queue(scene.topic(1), 0);
-        DefaultMQPullConsumer puller = scene.puller();
         scene.send(queue, "warm");
-        CompletableFuture<PullResult> held = CompletableFuture.supplyAsync(() -> {
-            try {
-                return puller.pullBlockIfNotFound(queue, "A", 1, 32);
-            } catch (Exception error) {
-                throw new IllegalStateException(error);
+        Scene.await("a pull that waits through the other tag", () -> {
+            long offset = scene.admin.maxOffset(queue);
+            FutureTask<PullResult> held = hold(scene, queue, "A", offset);
+            scene.send(queue, Scene.message(queue.getTopic(), "B", "b"));
+            Scene.letPass(200);
+            boolean waits = !held.isDone();
+            scene.send(queue, Scene.message(queue.getTopic(), "A", "a"));
+            PullResult result = held.get(Scene.DEADLINE_MS, TimeUnit.MILLISECONDS);
+            if (waits) {
+                scene.fact("status", result.getPullStatus());
+                scene.fact("came", Inbox.bodies(result.getMsgFoundList()));
+                scene.fact("went on by", result.getNextBeginOffset() - offset);
             }
+            return waits;
         });
-        Scene.letPass(100);
-        scene.send(queue, Scene.message(queue.getTopic(), "B", "b"));
-        Scene.letPass(200);
-        boolean waited = !held.isDone();
-        scene.send(queue, Scene.message(queue.getTopic(), "A", "a"));
-        PullResult result = held.get(Scene.DEADLINE_MS, TimeUnit.MILLISECONDS);
-        scene.fact("waited through the other tag", waited);
-        scene.fact("answer", describe(result));
     }
 
     public void heldPullEndsInTime(Scene scene) throws Exception {

@@ -8,6 +8,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -220,6 +221,8 @@ final class PushCases {
         DefaultMQPushConsumer consumer = scene.consumer(scene.name("readers"));
         consumer.setConsumeFromWhere(where);
         consumer.setConsumeTimestamp(UtilAll.timeMillisToHumanString3(System.currentTimeMillis() + 60_000));
+        consumer.setConsumeThreadMin(1);
+        consumer.setConsumeThreadMax(1);
         consumer.subscribe(queue.getTopic(), "*");
         consumer.registerMessageListener(Scene.into(inbox));
         scene.start(consumer);
@@ -251,8 +254,8 @@ final class PushCases {
         Inbox first = new Inbox();
         DefaultMQPushConsumer consumer = scene.consume(group, queue.getTopic(), "*", first);
         first.await(3);
-        Scene.await("the listener to be done", () -> consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl()
-            .getProcessQueueTable().get(queue).getMsgCount().get() == 0);
+        Scene.await("the listener to be done", () -> consumer.getDefaultMQPushConsumerImpl().getOffsetStore()
+            .readOffset(queue, ReadOffsetType.READ_FROM_MEMORY) == 3);
         consumer.shutdown();
         scene.fact("offset at shutdown", scene.committed(group, queue));
         scene.send(queue, "m3", "m4");
@@ -351,8 +354,7 @@ final class PushCases {
         Inbox inbox = new Inbox();
         DefaultMQPushConsumer consumer = scene.consume(scene.name("readers"), topic, "*", inbox);
         awaitQueues(consumer, topic, 1);
-        scene.admin.createAndUpdateTopicConfig(
-            scene.address, new org.apache.rocketmq.common.TopicConfig(topic, 3, 3, 6));
+        scene.configure(new org.apache.rocketmq.common.TopicConfig(topic, 3, 3, 6));
         awaitQueues(consumer, topic, 3);
         scene.sendMany(topic, 3, "m", 3);
         scene.fact("came", Inbox.sorted(inbox.await(3)));

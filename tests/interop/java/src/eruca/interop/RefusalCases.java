@@ -87,9 +87,7 @@ final class RefusalCases {
     /** The broker leaves it to the client, which finds no queue to write to. */
     public void topicThatMayOnlyBeRead(Scene scene) throws Exception {
         String topic = scene.topic(1);
-        scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(topic, 1, 1, 4));
-        Scene.await("the new route",
-            () -> scene.admin.examineTopicRouteInfo(topic).getQueueDatas().get(0).getPerm() == 4);
+        scene.configure(new TopicConfig(topic, 1, 1, 4));
         scene.fact("client", scene.refusal(() -> scene.producer().send(Scene.message(topic, "m"))));
         scene.fact("broker", sendRaw(scene, topic, 0));
     }
@@ -98,7 +96,7 @@ final class RefusalCases {
         MessageQueue queue = scene.queue(scene.topic(1), 0);
         scene.send(queue, "m");
         scene.puller();
-        scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(queue.getTopic(), 1, 1, 2));
+        scene.configure(new TopicConfig(queue.getTopic(), 1, 1, 2));
         scene.fact("refusal", scene.refusal(() -> scene.puller().pull(queue, "*", 0, 1)));
     }
 
@@ -141,7 +139,7 @@ final class RefusalCases {
         producer.send(Scene.message(topic, "m"));
         var sender = producer.getDefaultMQProducerImpl();
         var four = sender.getTopicPublishInfoTable().get(topic);
-        scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(topic, 1, 1, 6));
+        scene.configure(new TopicConfig(topic, 1, 1, 6));
         // It knows of four queues, as before it asks the name server again, so it is the broker that says no.
         sender.updateTopicPublishInfo(topic, four);
         scene.fact("first", producer.send(Scene.message(topic, "m")).getMessageQueue().getQueueId());

@@ -92,7 +92,7 @@ final class RetryCases {
         scene.fact("topic", Scene.row(
             "name", dead.getTopic(), "queues", config.getWriteQueueNums(), "permission", config.getPerm()));
         if ((config.getPerm() & 4) == 0) {
-            scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(dead.getTopic(), 1, 1, 6));
+            scene.configure(new TopicConfig(dead.getTopic(), 1, 1, 6));
         }
         MessageExt letter = scene.readOne(dead);
         scene.fact("body", Inbox.text(letter));

@@ -26,12 +26,14 @@ import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.ServiceState;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.common.protocol.route.QueueData;
 import org.apache.rocketmq.remoting.CommandCustomHeader;
 import org.apache.rocketmq.remoting.RPCHook;
@@ -49,6 +51,8 @@ final class Scene implements AutoCloseable {
     static final int TIMEOUT_MS = 10_000;
 
     private static final AtomicInteger COUNT = new AtomicInteger();
+    // Java's broker may tell the name server of two new topics with one version, and the second is not heard then.
+    private static final Object ROUTES = new Object();
     private static final Map<String, DefaultMQAdminExt> ADMINS = new ConcurrentHashMap<>();
 
     final String nameServer;
@@ -109,9 +113,34 @@ final class Scene implements AutoCloseable {
 
     String topic(String kind, int queues) throws Exception {
         String topic = name(kind);
-        admin.createAndUpdateTopicConfig(address, new TopicConfig(topic, queues, queues, 6));
-        await("route of " + topic, () -> queuesOf(topic) == queues);
+        configure(new TopicConfig(topic, queues, queues, 6));
         return topic;
+    }
+
+    /** Makes or changes a topic; everybody can see it when it returns. */
+    void configure(TopicConfig config) throws Exception {
+        synchronized (ROUTES) {
+            admin.createAndUpdateTopicConfig(address, config);
+            await("route of " + config.getTopicName(), () -> isKnown(config));
+        }
+    }
+
+    private boolean isKnown(TopicConfig config) throws Exception {
+        try {
+            QueueData known = admin.examineTopicRouteInfo(config.getTopicName()).getQueueDatas().get(0);
+            return known.getWriteQueueNums() == config.getWriteQueueNums()
+                && known.getReadQueueNums() == config.getReadQueueNums() && known.getPerm() == config.getPerm();
+        } catch (MQClientException error) {
+            return false;
+        }
+    }
+
+    /** Does what makes a topic by the way; everybody can see it when it returns. */
+    void makeTopic(String topic, Step maker) throws Exception {
+        synchronized (ROUTES) {
+            maker.run();
+            await("route of " + topic, () -> queuesOf(topic) > 0);
+        }
     }
 
     /** How many queues the name server knows of, 0 when there is no such topic. */
@@ -291,7 +320,12 @@ final class Scene implements AutoCloseable {
     }
 
     DefaultMQPushConsumer start(DefaultMQPushConsumer client) throws Exception {
-        client.start();
+        if (client.getMessageModel() == MessageModel.CLUSTERING) {
+            // An administrator asks for the group by the route of this topic.
+            makeTopic(MixAll.getRetryTopic(client.getConsumerGroup()), client::start);
+        } else {
+            client.start();
+        }
         consumers.add(client);
         atEnd(client::shutdown);
         return client;

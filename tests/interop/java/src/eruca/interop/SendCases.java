@@ -158,8 +158,8 @@ final class SendCases {
     private static void makeTopicBySending(Scene scene, int wanted) throws Exception {
         String topic = scene.name("made");
         scene.producer().setDefaultTopicQueueNums(wanted);
-        scene.fact("status", scene.producer().send(Scene.message(topic, "first")).getSendStatus());
-        Scene.await("route", () -> scene.queuesOf(topic) > 0);
+        scene.makeTopic(topic, () -> scene.fact(
+            "status", scene.producer().send(Scene.message(topic, "first")).getSendStatus()));
         TopicConfig config = scene.admin.examineTopicConfig(scene.address, topic);
         scene.fact("queues to write", config.getWriteQueueNums());
         scene.fact("queues to read", config.getReadQueueNums());
@@ -337,8 +337,7 @@ final class SendCases {
     public void namespaces(Scene scene) throws Exception {
         String topic = scene.name("topic");
         String space = scene.name("space");
-        scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(space + "%" + topic, 1, 1, 6));
-        Scene.await("route", () -> scene.queuesOf(space + "%" + topic) == 1);
+        scene.configure(new TopicConfig(space + "%" + topic, 1, 1, 6));
         DefaultMQProducer producer = scene.start(new DefaultMQProducer(space, scene.name("producers")));
         SendResult result = producer.send(Scene.message(topic, "m"));
         scene.fact("sent to", result.getMessageQueue().getTopic());

@@ -27,9 +27,8 @@ final class TopicCases {
         String topic = scene.name("topic");
         TopicConfig config = new TopicConfig(topic, 3, 2, 6);
         config.setOrder(true);
-        scene.admin.createAndUpdateTopicConfig(scene.address, config);
+        scene.configure(config);
         scene.fact("at the broker", describe(scene.admin.examineTopicConfig(scene.address, topic)));
-        Scene.await("route", () -> scene.queuesOf(topic) == 2);
         QueueData queues = scene.admin.examineTopicRouteInfo(topic).getQueueDatas().get(0);
         scene.fact("at the name server", Scene.row(
             "broker", queues.getBrokerName(), "read", queues.getReadQueueNums(), "write", queues.getWriteQueueNums(),
@@ -38,16 +37,14 @@ final class TopicCases {
 
     public void createTopicThroughAProducer(Scene scene) throws Exception {
         String topic = scene.name("topic");
-        scene.producer().createTopic("TBW102", topic, 5);
-        Scene.await("route", () -> scene.queuesOf(topic) == 5);
+        scene.makeTopic(topic, () -> scene.producer().createTopic("TBW102", topic, 5));
         scene.fact("at the broker", describe(scene.admin.examineTopicConfig(scene.address, topic)));
     }
 
     public void updateTopic(Scene scene) throws Exception {
         String topic = scene.topic(2);
         scene.send(scene.queue(topic, 1), "kept");
-        scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(topic, 4, 6, 6));
-        Scene.await("route", () -> scene.queuesOf(topic) == 6);
+        scene.configure(new TopicConfig(topic, 4, 6, 6));
         scene.fact("at the broker", describe(scene.admin.examineTopicConfig(scene.address, topic)));
         scene.fact("kept", Inbox.bodies(scene.read(scene.queue(topic, 1), 1)));
     }
@@ -76,8 +73,7 @@ final class TopicCases {
         scene.admin.deleteTopicInBroker(Set.of(scene.address), topic);
         scene.admin.deleteTopicInNameServer(Set.of(scene.nameServer), topic, null);
         Scene.await("no route", () -> scene.queuesOf(topic) == 0);
-        scene.admin.createAndUpdateTopicConfig(scene.address, new TopicConfig(topic, 1, 1, 6));
-        Scene.await("route", () -> scene.queuesOf(topic) == 1);
+        scene.configure(new TopicConfig(topic, 1, 1, 6));
         scene.fact("status", scene.send(scene.queue(topic, 0), "new").get(0).getSendStatus());
     }
 
