@@ -160,6 +160,12 @@ class Stage:
         given = {"group": self.make_name("group"), "expression": "*", **fields}
         return Receiver(self, self.start("startConsumer", topics=list(topics), **given))
 
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Ask again until something holds; each question is a round trip to the other program."""
+        deadline = time.monotonic() + ARRIVE_SECONDS_MAX
+        while not holds():
+            assert time.monotonic() < deadline, f"still not: {what}"
+
     def wait_for_bodies(self, consumers: Sequence[Receiver], bodies: Sequence[str]) -> dict[str, list[str]]:
         """Wait until consumers have all of some bodies between them; gives what each has, by its name."""
         rows = self.ask("awaitBodies", names=[consumer.name for consumer in consumers], bodies=list(bodies))
