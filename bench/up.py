@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.runner import Aim, BenchError, Run, Sample
-from eruca.broker.app import FAST_PORT_BELOW
+from eruca.cli.demo import find_broker_port
 from eruca.cli.quickclient import QuickClient, choose_queue
 
 START_AIM = Aim(2000, at_least=False)
@@ -101,20 +101,8 @@ def _started(command: list[str], directory: Path) -> Iterator[subprocess.Popen[s
 
 
 def _up_command(directory: Path) -> list[str]:
-    ports = ["--nameserver-port", "0", "--listen-port", str(_find_port())]
+    ports = ["--nameserver-port", "0", "--listen-port", str(find_broker_port())]
     return [sys.executable, "-m", "eruca", "up", "--output", "json", "--data", str(directory / "data"), *ports]
-
-
-def _find_port() -> int:
-    while True:
-        with socket.socket() as main, socket.socket() as fast:
-            main.bind(("127.0.0.1", 0))
-            port = int(main.getsockname()[1])
-            try:
-                fast.bind(("127.0.0.1", port - FAST_PORT_BELOW))
-            except OSError:
-                continue
-            return port
 
 
 def _send_first(line: str) -> None:

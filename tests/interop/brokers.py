@@ -33,6 +33,14 @@ SETTINGS: Mapping[str, object] = {
     "transactionCheckInterval": 1000,
     "transactionTimeOut": 1000,
 }
+# Java's broker refuses what it could not begin with in 200 ms, which happens on a machine that does other things too.
+PATIENCE: Mapping[str, object] = {
+    "waitTimeMillsInSendQueue": 20_000,
+    "waitTimeMillsInPullQueue": 20_000,
+    "waitTimeMillsInHeartbeatQueue": 20_000,
+    "waitTimeMillsInTransactionQueue": 20_000,
+    "osPageCacheBusyTimeOutMills": 20_000,
+}
 
 
 class Cluster(Protocol):
@@ -100,7 +108,7 @@ class JavaCluster:
                     home / "store",
                     name=BROKER_NAME,
                     home=home / "broker",
-                    properties=settings,
+                    properties={**PATIENCE, **settings},
                 )
             )
             self._stack = stack.pop_all()

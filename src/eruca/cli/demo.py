@@ -51,11 +51,11 @@ def demo() -> None:
 
 def _start(directory: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "eruca", "up", "--output=json", f"--data={directory / 'data'}"]
-    ports = ["--nameserver-port=0", f"--listen-port={_find_broker_port()}"]
+    ports = ["--nameserver-port=0", f"--listen-port={find_broker_port()}"]
     return subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True)
 
 
-def _find_broker_port() -> int:
+def find_broker_port() -> int:
     """A port that is free together with the one for the fast listener."""
     while True:
         with socket.socket() as main, socket.socket() as fast:
