@@ -37,7 +37,6 @@ SETTINGS: Mapping[str, object] = {
 PATIENCE: Mapping[str, object] = {
     "waitTimeMillsInSendQueue": 20_000,
     "waitTimeMillsInPullQueue": 20_000,
-    "waitTimeMillsInHeartbeatQueue": 20_000,
     "waitTimeMillsInTransactionQueue": 20_000,
     "osPageCacheBusyTimeOutMills": 20_000,
 }
@@ -108,7 +107,7 @@ class JavaCluster:
                     home / "store",
                     name=BROKER_NAME,
                     home=home / "broker",
-                    properties={**PATIENCE, **settings},
+                    properties=settings,
                 )
             )
             self._stack = stack.pop_all()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.brokers import Cluster, ErucaCluster, JavaCluster
+from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster
 from tests.interop.clientprograms import ClientProgram, Stage, build_go, install_node
 from tests.interop.javapeer import JavaNameServer, Peer, StoreClient, prepare_peer
 
@@ -35,7 +35,8 @@ def java_client(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A running system; every test that wants one runs once with each."""
     home = tmp_path_factory.mktemp(f"{request.param}-cluster")
-    with ErucaCluster(home) if request.param == "eruca" else JavaCluster(prepare_peer(), home) as started:
+    java = {**SETTINGS, **PATIENCE}
+    with ErucaCluster(home) if request.param == "eruca" else JavaCluster(prepare_peer(), home, java) as started:
         yield started
         if isinstance(started, ErucaCluster):
             assert started.list_complaints() == []
