@@ -6,7 +6,6 @@ fit, an end-of-segment record fills the rest and the record opens the next segme
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
@@ -16,9 +15,7 @@ from eruca.config import FlushMode, StoreOptions
 from eruca.errors import StoreFull
 from eruca.store.chain import Chain, Segment
 from eruca.store.filesystem import Buffer, FileSystem
-from eruca.wire.record import BLANK_BYTES, BLANK_MAGIC, Message, pack_record, write_record
-
-_BLANK = struct.Struct(">iI")
+from eruca.wire.record import BLANK_BYTES, Message, encode_blank, pack_record, write_record
 
 # How far ahead of the tail pages are touched in the background: 1 KiB appends cost a third less on touched pages, and
 # a bound keeps a new segment from becoming resident memory all at once.
@@ -100,7 +97,7 @@ class CommitLog:
         if tail == self._segment_end:
             self._enter(following)  # an empty chain, or a replica's copy that ended exactly here
             return tail
-        blank = _BLANK.pack(self._segment_end - tail, BLANK_MAGIC)
+        blank = encode_blank(self._segment_end - tail)
         if self.transient is not None:
             self.transient.append(blank)
             self.transient.skip_to(self._segment_end)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from eruca.store.filesystem import FileSystem
+from eruca.store.filesystem import FileSystem, replace_file
 from eruca.store.scan import Damage
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,4 @@ class DamageList:
             return
         self._rows = rows
         self.items = [Damage(row.position, row.length, row.reason) for row in rows]
-        self._disk.make_directory(self._path.parent)
-        staging = self._path.with_name(self._path.name + ".tmp")
-        self._disk.write_file(staging, msgspec.json.format(msgspec.json.encode(self._rows), indent=1))
-        self._disk.rename(staging, self._path)
+        replace_file(self._disk, self._path, msgspec.json.format(msgspec.json.encode(self._rows), indent=1))

@@ -117,6 +117,14 @@ def translate_os_error(error: OSError, doing: str) -> StoreError:
     return StoreIOError(text)
 
 
+def replace_file(disk: FileSystem, path: Path, data: bytes) -> None:
+    """Give a small file new content in one step: after a crash it has the old content or the new, never a part."""
+    disk.make_directory(path.parent)
+    staging = path.with_name(path.name + ".tmp")
+    disk.write_file(staging, data)
+    disk.rename(staging, path)
+
+
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; older kernels answer EINVAL and the append faults its own pages
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from eruca.store.filesystem import FileSystem
+from eruca.store.filesystem import FileSystem, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,7 @@ class RemovedTopics:
 
     def save(self) -> None:
         """Write the list; may run in a thread."""
-        self._disk.make_directory(self._path.parent)
-        staging = self._path.with_name(self._path.name + ".tmp")
-        self._disk.write_file(staging, msgspec.json.encode(self._positions))
-        self._disk.rename(staging, self._path)
+        replace_file(self._disk, self._path, msgspec.json.encode(self._positions))
 
     def covers(self, topic: str, position: int) -> bool:
         """Was the topic of a record at this position deleted after it?"""
