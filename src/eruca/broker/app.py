@@ -23,7 +23,7 @@ from eruca.broker.schedule import Schedule
 from eruca.broker.send import SendHandlers
 from eruca.broker.sendback import SendBackHandlers
 from eruca.broker.stats import Stats
-from eruca.broker.topics import Topics
+from eruca.broker.topics import FORBIDDEN_TO_SEND, Topics
 from eruca.broker.transactions import TransactionHandlers
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
@@ -134,6 +134,7 @@ class Broker:
         saver.add("offsets", parts.tables.consumer_offsets, parts.offsets.snapshot)
         parts.topics.on_change = self._on_topic_change
         parts.groups.on_change = lambda: saver.mark("groups")
+        self._adopt_topics(parts)
         parts.clients.on_group_change = self._tell_group_changed
         self._table = HandlerTable()
         self.pull = PullHandlers(parts)
@@ -152,6 +153,14 @@ class Broker:
         ):
             handlers.register(self._table)
         parts.store.on_arrival = self._on_arrival
+
+    def _adopt_topics(self, parts: Parts) -> None:
+        queues: dict[str, int] = {}
+        for queue in parts.store.queues:
+            if queue.topic not in FORBIDDEN_TO_SEND:
+                queues[queue.topic] = max(queues.get(queue.topic, 0), queue.queue_id + 1)
+        for topic, count in queues.items():
+            parts.topics.adopt(topic, count)
 
     async def _listen(self) -> None:
         """Open the main port and the fast one, which does not take pulls."""

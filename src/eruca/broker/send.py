@@ -118,8 +118,18 @@ class SendHandlers:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _answer(self, command: Command, place: _Place, waits: bool) -> Answer:
-        if waits and self._store.options.flush_mode is FlushMode.SYNC:
+        flushes = waits and self._store.options.flush_mode is FlushMode.SYNC
+        if "topics" in self._parts.saver.unsaved:
+            return self._answer_when_topic_saved(command, place, flushes)
+        if flushes:
             return self._answer_when_flushed(command, place)
+        return self._encode_stored(command, place, ResponseCode.SUCCESS)
+
+    async def _answer_when_topic_saved(self, command: Command, place: _Place, flushes: bool) -> bytes:
+        # A message that was acknowledged must be found after a crash, so its topic must be there too.
+        await self._parts.saver.wait_until_saved("topics")
+        if flushes:
+            return await self._answer_when_flushed(command, place)
         return self._encode_stored(command, place, ResponseCode.SUCCESS)
 
     async def _answer_when_flushed(self, command: Command, place: _Place) -> bytes:

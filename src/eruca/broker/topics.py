@@ -160,6 +160,12 @@ class Topics:
             )
         )
 
+    def adopt(self, topic: str, queues: int) -> None:
+        """Know a topic that has messages in the store although the table has lost it: a crash came before the save."""
+        if topic not in self._topics:
+            log.warning("topic %s has messages but no settings; it is made again with %d queues", topic, queues)
+            self.create_internal(topic, queues)
+
     def retry_topic(self, group: str, queues: int) -> TopicConfig:
         """The retry topic of a group."""
         return self.create_internal(RETRY_PREFIX + group, queues)

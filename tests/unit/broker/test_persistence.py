@@ -137,3 +137,31 @@ async def test_many_changes_make_few_writes(tmp_path: Path) -> None:
     await saver.close()
     assert writes[-1] == 1000
     assert len(writes) <= 3
+
+
+async def test_an_answered_send_has_its_new_topic_on_the_disk(
+    make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path
+) -> None:
+    """A crash right after the answer must not lose the way to the message."""
+    peer = make_peer(await make_broker())
+    for name in ("One", "Two", "Three"):
+        await peer.send(name)
+        assert name in (await read_table(tmp_path / "store", "topics.json"))["topicConfigTable"]
+
+
+async def test_a_topic_the_table_lost_is_known_again_by_its_messages(
+    make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path
+) -> None:
+    broker = await make_broker()
+    peer = make_peer(broker)
+    await peer.send("Lost", queue_id=2)
+    await peer.send("Deleted")
+    parts_of(broker).topics.delete("Deleted")
+    await asyncio.to_thread(parts_of(broker).store.remove_topic, "Deleted")
+    await broker.stop()
+    await asyncio.to_thread(lambda: [file.unlink() for file in (tmp_path / "store" / "config").glob("topics.json*")])
+    topics = parts_of(await make_broker()).topics
+    found = topics.get("Lost")
+    assert found is not None and found.read_queue_nums == 3
+    assert topics.get("Deleted") is None
+    assert topics.get("RMQ_SYS_TRANS_OP_HALF_TOPIC") is None
