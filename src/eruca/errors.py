@@ -93,6 +93,38 @@ class TooManyCalls(NetError):
     """As many calls wait for answers as the bound allows."""
 
 
+class NoRoute(ErucaError):
+    """No name server knows where a topic is; the hint says why and what to do."""
+
+
+class ClientClosed(ErucaError):
+    """The producer or consumer is not started, or closed already."""
+
+
+class SendFailed(ErucaError):
+    """A message could not be stored; `attempts` says what each try met. The last one is the cause."""
+
+    def __init__(self, message: str, attempts: list[str], *, retryable: bool = True, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.attempts = attempts
+        self.retryable = retryable
+
+
+class RequestTimeout(ErucaError):
+    """Nobody replied to a request message in time."""
+
+    retryable = True
+
+
+class OffsetLost(ErucaError):
+    """A position to read from is outside what the queue still has."""
+
+
+# System error, busy, service not available, no permission, no buyer id, not in the current unit: what Java's client
+# takes for reasons to try another broker, and topic not exist (17), which a broker that just started may answer.
+_RETRYABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205})
+
+
 class RequestRefused(ErucaError):
     """A request is answered with a response code other than success.
 
@@ -103,3 +135,5 @@ class RequestRefused(ErucaError):
         super().__init__(remark, hint=hint)
         self.code = code
         self.remark = remark
+        # Another broker, or the same one in a moment, may well do it.
+        self.retryable = code in _RETRYABLE_CODES

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import urllib.error
-import urllib.request
 import zlib
 
 from eruca.broker.options import BrokerOptions
 from eruca.broker.topics import READ, WRITE, Topics
 from eruca.errors import ErucaError
+from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
 from eruca.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
@@ -21,53 +19,6 @@ from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, Registe
 
 log = logging.getLogger(__name__)
 
-_ADDRESS_SERVER_SECONDS = 3.0
-_ADDRESS_SERVER_BYTES_MAX = 64 * 1024
-_ADDRESS_SERVER_INTERVAL_S = 120.0
-
-
-def split_addresses(text: str) -> list[str]:
-    """Addresses from a list separated by `;` or `,`."""
-    return [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
-
-
-class NameServers:
-    """Which name servers there are: from the option, the environment, or an address server the user names."""
-
-    def __init__(self, options: BrokerOptions) -> None:
-        self._options = options
-        self.addresses = split_addresses(options.nameservers or os.environ.get("NAMESRV_ADDR", ""))
-        # As in Java, the address server is asked only when neither the option nor the environment says anything.
-        self._are_told = bool(self.addresses)
-        self._asked_at = float("-inf")
-
-    async def refresh(self) -> None:
-        """Ask the address server, if there is one and it is time."""
-        url = self._options.nameserver_domain
-        loop = asyncio.get_running_loop()
-        if not url or self._are_told or loop.time() - self._asked_at < _ADDRESS_SERVER_INTERVAL_S:
-            return
-        try:
-            text = await loop.run_in_executor(None, fetch_addresses, url)
-        except (OSError, ValueError, urllib.error.URLError) as error:
-            log.error("the address server %s does not answer: %s", url, error)
-            return
-        self._asked_at = loop.time()
-        found = split_addresses(text)
-        if found and found != self.addresses:
-            log.info("name servers are now %s", "; ".join(found))
-            self.addresses = found
-
-
-def fetch_addresses(url: str) -> str:
-    """What an address server answers; blocks."""
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("an address server is named by an http:// or https:// address")
-    with urllib.request.urlopen(url, timeout=_ADDRESS_SERVER_SECONDS) as answer:
-        content: bytes = answer.read(_ADDRESS_SERVER_BYTES_MAX)
-    return content.decode("utf-8", "replace").strip()
-
-
 class Registration:
     """Registers a broker with every name server, at start, in intervals, and on every change of its topics."""
 
@@ -75,7 +26,7 @@ class Registration:
         self._options = options
         self._topics = topics
         self._caller = caller
-        self.nameservers = NameServers(options)
+        self.nameservers = NameServers(options.nameservers, options.nameserver_domain)
         # What the last registration of a slave learnt of its master.
         self.master_address = ""
         self.master_ha_address = ""

@@ -15,13 +15,13 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from eruca.broker.registration import split_addresses
 from eruca.cli.output import add_output_option, make_console, make_table, print_rows
 from eruca.cli.quickclient import Queue, QuickClient, Sent, choose_queue
 from eruca.cli.running import run_loop
 from eruca.cli.settings import check_addresses
 from eruca.errors import ConfigError, ErucaError
 from eruca.limits import FRAME_BYTES_MAX
+from eruca.net.addresses import split_addresses
 from eruca.wire.names import check_topic
 from eruca.wire.properties import DELAY, KEYS, RESERVED, TAGS
 

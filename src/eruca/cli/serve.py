@@ -19,7 +19,6 @@ from rich.text import Text
 from eruca import __version__
 from eruca.broker.app import FAST_PORT_BELOW, Broker
 from eruca.broker.options import BrokerOptions
-from eruca.broker.registration import split_addresses
 from eruca.cli.optionlist import OptionFacts, Role, options_of
 from eruca.cli.output import make_console, print_rows
 from eruca.cli.recovering import RecoveryWatch
@@ -38,6 +37,7 @@ from eruca.cli.store import raise_open_files_limit
 from eruca.config import StoreOptions, info_of
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
+from eruca.net.addresses import split_addresses
 from eruca.observe.logs import set_up_logs
 
 DEFAULT_NAMESERVER = "127.0.0.1:9876"

@@ -67,6 +67,13 @@ class Caller:
             raise TooManyCalls(f"{self._calls_max} calls wait for answers already")
         return await link.call(command, timeout_ms / 1000)
 
+    def find_link(self, address: str) -> Link | None:
+        """The connection to a peer if it stands and may take one more call: the quick way for frequent calls."""
+        peer = self._peers.get(address)
+        if peer is None or peer.link is None or not peer.link.is_open or self._closed:
+            return None
+        return peer.link if peer.link.calls_waiting < self._calls_max // 2 else None
+
     async def notify(self, address: str, command: Command) -> None:
         """Send a request that is not answered."""
         link = await self._get_link(address, _CONNECT_SECONDS)

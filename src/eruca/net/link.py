@@ -218,6 +218,17 @@ class Link(asyncio.Protocol):
         self.send(encode_command(command))
         return future
 
+    def call_frame(self, build: Callable[[int], bytes], timeout_s: float) -> asyncio.Future[Command]:
+        """Like `call`, for a request that is so frequent that `build` makes its frame by hand, given its number."""
+        future: asyncio.Future[Command] = self._loop.create_future()
+        if not self.is_open:
+            future.set_exception(ConnectionLost(f"no connection to {self.peer}"))
+            return future
+        self._opaque = opaque = (self._opaque + 1) & _INT32_MAX
+        self._calls[opaque] = (future, self._loop.time() + timeout_s)
+        self.send(build(opaque))
+        return future
+
     def notify(self, command: Command) -> None:
         """Send a request that is not answered."""
         command.flag |= FLAG_ONEWAY

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.options import BrokerOptions
-from eruca.broker.registration import NameServers, fetch_addresses, split_addresses
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
+from eruca.net.addresses import NameServers, fetch_addresses, split_addresses
 from eruca.wire.bodies import TopicConfig
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import find_port
@@ -184,7 +183,7 @@ def address_server() -> Iterator[AddressServer]:
 @pytest.fixture
 def ask_again(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes the time between two questions to the address server pass."""
-    return lambda: monkeypatch.setattr("eruca.broker.registration._ADDRESS_SERVER_INTERVAL_S", -1.0)
+    return lambda: monkeypatch.setattr("eruca.net.addresses._ADDRESS_SERVER_INTERVAL_S", -1.0)
 
 
 async def test_an_address_server_tells_the_name_servers(
@@ -219,7 +218,7 @@ async def test_an_address_server_that_says_nothing_changes_nothing(
     text: str,
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    names = NameServers(BrokerOptions(nameserver_domain=address_server.url))
+    names = NameServers("", address_server.url)
     address_server.text = "127.0.0.1:9876"
     await names.refresh()
     assert names.addresses == ["127.0.0.1:9876"]
@@ -234,11 +233,11 @@ async def test_the_option_comes_before_the_environment_and_both_before_the_addre
 ) -> None:
     address_server.text = "c:3"
     monkeypatch.setenv("NAMESRV_ADDR", "b:2")
-    names = NameServers(BrokerOptions(nameservers="a:1", nameserver_domain=address_server.url))
+    names = NameServers("a:1", address_server.url)
     await names.refresh()
     assert (names.addresses, address_server.asked) == (["a:1"], 0)
-    assert NameServers(BrokerOptions()).addresses == ["b:2"]
-    names = NameServers(BrokerOptions(nameserver_domain=address_server.url))
+    assert NameServers("").addresses == ["b:2"]
+    names = NameServers("", address_server.url)
     await names.refresh()
     assert (names.addresses, address_server.asked) == (["b:2"], 0)
 

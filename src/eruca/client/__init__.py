@@ -1,0 +1,1 @@
+"""The clients: one session a process and cluster, producers and consumers on top of it."""

@@ -1,0 +1,65 @@
+"""Batches: many messages of one topic in as few requests as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from eruca.client.outgoing import Outgoing, build_properties
+from eruca.client.sending import Parcel
+from eruca.errors import MessageIllegal
+from eruca.wire.batch import BatchItem, encode_batch
+from eruca.wire.codes import RequestCode
+from eruca.wire.ids import UniqueIds
+from eruca.wire.names import RETRY_PREFIX
+from eruca.wire.properties import WAIT
+
+# The fixed part of one message of a batch: size, magic, checksum, flag and the two lengths.
+_ITEM_BYTES = 22
+
+
+def build_batches(
+    topic: str,
+    messages: Sequence[Outgoing],
+    unique_ids: UniqueIds,
+    bytes_max: int,
+    extra: Mapping[str, str] | None = None,
+) -> Iterator[Parcel]:
+    """Encode messages into batches of at most `bytes_max`, in their order. Raises MessageIllegal before the first."""
+    if topic.startswith(RETRY_PREFIX):
+        raise MessageIllegal("a batch cannot go to a retry topic")
+    if len({message.wait for message in messages}) > 1:
+        raise MessageIllegal("the messages of a batch must agree whether to wait for the disk")
+    for message in messages:
+        if message.delay:
+            raise MessageIllegal("a batch cannot be delayed", hint="send delayed messages one by one")
+    items: list[tuple[BatchItem, str]] = []
+    for message in messages:
+        unique_id = unique_ids.create()
+        properties = build_properties(message, unique_id, extra).encode()
+        item = BatchItem(message.flag, message.body, properties)
+        if _ITEM_BYTES + len(message.body) + len(properties) > bytes_max:
+            raise MessageIllegal(f"one message with its properties has more than {bytes_max} bytes")
+        items.append((item, unique_id))
+    return _cut(topic, items, bytes_max, wait=not messages or messages[0].wait)
+
+
+def _cut(topic: str, items: list[tuple[BatchItem, str]], bytes_max: int, *, wait: bool) -> Iterator[Parcel]:
+    start = size = 0
+    for number, (item, _) in enumerate(items):
+        added = _ITEM_BYTES + len(item.body) + len(item.properties)
+        if size + added > bytes_max and number > start:
+            yield _make_parcel(topic, items[start:number], wait)
+            start, size = number, 0
+        size += added
+    if start < len(items):
+        yield _make_parcel(topic, items[start:], wait)
+
+
+def _make_parcel(topic: str, items: list[tuple[BatchItem, str]], wait: bool) -> Parcel:
+    return Parcel(
+        topic,
+        encode_batch([item for item, _ in items]),
+        f"{WAIT}\x01{'true' if wait else 'false'}",
+        ",".join([unique_id for _, unique_id in items]),
+        code=RequestCode.SEND_BATCH_MESSAGE,
+    )

@@ -1,0 +1,272 @@
+"""Questions to name servers and brokers, typed: each function is one request and what its answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from eruca.errors import ErucaError, NetError, RequestRefused
+from eruca.net.caller import Caller
+from eruca.wire.bodies import (
+    CheckClientBody,
+    ConsumerIds,
+    ConsumerOffsets,
+    HeartbeatData,
+    LockBody,
+    LockedBody,
+    MessageQueue,
+    SubscriptionData,
+)
+from eruca.wire.catalog import build_request, decode_answer
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.ext import Header, encode_ext
+from eruca.wire.frame import Command, make_request
+from eruca.wire.headers import (
+    ConsumerGroupHeader,
+    EmptyHeader,
+    EndTransactionHeader,
+    OffsetAnswerHeader,
+    PullMessageAnswerHeader,
+    PullMessageHeader,
+    QueryConsumerOffsetHeader,
+    QueryMessageHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+    SendBackHeader,
+    UnregisterClientHeader,
+    UpdateConsumerOffsetHeader,
+    ViewMessageHeader,
+)
+from eruca.wire.record import Message as Record
+from eruca.wire.record import decode_records
+from eruca.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, sign
+
+_HINTS = {
+    ResponseCode.SYSTEM_BUSY: "the broker is busy; try again in a moment",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "is the broker's disk full, or is it a slave? Its log says which",
+    ResponseCode.NO_PERMISSION: "the permission of the broker, the topic or the account forbids it",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "the broker does not make groups by itself; create the group first:"
+    " mqadmin updateSubGroup -g GROUP -c CLUSTER",
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: "the broker cannot read the subscription expression",
+    ResponseCode.MESSAGE_ILLEGAL: "the message breaks a limit of the broker",
+}
+
+
+class PullStatus(IntEnum):
+    """What a pull found; the numbers are those of the answer codes."""
+
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW = ResponseCode.PULL_NOT_FOUND
+    NO_MATCH = ResponseCode.PULL_RETRY_IMMEDIATELY
+    ILLEGAL_OFFSET = ResponseCode.PULL_OFFSET_MOVED
+
+
+_PULL_STATUS: dict[int, PullStatus] = {int(status): status for status in PullStatus}
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What one pull gave: records, and where the next one begins."""
+
+    status: PullStatus
+    records: list[Record]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    # The broker id the next pull should go to.
+    suggested_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Signs requests."""
+
+    access_key: str
+    secret_key: str
+    security_token: str = ""
+
+    def sign(self, command: Command) -> None:
+        """Add the account and the signature to a request."""
+        extra = {ACCESS_KEY: self.access_key}
+        if self.security_token:
+            extra[SECURITY_TOKEN] = self.security_token
+        header = command.ext
+        ext = encode_ext(header, extra=extra) if isinstance(header, Header) else {**command.ext_dict(), **extra}
+        # Servers leave this mark out of what they sign.
+        signed = {name: text for name, text in ext.items() if name != UNIQUE_KEY_QUERY}
+        ext[SIGNATURE] = sign(signed, command.body, self.secret_key)
+        command.ext = ext
+
+
+def explain_refusal(answer: Command, who: str) -> RequestRefused:
+    """The error for an answer that is no success."""
+    code = ResponseCode(answer.code) if answer.code in ResponseCode._value2member_map_ else None
+    remark = " ".join((answer.remark or f"code {answer.code}").split())
+    return RequestRefused(answer.code, f"{who} refused: {remark}", hint=_HINTS.get(code) if code else None)
+
+
+class Calls:
+    """Asks peers on the connections of one session."""
+
+    def __init__(self, caller: Caller, credentials: Credentials | None, timeout_ms: int) -> None:
+        self.caller = caller
+        self.credentials = credentials
+        self._timeout_ms = timeout_ms
+
+    async def call(self, address: str, command: Command, timeout_ms: int | None = None) -> Command:
+        """Ask and give the answer, whatever its code."""
+        if self.credentials is not None:
+            self.credentials.sign(command)
+        return await self.caller.call(address, command, timeout_ms or self._timeout_ms)
+
+    async def notify(self, address: str, command: Command) -> None:
+        """Send what is not answered."""
+        if self.credentials is not None:
+            self.credentials.sign(command)
+        await self.caller.notify(address, command)
+
+    async def ask(self, address: str, command: Command, timeout_ms: int | None = None) -> tuple[Any, Any]:
+        """Ask, and give header and body of the answer. Raises RequestRefused."""
+        code = command.code
+        answer = await self.call(address, command, timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise explain_refusal(answer, f"broker {address}")
+        return decode_answer(code, answer)
+
+    # -- clients -----------------------------------------------------------------------------------------------------
+
+    async def heartbeat(self, address: str, data: HeartbeatData) -> None:
+        """Say that we are alive and in which groups."""
+        await self.ask(address, build_request(RequestCode.HEART_BEAT, EmptyHeader(), data))
+
+    async def unregister(self, address: str, client_id: str, *, producer: str = "", consumer: str = "") -> None:
+        """Leave a group."""
+        header = UnregisterClientHeader(
+            client_id=client_id, producer_group=producer or None, consumer_group=consumer or None
+        )
+        await self.ask(address, make_request(RequestCode.UNREGISTER_CLIENT, header))
+
+    async def check_subscription(
+        self, address: str, client_id: str, group: str, subscription: SubscriptionData
+    ) -> None:
+        """Let a broker read an expression; raises RequestRefused when it cannot."""
+        body = CheckClientBody(client_id=client_id, group=group, subscription_data=subscription)
+        await self.ask(address, build_request(RequestCode.CHECK_CLIENT_CONFIG, EmptyHeader(), body))
+
+    async def list_members(self, address: str, group: str) -> list[str]:
+        """The client ids in a consumer group."""
+        header = ConsumerGroupHeader(consumer_group=group)
+        _, body = await self.ask(address, make_request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header))
+        return list(body.consumer_id_list) if isinstance(body, ConsumerIds) else []
+
+    async def lock(self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues for ordered consuming; gives those that are ours now."""
+        body = LockBody(client_id=client_id, consumer_group=group, mq_set=list(queues))
+        _, locked = await self.ask(address, build_request(RequestCode.LOCK_BATCH_MQ, EmptyHeader(), body))
+        return set(locked.locked) if isinstance(locked, LockedBody) else set()
+
+    async def unlock(self, address: str, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
+        """Give queues free."""
+        body = LockBody(client_id=client_id, consumer_group=group, mq_set=list(queues))
+        await self.ask(address, build_request(RequestCode.UNLOCK_BATCH_MQ, EmptyHeader(), body))
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    async def read_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
+        """The committed offset of a group; None when it has none."""
+        header = QueryConsumerOffsetHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
+        answer = await self.call(address, make_request(RequestCode.QUERY_CONSUMER_OFFSET, header))
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise explain_refusal(answer, f"broker {address}")
+        return answer.decode_header(OffsetAnswerHeader).offset
+
+    async def has_offset(self, address: str, group: str, queue: MessageQueue) -> bool:
+        """Has the group really committed an offset of the queue? A broker answers 0 also for young queues."""
+        _, body = await self.ask(address, make_request(RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader()))
+        if not isinstance(body, ConsumerOffsets):
+            return False
+        return queue.queue_id in body.offset_table.get(f"{queue.topic}@{group}", {})
+
+    async def write_offset(
+        self, address: str, group: str, queue: MessageQueue, offset: int, *, wait: bool = False
+    ) -> None:
+        """Commit an offset; with `wait` the broker says that it has it."""
+        header = UpdateConsumerOffsetHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        command = make_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        if wait:
+            await self.ask(address, command)
+        else:
+            await self.notify(address, command)
+
+    async def find_min_offset(self, address: str, queue: MessageQueue) -> int:
+        """The first offset a queue still has."""
+        return await self._ask_end(address, RequestCode.GET_MIN_OFFSET, queue)
+
+    async def find_max_offset(self, address: str, queue: MessageQueue) -> int:
+        """The offset behind the last message of a queue."""
+        return await self._ask_end(address, RequestCode.GET_MAX_OFFSET, queue)
+
+    async def _ask_end(self, address: str, code: RequestCode, queue: MessageQueue) -> int:
+        header, _ = await self.ask(address, make_request(code, QueueHeader(topic=queue.topic, queue_id=queue.queue_id)))
+        return _offset_of(header)
+
+    async def find_offset_at(self, address: str, queue: MessageQueue, time_ms: int) -> int:
+        """The offset of the first message stored at a time or after it."""
+        header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
+        found, _ = await self.ask(address, make_request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header))
+        return _offset_of(found)
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    async def pull(self, address: str, header: PullMessageHeader, timeout_ms: int) -> Pulled:
+        """Pull records of one queue."""
+        answer = await self.call(address, make_request(RequestCode.PULL_MESSAGE, header), timeout_ms)
+        status = _PULL_STATUS.get(answer.code)
+        if status is None:
+            raise explain_refusal(answer, f"broker {address}")
+        where = answer.decode_header(PullMessageAnswerHeader)
+        records = decode_records(answer.body) if status is PullStatus.FOUND else []
+        return Pulled(
+            status, records, where.next_begin_offset, where.min_offset, where.max_offset, where.suggest_which_broker_id
+        )
+
+    async def send_back(self, address: str, header: SendBackHeader, timeout_ms: int | None = None) -> None:
+        """Give a message back to be delivered again later."""
+        await self.ask(address, make_request(RequestCode.CONSUMER_SEND_MSG_BACK, header), timeout_ms)
+
+    async def end_transaction(self, address: str, header: EndTransactionHeader) -> None:
+        """Decide a half message; as in Java there is no answer, the broker asks again if it is lost."""
+        await self.notify(address, make_request(RequestCode.END_TRANSACTION, header))
+
+    async def view_message(self, address: str, position: int) -> Record:
+        """Fetch the record at a position of a broker's log."""
+        answer = await self.call(
+            address, make_request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset=position))
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise explain_refusal(answer, f"broker {address}")
+        records = decode_records(answer.body)
+        if not records:
+            raise NetError(f"broker {address} answered without a message")
+        return records[0]
+
+    async def query_messages(self, address: str, header: QueryMessageHeader) -> list[Record]:
+        """Find messages by key on one broker; none is an empty list."""
+        answer = await self.call(address, make_request(RequestCode.QUERY_MESSAGE, header))
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        if answer.code != ResponseCode.SUCCESS:
+            raise explain_refusal(answer, f"broker {address}")
+        return decode_records(answer.body)
+
+
+def _offset_of(header: object) -> int:
+    if not isinstance(header, OffsetAnswerHeader):
+        raise ErucaError("the broker answered without an offset")
+    return header.offset

@@ -1,0 +1,145 @@
+"""Messages on their way out: what a user says, checked and turned into what a request carries."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+
+from eruca.config import StoreOptions, parse_delay_levels
+from eruca.errors import MessageIllegal
+from eruca.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from eruca.wire.bodies import MessageQueue
+from eruca.wire.properties import DELAY, KEYS, RESERVED, TAGS, UNIQ_KEY, WAIT
+
+# The delays every broker of 4.x has unless its messageDelayLevel says otherwise, in milliseconds; level 1 is the first.
+DELAY_LEVELS_MS = tuple(parse_delay_levels(StoreOptions().delay_levels))
+_BLANK = " "
+
+
+class SendStatus(Enum):
+    """What the broker says of a stored message."""
+
+    STORED = "SEND_OK"
+    # Stored, but one of the conditions of the broker's acknowledgement was not met in time.
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A message is stored: where, and under which ids."""
+
+    status: SendStatus
+    # The id the producer gave it; of a whole batch, one for each message separated by commas.
+    message_id: str
+    # The id the broker gave it: its address and the position in its log.
+    offset_id: str
+    queue: MessageQueue
+    offset: int
+    transaction_id: str = ""
+    region: str = ""
+    trace_on: bool = True
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One message to send.
+
+    >>> await producer.send_batch("orders", [Outgoing(b"1", tags="vip"), Outgoing(b"2", keys=["o-2"])])
+    """
+
+    body: bytes
+    tags: str | None = None
+    keys: str | Iterable[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    # A number of the application's own, stored with the message.
+    flag: int = 0
+    # False: the broker may answer before disk and slaves have it, whatever its mode.
+    wait: bool = True
+    delay: timedelta | int | None = None
+
+
+def build_properties(message: Outgoing, unique_id: str, extra: Mapping[str, str] | None = None) -> str:
+    """The properties of a message as the request carries them. Raises MessageIllegal."""
+    parts = [f"{UNIQ_KEY}\x01{unique_id}\x02{WAIT}\x01{'true' if message.wait else 'false'}"]
+    count = 2
+    if message.tags:
+        parts.append(f"{TAGS}\x01{message.tags}")
+        count += 1
+    if message.keys:
+        keys = message.keys if isinstance(message.keys, str) else _join_keys(message.keys)
+        if keys:
+            parts.append(f"{KEYS}\x01{keys}")
+            count += 1
+    if message.delay is not None:
+        level = find_delay_level(message.delay)
+        if level:
+            parts.append(f"{DELAY}\x01{level}")
+            count += 1
+    if message.properties:
+        for name, value in message.properties.items():
+            if name in RESERVED:
+                raise MessageIllegal(f"the property {name} has a meaning of its own", hint="choose another name")
+            if not name or not value:
+                raise MessageIllegal(f"the property {name!r} has no name or no value")
+            parts.append(f"{name}\x01{value}")
+        count += len(message.properties)
+    if extra:
+        parts += [f"{name}\x01{value}" for name, value in extra.items()]
+        count += len(extra)
+    text = "\x02".join(parts)
+    if text.count("\x01") != count or text.count("\x02") != count - 1:
+        raise MessageIllegal("tags, keys or a property hold a separator character (0x01 or 0x02)")
+    if len(text) > PROPERTIES_BYTES_MAX // 4 and len(text.encode()) > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(f"the properties have more than {PROPERTIES_BYTES_MAX} bytes")
+    return text
+
+
+def _join_keys(keys: Iterable[str]) -> str:
+    found = list(keys)
+    for key in found:
+        if _BLANK in key:
+            raise MessageIllegal(f"the key {key!r} has a blank, which separates keys")
+    return _BLANK.join(found)
+
+
+def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BODY_BYTES_MAX) -> bytes:
+    """Give the body as bytes, or raise what is wrong with it."""
+    if body.__class__ is not bytes:
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise TypeError(f"a body is bytes, not {type(body).__name__}: encode it first")
+        body = bytes(body)
+    if not body:
+        raise MessageIllegal("the body is empty", hint="brokers of other makes refuse empty messages; send one byte")
+    if len(body) > size_max:
+        raise MessageIllegal(
+            f"the body has {len(body)} bytes, at most {size_max} are allowed",
+            hint="split it, or raise message_bytes_max here and maxMessageSize on the broker",
+        )
+    return body
+
+
+def find_delay_level(delay: timedelta | int) -> int:
+    """The level of a delay: a number is a level itself, a time must be one of the 18 that brokers have."""
+    if isinstance(delay, int):
+        if not 0 <= delay <= sys.maxsize:
+            raise MessageIllegal(f"delay level {delay}: levels begin at 1")
+        return delay
+    wanted = round(delay.total_seconds() * 1000)
+    if wanted <= 0:
+        return 0
+    if wanted in DELAY_LEVELS_MS:
+        return DELAY_LEVELS_MS.index(wanted) + 1
+    near = [
+        str(timedelta(milliseconds=level))
+        for level, after in itertools.zip_longest(DELAY_LEVELS_MS, DELAY_LEVELS_MS[1:])
+        if level <= wanted and (after is None or wanted < after)
+    ] + [str(timedelta(milliseconds=level)) for level in DELAY_LEVELS_MS if level > wanted][:1]
+    raise MessageIllegal(
+        f"no delay level is {delay}", hint=f"the nearest are {' and '.join(near)}; or give the level as a number"
+    )

@@ -1,0 +1,258 @@
+"""Where topics are: asked from name servers, kept, asked again in intervals and when something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eruca.client.calls import Calls
+from eruca.core.allocation import sort_queues
+from eruca.errors import ErucaError, NetError, NoRoute, RequestRefused, WireError
+from eruca.limits import TOPIC_QUEUES_MAX
+from eruca.net.addresses import NameServers
+from eruca.wire.bodies import MessageQueue, TopicList, TopicRouteData
+from eruca.wire.catalog import decode_answer
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.frame import Command, make_request
+from eruca.wire.headers import EmptyHeader, RouteHeader
+
+log = logging.getLogger(__name__)
+
+TEMPLATE_TOPIC = "TBW102"
+TEMPLATE_QUEUES = 4
+MASTER_ID = 0
+READ, WRITE = 4, 2
+_NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where one topic is."""
+
+    topic: str
+    # Sorted as every client of a group must have them: by topic, broker and number.
+    write_queues: tuple[MessageQueue, ...]
+    read_queues: tuple[MessageQueue, ...]
+    # Addresses by broker name and broker id; 0 is the master.
+    brokers: dict[str, dict[int, str]]
+    # The topic is still to be made: these are the queues of its template.
+    is_template: bool = False
+
+
+class Routes:
+    """The routes a session uses."""
+
+    def __init__(self, calls: Calls, nameservers: NameServers, timeout_ms: int) -> None:
+        self._calls = calls
+        self._nameservers = nameservers
+        self._timeout_ms = timeout_ms
+        self._routes: dict[str, Route] = {}
+        self._asking: dict[str, asyncio.Task[Route]] = {}
+        # Topics that consumers wait for although nobody knows them yet.
+        self._watched: dict[str, int] = {}
+        # The name server that answered last; the next question goes there first.
+        self._current = ""
+        self._addresses: dict[str, dict[int, str]] = {}
+        # Told the topic whose route is another one now.
+        self.on_change: list[Callable[[str], None]] = []
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    def peek(self, topic: str) -> Route | None:
+        """The route of a topic if it is known, without asking."""
+        return self._routes.get(topic)
+
+    def list_brokers(self) -> dict[str, dict[int, str]]:
+        """Addresses of every broker of every known topic, by name and id."""
+        return self._addresses
+
+    def find_address(self, broker: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> str | None:
+        """An address of a broker: the one asked for, or else the next slave, or else any."""
+        known = self._addresses.get(broker)
+        if not known:
+            return None
+        address = known.get(broker_id)
+        if address is None and not only_this:
+            address = known.get(broker_id + 1) or next(iter(known.values()))
+        return address
+
+    def watch(self, topic: str) -> None:
+        """Keep the route of a topic fresh from now on, also while nobody knows it yet."""
+        self._watched[topic] = self._watched.get(topic, 0) + 1
+
+    def unwatch(self, topic: str) -> None:
+        """The opposite of `watch`."""
+        self._watched[topic] = self._watched.get(topic, 0) - 1
+        if self._watched[topic] <= 0:
+            del self._watched[topic]
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    async def get(self, topic: str) -> Route:
+        """The route of a topic. Raises NoRoute, which says why there is none."""
+        found = self._routes.get(topic)
+        if found is not None and not found.is_template:
+            return found
+        return await self._ask_once(topic)
+
+    async def get_for_send(self, topic: str) -> Route:
+        """The route to send to: that of the template when the topic is still to be made."""
+        found = self._routes.get(topic)
+        if found is not None:
+            return found
+        try:
+            return await self._ask_once(topic)
+        except NoRoute as error:
+            try:
+                template = await self._ask_once(TEMPLATE_TOPIC)
+            except NoRoute:
+                raise error from None
+        queues = tuple(
+            MessageQueue(queue.broker_name, queue.queue_id, topic)
+            for queue in template.write_queues
+            if queue.queue_id < TEMPLATE_QUEUES
+        )
+        route = Route(topic, queues, queues, template.brokers, is_template=True)
+        if topic not in self._routes:
+            self._keep(route)
+        return route
+
+    async def refresh(self, topic: str) -> Route:
+        """Ask for a topic again, now."""
+        return await self._ask_once(topic)
+
+    async def refresh_all(self) -> None:
+        """Ask for every topic in use again; what cannot be learnt now stays as it was."""
+        await self._nameservers.refresh()
+        for topic in {*self._routes, *self._watched}:
+            try:
+                await self._ask_once(topic)
+            except NoRoute:
+                continue  # being made or deleted; whoever uses it says so
+            except ErucaError as error:
+                log.warning("the route of %s could not be asked: %s", topic, error)
+
+    async def _ask_once(self, topic: str) -> Route:
+        """Ask, or wait for the answer to the same question of somebody else."""
+        task = self._asking.get(topic)
+        if task is None:
+            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
+            task.add_done_callback(lambda done: self._end_asking(topic, done))
+        return await asyncio.shield(task)
+
+    def _end_asking(self, topic: str, task: asyncio.Task[Route]) -> None:
+        self._asking.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # nobody may be waiting any more
+
+    async def _ask(self, topic: str) -> Route:
+        server, answer = await self.ask_nameserver(
+            lambda: make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic=topic))
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise await self._explain_missing(topic, server)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
+        data = decode_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)[1]
+        if not isinstance(data, TopicRouteData):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"name server {server} answered without a route")
+        route = make_route(topic, data)
+        self._keep(route)
+        return route
+
+    async def ask_nameserver(self, build: Callable[[], Command]) -> tuple[str, Command]:
+        """Ask the name servers, the one that answered last first; gives which one answered, and what."""
+        await self._nameservers.refresh()
+        addresses = list(self._nameservers.addresses)
+        if not addresses:
+            raise NetError(
+                "no name server is named",
+                hint='give its address, for example Producer("127.0.0.1:9876", ...), or set NAMESRV_ADDR',
+            )
+        random.shuffle(addresses)
+        addresses.sort(key=lambda address: address != self._current)
+        failures = []
+        for address in addresses:
+            try:
+                answer = await self._calls.call(address, build(), self._timeout_ms)
+            except NetError as error:
+                failures.append(str(error.args[0]))
+                continue
+            self._current = address
+            return address, answer
+        raise NetError(
+            f"no name server answers: {'; '.join(failures)}", hint="is one running? `eruca up` starts one on 9876"
+        )
+
+    def _keep(self, route: Route) -> None:
+        before = self._routes.get(route.topic)
+        if before == route:
+            return
+        self._routes[route.topic] = route
+        addresses: dict[str, dict[int, str]] = {}
+        for known in self._routes.values():
+            for name, found in known.brokers.items():
+                addresses.setdefault(name, {}).update(found)
+        # A broker that moved has its newest address in the newest route.
+        addresses.update({name: dict(found) for name, found in route.brokers.items()})
+        self._addresses = addresses
+        for tell in self.on_change:
+            tell(route.topic)
+
+    async def _explain_missing(self, topic: str, server: str) -> NoRoute:
+        """Find out why a topic has no route, so that the error can say what to do."""
+        before = self._routes.pop(topic, None)
+        hints = []
+        try:
+            _, answer = await self.ask_nameserver(
+                lambda: make_request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, EmptyHeader())
+            )
+            body = decode_answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, answer)[1]
+            names = body.topic_list if isinstance(body, TopicList) else []
+        except ErucaError:
+            names = []
+        if not names:
+            hints.append("no broker is registered there")
+        elif TEMPLATE_TOPIC not in names:
+            hints.append("brokers there do not make topics by themselves")
+        near = difflib.get_close_matches(topic, names, _NAMES_SHOWN)
+        if near:
+            hints.append(f"did you mean {' or '.join(near)}?")
+        hints.append(f"create it: mqadmin updateTopic -n {server} -c CLUSTER -t {topic}")
+        what = "has no route any more" if before is not None else "has no route"
+        return NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
+
+
+def make_route(topic: str, data: TopicRouteData) -> Route:
+    """Turn the answer of a name server into queues and addresses."""
+    brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas if broker.broker_addrs}
+    read: list[MessageQueue] = []
+    write: list[MessageQueue] = []
+    for queue in data.queue_datas:
+        name = queue.broker_name
+        known = brokers.get(name)
+        if known is None:
+            continue
+        if max(queue.read_queue_nums, queue.write_queue_nums) > TOPIC_QUEUES_MAX:
+            raise WireError(f"the route of {topic} says broker {name} has more than {TOPIC_QUEUES_MAX} queues")
+        if queue.perm & READ:
+            read += [MessageQueue(name, number, topic) for number in range(queue.read_queue_nums)]
+        if queue.perm & WRITE and MASTER_ID in known and not data.order_topic_conf:
+            write += [MessageQueue(name, number, topic) for number in range(queue.write_queue_nums)]
+    if data.order_topic_conf:
+        write = _list_ordered(topic, data.order_topic_conf)
+    return Route(topic, tuple(sort_queues(write)), tuple(sort_queues(read)), brokers)
+
+
+def _list_ordered(topic: str, text: str) -> list[MessageQueue]:
+    """The fixed queues of an ordered topic, told as `broker-a:4;broker-b:4`."""
+    queues = []
+    for part in text.split(";"):
+        name, _, count = part.partition(":")
+        if name and count.isdigit() and len(count) <= len(str(TOPIC_QUEUES_MAX)):
+            queues += [MessageQueue(name, number, topic) for number in range(int(count))]
+    return queues

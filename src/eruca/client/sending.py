@@ -1,0 +1,145 @@
+"""One send to one queue: the request as bytes, the answer as a receipt."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from eruca.client.calls import explain_refusal
+from eruca.client.outgoing import Receipt, SendStatus
+from eruca.client.routes import TEMPLATE_QUEUES, TEMPLATE_TOPIC
+from eruca.client.session import Session
+from eruca.errors import ConnectFailed
+from eruca.wire.bodies import MessageQueue
+from eruca.wire.codes import VERSION_ANNOUNCED, RequestCode, ResponseCode
+from eruca.wire.frame import Command, make_request
+from eruca.wire.headers import SendMessageAnswerHeader, SendMessageV2Header
+
+_PREFIX = struct.Struct(">iI")
+_quote = msgspec.json.Encoder().encode
+
+_STATUS = {
+    int(ResponseCode.SUCCESS): SendStatus.STORED,
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class Parcel(msgspec.Struct, gc=False):
+    """What one request carries: a message, or a whole batch encoded."""
+
+    topic: str
+    body: bytes
+    properties: str
+    message_id: str
+    sys_flag: int = 0
+    flag: int = 0
+    code: int = RequestCode.SEND_MESSAGE_V2
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        """Is the body a batch?"""
+        return self.code == RequestCode.SEND_BATCH_MESSAGE
+
+
+class Sender:
+    """Sends parcels of one producer group."""
+
+    def __init__(self, session: Session, group: str, *, template: str = TEMPLATE_TOPIC) -> None:
+        self._session = session
+        self._group = group
+        self._template = template
+        # The request as text with holes for what differs, in the order of Java's map.
+        self._request = (
+            '{"code":%d,"extFields":{"a":'
+            + _quote(group).decode().replace("%", "%%")
+            + ',"b":"%s","c":'
+            + _quote(template).decode().replace("%", "%%")
+            + f',"d":"{TEMPLATE_QUEUES}"'
+            + ',"e":"%d","f":"%d","g":"%d","h":"%d","i":%s,"j":"%d","k":"false","m":"%s"},"flag":0,'
+            + '"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
+            + f"{VERSION_ANNOUNCED}}}"
+        )
+
+    async def send(self, parcel: Parcel, queue: MessageQueue, timeout_ms: int) -> Receipt:
+        """Send and wait for the receipt. Raises NetError, RequestRefused and WireError."""
+        address = self.find_address(queue)
+        session = self._session
+        link = session.caller.find_link(address)
+        if link is None or session.calls.credentials is not None or parcel.max_reconsume_times is not None:
+            answer = await session.calls.call(address, self._build(parcel, queue), timeout_ms)
+        else:
+            answer = await link.call_frame(lambda opaque: self._encode(parcel, queue, opaque), timeout_ms / 1000)
+        return read_receipt(answer, parcel, queue, address)
+
+    async def send_oneway(self, parcel: Parcel, queue: MessageQueue) -> None:
+        """Send without an answer; nobody learns whether it arrived."""
+        await self._session.calls.notify(self.find_address(queue), self._build(parcel, queue))
+
+    def find_address(self, queue: MessageQueue) -> str:
+        """Where the master of a queue is."""
+        address = self._session.routes.find_address(queue.broker_name, only_this=True)
+        if address is None:
+            raise ConnectFailed(f"broker {queue.broker_name} has no master now", hint="it may come back by itself")
+        return address
+
+    def _encode(self, parcel: Parcel, queue: MessageQueue, opaque: int) -> bytes:
+        header = (
+            self._request
+            % (
+                parcel.code,
+                parcel.topic,
+                queue.queue_id,
+                parcel.sys_flag,
+                self._session.clock.now_ms(),
+                parcel.flag,
+                _quote(parcel.properties).decode(),
+                parcel.reconsume_times,
+                "true" if parcel.is_batch else "false",
+                opaque,
+            )
+        ).encode()
+        body = parcel.body
+        return b"".join((_PREFIX.pack(4 + len(header) + len(body), len(header)), header, body))
+
+    def _build(self, parcel: Parcel, queue: MessageQueue) -> Command:
+        header = SendMessageV2Header(
+            producer_group=self._group,
+            topic=parcel.topic,
+            default_topic=self._template,
+            default_topic_queue_nums=TEMPLATE_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=parcel.sys_flag,
+            born_timestamp=self._session.clock.now_ms(),
+            flag=parcel.flag,
+            properties=parcel.properties,
+            reconsume_times=parcel.reconsume_times,
+            unit_mode=False,
+            max_reconsume_times=parcel.max_reconsume_times,
+            batch=parcel.is_batch,
+        )
+        return make_request(parcel.code, header, parcel.body)
+
+
+def read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue, address: str) -> Receipt:
+    """What an answer to a send says. Raises RequestRefused."""
+    status = _STATUS.get(answer.code)
+    if status is None:
+        raise explain_refusal(answer, f"broker {address}")
+    stored = answer.decode_header(SendMessageAnswerHeader)
+    if stored.queue_id != queue.queue_id:
+        queue = MessageQueue(queue.broker_name, stored.queue_id, queue.topic)
+    return Receipt(
+        status,
+        parcel.message_id,
+        stored.message_id,
+        queue,
+        stored.queue_offset,
+        stored.transaction_id or "",
+        stored.region or "DefaultRegion",
+        stored.trace_on is not False,
+    )

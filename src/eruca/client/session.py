@@ -1,0 +1,350 @@
+"""One session a process and cluster: connections, routes, heartbeats, and what brokers ask of us.
+
+Producers and consumers with equal options on one event loop share a session. A second consumer of the same group gets
+a session of its own, because a group tells its members apart by their client ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+from eruca.client.calls import Calls, Credentials
+from eruca.client.options import ClientOptions
+from eruca.client.routes import MASTER_ID, Routes
+from eruca.clock import Clock, SystemClock
+from eruca.errors import ErucaError, RequestRefused
+from eruca.net.addresses import NameServers
+from eruca.net.caller import Caller
+from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.wire.bodies import (
+    ConsumeDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumerStatusBody,
+    HeartbeatData,
+    MessageQueue,
+    ProducerData,
+    ResetOffsetBody,
+)
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.headers import CheckTransactionHeader, PushReplyHeader
+from eruca.wire.ids import UniqueIds
+from eruca.wire.record import Message as Record
+
+log = logging.getLogger(__name__)
+
+_JITTER = 0.1
+# What a client of Java always announces beside its own group; brokers and tools expect it.
+_INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+
+
+class ProducerMember(Protocol):
+    """A producer as its session sees it."""
+
+    group: str
+
+    def check_transaction(self, address: str, header: CheckTransactionHeader, record: Record) -> bool:
+        """The broker at `address` asks what became of a half message; False when this producer cannot say."""
+
+    def take_reply(self, header: PushReplyHeader, body: bytes) -> bool:
+        """A reply to a request message came; False when it is not ours."""
+
+
+class ConsumerMember(Protocol):
+    """A consumer as its session sees it."""
+
+    group: str
+
+    def describe(self) -> ConsumerData:
+        """What the heartbeat says of it."""
+
+    def wake(self) -> None:
+        """The members of the group changed, or a route did: look again which queues are ours."""
+
+    def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
+        """What it is doing, for the console."""
+
+    async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
+        """Have its handler work on one message now."""
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """An operator moved the group: go on from these offsets."""
+
+    def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """How far it is."""
+
+
+class Session:
+    """Connections, routes and heartbeats, shared by producers and consumers."""
+
+    def __init__(self, options: ClientOptions, clock: Clock | None = None) -> None:
+        self.options = options
+        self.clock = clock or SystemClock()
+        # Process ids repeat in containers and addresses behind bridges; the random part does not.
+        self.client_id = f"{options.ip}@{os.getpid()}#{secrets.token_hex(8)}"
+        self.unique_ids = UniqueIds(options.ip, os.getpid(), self.clock)
+        table = HandlerTable()
+        self._register(table)
+        self.caller = Caller(
+            table.handlers, tls=options.tls, calls_max=options.calls_max, on_close=self._on_connection_lost
+        )
+        credentials = None
+        if options.access_key:
+            credentials = Credentials(options.access_key, options.secret_key, options.security_token)
+        self.calls = Calls(self.caller, credentials, options.call_timeout_ms)
+        nameservers = NameServers(options.nameservers, options.address_server)
+        self.routes = Routes(self.calls, nameservers, options.call_timeout_ms)
+        self.routes.on_change.append(self._on_route_change)
+        self.producers: dict[str, list[ProducerMember]] = {}
+        self.consumers: dict[str, ConsumerMember] = {}
+        self._users = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._beat_now = asyncio.Event()
+        # Broker addresses that know of us, as far as we know.
+        self._greeted: set[str] = set()
+        self._key: tuple[Any, ...] = ()
+        # When the last heartbeats went out, for those who look whether anything starves them.
+        self.last_heartbeat = 0.0
+
+    # -- sharing -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def acquire(cls, options: ClientOptions, *, consumer_group: str = "", clock: Clock | None = None) -> Session:
+        """A session for a new producer or consumer; give it back with `release`."""
+        loop = asyncio.get_running_loop()
+        key = (id(loop), os.getpid(), id(clock), options)
+        for session in _SESSIONS.setdefault(key, []):
+            if not consumer_group or consumer_group not in session.consumers:
+                break
+        else:
+            session = cls(options, clock)
+            session._key = key
+            _SESSIONS[key].append(session)
+            session._start()
+        session._users += 1
+        return session
+
+    async def release(self) -> None:
+        """Give a session back; the last one closes it."""
+        self._users -= 1
+        if self._users > 0:
+            return
+        sessions = _SESSIONS.get(self._key, [])
+        if self in sessions:
+            sessions.remove(self)
+        if not sessions:
+            _SESSIONS.pop(self._key, None)
+        await self._close()
+
+    def _start(self) -> None:
+        self.spawn(self._beat_in_intervals())
+        self.spawn(self._refresh_in_intervals())
+
+    async def _close(self) -> None:
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.caller.close()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something beside everything else until it is done or the session closes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end_task)
+        return task
+
+    def _end_task(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a background task of the client failed", exc_info=error)
+
+    # -- groups ------------------------------------------------------------------------------------------------------
+
+    def add_producer(self, producer: ProducerMember) -> None:
+        """Announce a producer group with the next heartbeats."""
+        self.producers.setdefault(producer.group, []).append(producer)
+        self._greeted.clear()
+
+    def add_consumer(self, consumer: ConsumerMember) -> None:
+        """Announce a consumer group with the next heartbeats."""
+        assert consumer.group not in self.consumers
+        self.consumers[consumer.group] = consumer
+        self._greeted.clear()
+
+    async def remove_producer(self, producer: ProducerMember) -> None:
+        """Leave a producer group, unless another producer of ours is in it."""
+        others = self.producers.get(producer.group, [])
+        if producer in others:
+            others.remove(producer)
+        if not others:
+            self.producers.pop(producer.group, None)
+            await self._unregister_everywhere(producer=producer.group)
+
+    async def remove_consumer(self, consumer: ConsumerMember) -> None:
+        """Leave a consumer group."""
+        if self.consumers.get(consumer.group) is consumer:
+            del self.consumers[consumer.group]
+            await self._unregister_everywhere(consumer=consumer.group)
+
+    async def _unregister_everywhere(self, *, producer: str = "", consumer: str = "") -> None:
+        async def unregister(address: str) -> None:
+            try:
+                await self.calls.unregister(address, self.client_id, producer=producer, consumer=consumer)
+            except ErucaError as error:
+                log.info("not unregistered from %s, it will notice by itself: %s", address, error)
+
+        addresses = [address for address in self._list_heartbeat_addresses() if self.caller.is_connected(address)]
+        await asyncio.gather(*[unregister(address) for address in addresses])
+
+    # -- heartbeats --------------------------------------------------------------------------------------------------
+
+    async def heartbeat(self, addresses: set[str] | None = None) -> None:
+        """Tell brokers (all of them, or these) that we are alive, and wait for their answers."""
+        data = self._describe()
+        if not data.consumer_data_set and not data.producer_data_set:
+            return
+        self.last_heartbeat = asyncio.get_running_loop().time()
+        targets = self._list_heartbeat_addresses() if addresses is None else addresses
+        await asyncio.gather(*[self._beat(address, data) for address in targets])
+
+    async def _beat(self, address: str, data: HeartbeatData) -> None:
+        try:
+            await self.calls.heartbeat(address, data)
+        except ErucaError as error:
+            self._greeted.discard(address)
+            log.warning("no heartbeat to broker %s: %s", address, error)
+        else:
+            self._greeted.add(address)
+
+    async def greet(self, address: str) -> None:
+        """Make sure that a broker has heard of our groups since they changed last."""
+        if address not in self._greeted:
+            await self.heartbeat({address})
+
+    def _describe(self) -> HeartbeatData:
+        consumers = [consumer.describe() for consumer in self.consumers.values()]
+        producers = [ProducerData(group_name=group) for group in self.producers]
+        if producers or consumers:
+            producers.append(ProducerData(group_name=_INNER_PRODUCER_GROUP))
+        return HeartbeatData(client_id=self.client_id, consumer_data_set=consumers, producer_data_set=producers)
+
+    def _list_heartbeat_addresses(self) -> set[str]:
+        found = set()
+        for by_id in self.routes.list_brokers().values():
+            for broker_id, address in by_id.items():
+                # Slaves need not know those who only send.
+                if broker_id == MASTER_ID or self.consumers:
+                    found.add(address)
+        return found
+
+    async def _beat_in_intervals(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._jitter(self.options.heartbeat_interval_ms)):
+                    await self._beat_now.wait()
+            except TimeoutError:
+                await self.heartbeat()
+                continue
+            self._beat_now.clear()
+            # Only to those that do not know us: all others get theirs in time.
+            await self.heartbeat(self._list_heartbeat_addresses() - self._greeted)
+            if self._list_heartbeat_addresses() - self._greeted:
+                # A broker that restarts takes a moment; the caller bounds how often it is really tried.
+                asyncio.get_running_loop().call_later(random.uniform(0.2, 1.0), self._beat_now.set)
+
+    async def _refresh_in_intervals(self) -> None:
+        while True:
+            await asyncio.sleep(self._jitter(self.options.route_interval_ms))
+            await self.routes.refresh_all()
+
+    def _jitter(self, interval_ms: int) -> float:
+        return interval_ms / 1000 * random.uniform(1 - _JITTER, 1)
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def _on_connection_lost(self, address: str) -> None:
+        if address in self._greeted:
+            # The broker forgets us with the connection, so it must hear of us again before anything else works.
+            self._greeted.discard(address)
+            self._beat_now.set()
+
+    def _on_route_change(self, topic: str) -> None:
+        if self._list_heartbeat_addresses() - self._greeted and (self.consumers or self.producers):
+            self._beat_now.set()
+        for consumer in self.consumers.values():
+            consumer.wake()
+
+    # -- what brokers ask --------------------------------------------------------------------------------------------
+
+    def _register(self, table: HandlerTable) -> None:
+        handlers: dict[RequestCode, Callable[[Request], Reply | Awaitable[Reply | None] | None]] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_group_change,
+            RequestCode.CHECK_TRANSACTION_STATE: self._on_transaction_check,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._on_reset_offsets,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._on_offsets_asked,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._on_running_info_asked,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._on_consume_directly,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._on_reply,
+        }
+        for code, handler in handlers.items():
+            table.add(code, handler)
+
+    def _on_group_change(self, request: Request) -> None:
+        consumer = self.consumers.get(request.header.consumer_group)
+        if consumer is not None:
+            consumer.wake()
+
+    def _on_transaction_check(self, request: Request) -> None:
+        record: Record | None = request.body
+        if record is None:
+            return
+        group = record.get_property("PGROUP") or ""
+        for producer in self.producers.get(group, []):
+            if producer.check_transaction(request.link.peer, request.header, record):
+                return
+        log.warning("a transaction of group %s is asked about, but nobody here can say what became of it", group)
+
+    def _on_reset_offsets(self, request: Request) -> None:
+        consumer = self.consumers.get(request.header.group)
+        body: ResetOffsetBody | None = request.body
+        if consumer is not None and body is not None:
+            self.spawn(consumer.reset_offsets(request.header.topic, dict(body.offset_table)))
+
+    def _on_offsets_asked(self, request: Request) -> Reply:
+        consumer = self._find_consumer(request.header.group)
+        return Reply(body=ConsumerStatusBody(message_queue_table=consumer.list_offsets(request.header.topic)))
+
+    def _on_running_info_asked(self, request: Request) -> Reply:
+        consumer = self._find_consumer(request.header.consumer_group)
+        return Reply(body=consumer.describe_running(bool(request.header.jstack_enable)))
+
+    async def _on_consume_directly(self, request: Request) -> Reply:
+        consumer = self._find_consumer(request.header.consumer_group)
+        if request.body is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "there is no message to consume")
+        return Reply(body=await consumer.consume_directly(request.body, request.header.broker_name or ""))
+
+    def _on_reply(self, request: Request) -> Reply:
+        body = request.body or b""
+        for producers in self.producers.values():
+            for producer in producers:
+                if producer.take_reply(request.header, body):
+                    return Reply()
+        return Reply()
+
+    def _find_consumer(self, group: str) -> ConsumerMember:
+        consumer = self.consumers.get(group)
+        if consumer is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
+        return consumer
+
+
+# The sessions of this process by event loop and options.
+_SESSIONS: dict[tuple[Any, ...], list[Session]] = {}

@@ -1,0 +1,57 @@
+"""Which name servers there are: told, from the environment, or from an HTTP address server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import urllib.error
+import urllib.request
+
+log = logging.getLogger(__name__)
+
+_ADDRESS_SERVER_SECONDS = 3.0
+_ADDRESS_SERVER_BYTES_MAX = 64 * 1024
+_ADDRESS_SERVER_INTERVAL_S = 120.0
+
+
+def split_addresses(text: str) -> list[str]:
+    """Addresses from a list separated by `;` or `,`."""
+    return [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
+
+
+class NameServers:
+    """Which name servers there are: from the option, the environment, or an address server the user names."""
+
+    def __init__(self, told: str, address_server: str = "") -> None:
+        self.addresses = split_addresses(told or os.environ.get("NAMESRV_ADDR", ""))
+        self._address_server = address_server
+        # As in Java, the address server is asked only when neither the option nor the environment says anything.
+        self._are_told = bool(self.addresses)
+        self._asked_at = float("-inf")
+
+    async def refresh(self) -> None:
+        """Ask the address server, if there is one and it is time."""
+        url = self._address_server
+        loop = asyncio.get_running_loop()
+        if not url or self._are_told or loop.time() - self._asked_at < _ADDRESS_SERVER_INTERVAL_S:
+            return
+        try:
+            text = await loop.run_in_executor(None, fetch_addresses, url)
+        except (OSError, ValueError, urllib.error.URLError) as error:
+            log.error("the address server %s does not answer: %s", url, error)
+            return
+        self._asked_at = loop.time()
+        found = split_addresses(text)
+        if found and found != self.addresses:
+            log.info("name servers are now %s", "; ".join(found))
+            self.addresses = found
+
+
+def fetch_addresses(url: str) -> str:
+    """What an address server answers; blocks."""
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("an address server is named by an http:// or https:// address")
+    with urllib.request.urlopen(url, timeout=_ADDRESS_SERVER_SECONDS) as answer:
+        content: bytes = answer.read(_ADDRESS_SERVER_BYTES_MAX)
+    return content.decode("utf-8", "replace").strip()
