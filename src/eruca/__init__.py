@@ -1,3 +1,46 @@
 """Eruca: a RocketMQ-compatible message system in Python."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from eruca.client.consumer import Consumer as Consumer
+    from eruca.client.message import Message as Message
+    from eruca.client.message import Outcome as Outcome
+    from eruca.client.options import ClientOptions as ClientOptions
+    from eruca.client.outgoing import Outgoing as Outgoing
+    from eruca.client.outgoing import Receipt as Receipt
+    from eruca.client.outgoing import SendStatus as SendStatus
+    from eruca.client.producer import Producer as Producer
+    from eruca.client.subscriptions import Sql as Sql
+    from eruca.wire.bodies import MessageQueue as MessageQueue
+
+# Where each public name lives. They are imported when they are first used, so that `import eruca` stays light.
+_PUBLIC = {
+    "ClientOptions": "eruca.client.options",
+    "Consumer": "eruca.client.consumer",
+    "Message": "eruca.client.message",
+    "MessageQueue": "eruca.wire.bodies",
+    "Outcome": "eruca.client.message",
+    "Outgoing": "eruca.client.outgoing",
+    "Producer": "eruca.client.producer",
+    "Receipt": "eruca.client.outgoing",
+    "SendStatus": "eruca.client.outgoing",
+    "Sql": "eruca.client.subscriptions",
+}
+__all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'eruca' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,7 +8,6 @@ with the numbers 0, 1, 2 ... of each key in the order in which they were stored.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from eruca.wire.bodies import MessageQueue
-from tests.clients.members import POLL_SECONDS, Delivery, Member, Owners
+from tests.clients.members import Delivery, Member, Owners, poll
 
 # How much of a list a failure shows.
 SHOWN_MAX = 20
@@ -55,8 +54,9 @@ class History:
     """The members and changes of one group, and what follows from their deliveries.
 
     `commit_seconds` is the longest time from the end of a handler until the broker has the offset: the interval of
-    commits, plus the longest a handler works (a slow message holds back the offset of those behind it), plus what a busy
-    machine adds. `catch_up_seconds` is the longest a new owner takes from rest until it is past what it was given again.
+    commits, plus the longest a handler works (a slow message holds back the offset of those behind it), plus what a
+    busy machine adds. `catch_up_seconds` is the longest a new owner takes, from when the group is at rest, to get past
+    what it was given again.
     """
 
     def __init__(self, *, commit_seconds: float, catch_up_seconds: float) -> None:
@@ -88,11 +88,20 @@ class History:
     def wait_until_consumed(self, sent: Iterable[str], seconds: float) -> None:
         """Wait until handlers are done with everything that was sent."""
         wanted = set(sent)
-        deadline = time.monotonic() + seconds
-        pause = threading.Event()
-        while lost := find_lost(self.gather(), wanted):
-            assert time.monotonic() < deadline, f"after {seconds} s {_show('still not consumed', lost)}"
-            pause.wait(POLL_SECONDS)
+        for _ in poll(seconds):
+            lost = find_lost(self.gather(), wanted)
+            if not lost:
+                return
+        raise AssertionError(f"after {seconds} s {_show('still not consumed', lost)}")
+
+    def wait_for_more(self, count: int, seconds: float) -> None:
+        """Wait until handlers began so many more times, so that a change comes while the group is at work."""
+        before = len(self.gather())
+        for _ in poll(seconds):
+            more = len(self.gather()) - before
+            if more >= count:
+                return
+        raise AssertionError(f"only {more} more deliveries in {seconds} s, not {count}")
 
     def check(self, sent: Iterable[str]) -> Counter[str]:
         """Assert that nothing is lost, nothing made up, and every repetition explained; gives repetitions by change."""
@@ -133,8 +142,19 @@ class History:
             earlier[delivery.body] = delivery
         return duplicates
 
+    def count_quiet(self) -> int:
+        """How many deliveries were so far from any change that none would explain it if they came again.
+
+        The more there are, the more it means that nothing was repeated without a reason.
+        """
+        excused = [(change.began_ns, change.settled_ns + self._catch_up_ns) for change in self.changes]
+        return sum(
+            not any(began <= delivery.began_ns <= end for began, end in excused) for delivery in self.gather()
+        )
+
     def _explain(self, earlier: Delivery, again: Delivery) -> Change | None:
-        for change in self.changes:
+        # The last that does: where two follow each other closely, that is the one without which it had not come again.
+        for change in reversed(self.changes):
             unsafe = earlier.done_ns is None or earlier.done_ns >= change.began_ns - self._commit_ns
             near = change.began_ns <= again.began_ns <= change.settled_ns + self._catch_up_ns
             if change.moves(earlier.queue) and unsafe and near:
@@ -157,9 +177,10 @@ class History:
             and (number + 1 == len(self.changes) or self.changes[number + 1].settled_ns >= first.began_ns)
         ]
         return (
-            f"{first.body} of queue {first.queue.queue_id} at offset {first.offset}: {first.member} {tell(first.began_ns)}-"
-            f"{tell(first.done_ns)}, again {again.member} {tell(again.began_ns)}-{tell(again.done_ns)} at offset "
-            f"{again.offset} for the {again.reconsume_times + 1}. time; changes: {', '.join(beside) or 'none'}"
+            f"{first.body} of queue {first.queue.queue_id} at offset {first.offset}: "
+            f"{first.member} {tell(first.began_ns)}-{tell(first.done_ns)}, "
+            f"again {again.member} {tell(again.began_ns)}-{tell(again.done_ns)} at offset {again.offset} "
+            f"for the {again.reconsume_times + 1}. time; changes: {', '.join(beside) or 'none'}"
         )
 
 
@@ -181,8 +202,8 @@ def find_disorder(deliveries: Sequence[Delivery]) -> list[str]:
     """
     by_key: dict[str, list[tuple[int, Delivery]]] = defaultdict(list)
     for delivery in deliveries:
-        key, _, number = delivery.body.rpartition(":")
-        by_key[key].append((int(number), delivery))
+        key, _, text = delivery.body.rpartition(":")
+        by_key[key].append((int(text), delivery))
     faults = []
     for key, rows in by_key.items():
         highest = max(number for number, _ in rows)

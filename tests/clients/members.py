@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -286,17 +286,27 @@ def wait_for_owners(
     more than one owner for each queue, which also holds in the moment before a newcomer is heard of.
     """
     expected = frozenset(expected_queues)
+    client_ids = {member.name: member.client_id for member in members}
+    for _ in poll(seconds):
+        balances = {member.name: member.balance() for member in members}
+        faults = find_faults(balances, client_ids, expected)
+        if not faults:
+            return {queue: name for name, balance in balances.items() for queue in balance.owned}
+    shares = [f"{name} owns {_list_queues(balance.owned)}" for name, balance in sorted(balances.items())]
+    raise AssertionError("\n".join([f"not at rest after {seconds} s:", *faults, *shares]))
+
+
+def poll(seconds: float) -> Iterator[None]:
+    """Let a loop look again until the time is over, at least once; a look that takes long is taken less often."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while True:
-        balances = {member.name: member.balance() for member in members}
-        findings = find_faults(balances, {member.name: member.client_id for member in members}, expected)
-        if not findings:
-            return {queue: name for name, balance in balances.items() for queue in balance.owned}
-        if time.monotonic() > deadline:
-            shares = [f"{name} owns {_list_queues(balance.owned)}" for name, balance in sorted(balances.items())]
-            raise AssertionError("\n".join([f"not at rest after {seconds} s:", *findings, *shares]))
-        pause.wait(POLL_SECONDS)
+        began = time.monotonic()
+        yield
+        now = time.monotonic()
+        if now > deadline:
+            return
+        pause.wait(max(POLL_SECONDS, 4 * (now - began)))
 
 
 def find_faults(
@@ -304,20 +314,20 @@ def find_faults(
 ) -> list[str]:
     """Why a group is not at rest with one owner for each queue; nothing if it is. All are by the member's name."""
     owners: dict[MessageQueue, list[str]] = defaultdict(list)
-    findings = []
+    faults = []
     clients = sorted(client_ids.values())
     for name, balance in balances.items():
         for queue in balance.owned:
             owners[queue].append(name)
         if sorted(balance.clients) != clients:
-            findings.append(f"{name} has balanced among {sorted(balance.clients)}, the group is {clients}")
+            faults.append(f"{name} has balanced among {sorted(balance.clients)}, the group is {clients}")
         if balance.owned != balance.allotted:
-            findings.append(f"{name} was given {_list_queues(balance.allotted)}")
+            faults.append(f"{name} was given {_list_queues(balance.allotted)}")
     for queue in sorted(expected | owners.keys()):
         wanted = 1 if queue in expected else 0
         if len(owners[queue]) != wanted:
-            findings.append(f"{_list_queues([queue])} has {len(owners[queue])} owners, not {wanted}: {owners[queue]}")
-    return findings
+            faults.append(f"{_list_queues([queue])} has {len(owners[queue])} owners, not {wanted}: {owners[queue]}")
+    return faults
 
 
 def _list_queues(queues: Iterable[MessageQueue]) -> str:

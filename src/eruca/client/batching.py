@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from eruca.client.outgoing import Outgoing, build_properties
+from eruca.client.outgoing import Outgoing, build_properties, check_body, check_flag, find_delay_level
 from eruca.client.sending import Parcel
 from eruca.errors import MessageIllegal
 from eruca.wire.batch import BatchItem, encode_batch
@@ -29,17 +29,21 @@ def build_batches(
         raise MessageIllegal("a batch cannot go to a retry topic")
     if len({message.wait for message in messages}) > 1:
         raise MessageIllegal("the messages of a batch must agree whether to wait for the disk")
-    for message in messages:
-        if message.delay:
-            raise MessageIllegal("a batch cannot be delayed", hint="send delayed messages one by one")
     items: list[tuple[BatchItem, str]] = []
     for message in messages:
+        if message.delay is not None and find_delay_level(message.delay):
+            raise MessageIllegal("a batch cannot be delayed", hint="send delayed messages one by one")
+        body = check_body(message.body, bytes_max)
         unique_id = unique_ids.create()
-        properties = build_properties(message, unique_id, extra).encode()
-        item = BatchItem(message.flag, message.body, properties)
-        if _ITEM_BYTES + len(message.body) + len(properties) > bytes_max:
-            raise MessageIllegal(f"one message with its properties has more than {bytes_max} bytes")
-        items.append((item, unique_id))
+        properties = build_properties(
+            unique_id, message.tags, message.keys, message.properties, message.wait, extra=extra
+        ).encode()
+        if _ITEM_BYTES + len(body) + len(properties) > bytes_max:
+            raise MessageIllegal(
+                f"one message with its properties has more than {bytes_max} bytes",
+                hint="split it, or raise message_bytes_max here and maxMessageSize on the broker",
+            )
+        items.append((BatchItem(check_flag(message.flag), body, properties), unique_id))
     return _cut(topic, items, bytes_max, wait=not messages or messages[0].wait)
 
 

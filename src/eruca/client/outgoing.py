@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
+
+import msgspec
 
 from eruca.config import StoreOptions, parse_delay_levels
 from eruca.errors import MessageIllegal
@@ -18,6 +19,7 @@ from eruca.wire.properties import DELAY, KEYS, RESERVED, TAGS, UNIQ_KEY, WAIT
 # The delays every broker of 4.x has unless its messageDelayLevel says otherwise, in milliseconds; level 1 is the first.
 DELAY_LEVELS_MS = tuple(parse_delay_levels(StoreOptions().delay_levels))
 _BLANK = " "
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 class SendStatus(Enum):
@@ -30,8 +32,7 @@ class SendStatus(Enum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """A message is stored: where, and under which ids."""
 
     status: SendStatus
@@ -64,40 +65,66 @@ class Outgoing:
     delay: timedelta | int | None = None
 
 
-def build_properties(message: Outgoing, unique_id: str, extra: Mapping[str, str] | None = None) -> str:
-    """The properties of a message as the request carries them. Raises MessageIllegal."""
-    parts = [f"{UNIQ_KEY}\x01{unique_id}\x02{WAIT}\x01{'true' if message.wait else 'false'}"]
+def build_properties(
+    unique_id: str,
+    tags: str | None = None,
+    keys: str | Iterable[str] = (),
+    properties: Mapping[str, str] | None = None,
+    wait: bool = True,
+    delay: timedelta | int | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> str:
+    """The properties of a message as the request carries them. Raises MessageIllegal.
+
+    `extra` are those of the client itself; one that the user set already stays the user's.
+    """
+    text = f"{UNIQ_KEY}\x01{unique_id}\x02{WAIT}\x01{'true' if wait else 'false'}"
+    if not (tags or keys or properties or extra) and delay is None:
+        return text
+    parts = [text]
     count = 2
-    if message.tags:
-        parts.append(f"{TAGS}\x01{message.tags}")
+    if tags:
+        parts.append(f"{TAGS}\x01{tags}")
         count += 1
-    if message.keys:
-        keys = message.keys if isinstance(message.keys, str) else _join_keys(message.keys)
-        if keys:
-            parts.append(f"{KEYS}\x01{keys}")
+    if keys:
+        joined = keys if isinstance(keys, str) else _join_keys(keys)
+        if joined:
+            parts.append(f"{KEYS}\x01{joined}")
             count += 1
-    if message.delay is not None:
-        level = find_delay_level(message.delay)
+    if delay is not None:
+        level = find_delay_level(delay)
         if level:
             parts.append(f"{DELAY}\x01{level}")
             count += 1
-    if message.properties:
-        for name, value in message.properties.items():
+    if properties:
+        for name, value in properties.items():
             if name in RESERVED:
                 raise MessageIllegal(f"the property {name} has a meaning of its own", hint="choose another name")
             if not name or not value:
                 raise MessageIllegal(f"the property {name!r} has no name or no value")
             parts.append(f"{name}\x01{value}")
-        count += len(message.properties)
+        count += len(properties)
     if extra:
-        parts += [f"{name}\x01{value}" for name, value in extra.items()]
-        count += len(extra)
+        added = [f"{name}\x01{value}" for name, value in extra.items() if not properties or name not in properties]
+        parts += added
+        count += len(added)
     text = "\x02".join(parts)
+    _check_text(text, count)
+    return text
+
+
+def _check_text(text: str, count: int) -> None:
     if text.count("\x01") != count or text.count("\x02") != count - 1:
         raise MessageIllegal("tags, keys or a property hold a separator character (0x01 or 0x02)")
-    if len(text) > PROPERTIES_BYTES_MAX // 4 and len(text.encode()) > PROPERTIES_BYTES_MAX:
-        raise MessageIllegal(f"the properties have more than {PROPERTIES_BYTES_MAX} bytes")
-    return text
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise MessageIllegal("tags, keys or a property hold a lone surrogate, which no encoding can write") from None
+    if size > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(
+            f"tags, keys and properties have {size} bytes, at most {PROPERTIES_BYTES_MAX} are allowed",
+            hint="put what is long into the body",
+        )
 
 
 def _join_keys(keys: Iterable[str]) -> str:
@@ -124,10 +151,17 @@ def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BOD
     return body
 
 
+def check_flag(flag: int) -> int:
+    """Give the flag back, or raise what is wrong with it."""
+    if not _INT32_MIN <= flag <= _INT32_MAX:
+        raise MessageIllegal(f"the flag {flag} has more than 32 bits")
+    return flag
+
+
 def find_delay_level(delay: timedelta | int) -> int:
     """The level of a delay: a number is a level itself, a time must be one of the 18 that brokers have."""
     if isinstance(delay, int):
-        if not 0 <= delay <= sys.maxsize:
+        if not 0 <= delay <= _INT32_MAX:
             raise MessageIllegal(f"delay level {delay}: levels begin at 1")
         return delay
     wanted = round(delay.total_seconds() * 1000)

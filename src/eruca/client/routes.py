@@ -6,8 +6,9 @@ import asyncio
 import difflib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import TypeVar
 
 from eruca.client.calls import Calls
 from eruca.core.allocation import sort_queues
@@ -27,6 +28,14 @@ TEMPLATE_QUEUES = 4
 MASTER_ID = 0
 READ, WRITE = 4, 2
 _NAMES_SHOWN = 3
+# Looking for near names takes microseconds each, and a large cluster has very many.
+_NAMES_COMPARED = 2000
+# When the real route of a topic is looked for after its first message: with one broker, and with several.
+_LEARN_ALONE_S = 0.1
+_LEARN_S = 1.0
+_LEARN_S_MAX = 10.0
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,7 @@ class Route:
     """Where one topic is."""
 
     topic: str
-    # Sorted as every client of a group must have them: by topic, broker and number.
+    # Sorted as every client must have them, by topic, broker and number; those of an ordered topic as they are told.
     write_queues: tuple[MessageQueue, ...]
     read_queues: tuple[MessageQueue, ...]
     # Addresses by broker name and broker id; 0 is the master.
@@ -51,7 +60,9 @@ class Routes:
         self._nameservers = nameservers
         self._timeout_ms = timeout_ms
         self._routes: dict[str, Route] = {}
-        self._asking: dict[str, asyncio.Task[Route]] = {}
+        self._asking: dict[str, asyncio.Task[Route | None]] = {}
+        self._explaining: dict[str, asyncio.Task[NoRoute]] = {}
+        self._learning: set[str] = set()
         # Topics that consumers wait for although nobody knows them yet.
         self._watched: dict[str, int] = {}
         # The name server that answered last; the next question goes there first.
@@ -97,72 +108,99 @@ class Routes:
         found = self._routes.get(topic)
         if found is not None and not found.is_template:
             return found
-        return await self._ask_once(topic)
+        return await self.refresh(topic)
 
     async def get_for_send(self, topic: str) -> Route:
         """The route to send to: that of the template when the topic is still to be made."""
-        found = self._routes.get(topic)
+        found = self._routes.get(topic) or await self._ask_once(topic)
         if found is not None:
             return found
-        try:
-            return await self._ask_once(topic)
-        except NoRoute as error:
-            try:
-                template = await self._ask_once(TEMPLATE_TOPIC)
-            except NoRoute:
-                raise error from None
+        template = await self._ask_once(TEMPLATE_TOPIC)
+        if template is None:
+            raise await self._explain_once(topic)
         queues = tuple(
             MessageQueue(queue.broker_name, queue.queue_id, topic)
             for queue in template.write_queues
             if queue.queue_id < TEMPLATE_QUEUES
         )
-        route = Route(topic, queues, queues, template.brokers, is_template=True)
-        if topic not in self._routes:
-            self._keep(route)
-        return route
+        # Somebody else may have come here, or learnt the real route, while we asked.
+        return self._routes.get(topic) or self._keep(Route(topic, queues, queues, template.brokers, is_template=True))
 
     async def refresh(self, topic: str) -> Route:
-        """Ask for a topic again, now."""
-        return await self._ask_once(topic)
+        """Ask for a topic again, now. Raises NoRoute; a route that was known stays in use all the same."""
+        found = await self._ask_once(topic)
+        if found is None:
+            raise await self._explain_once(topic)
+        return found
 
     async def refresh_all(self) -> None:
         """Ask for every topic in use again; what cannot be learnt now stays as it was."""
-        await self._nameservers.refresh()
         for topic in {*self._routes, *self._watched}:
             try:
                 await self._ask_once(topic)
-            except NoRoute:
-                continue  # being made or deleted; whoever uses it says so
+            except NetError as error:
+                log.warning("no route could be asked: %s", error)
+                return
             except ErucaError as error:
                 log.warning("the route of %s could not be asked: %s", topic, error)
 
-    async def _ask_once(self, topic: str) -> Route:
-        """Ask, or wait for the answer to the same question of somebody else."""
-        task = self._asking.get(topic)
+    async def learn(self, topic: str) -> None:
+        """Replace the route of a template by the real one: the first message made the topic, so it has one soon.
+
+        Not at once when there are several brokers: each makes the topic when its first message comes, and who asks
+        before that has only the first broker from then on.
+        """
+        if topic in self._learning:
+            return
+        self._learning.add(topic)
+        try:
+            pause = _LEARN_ALONE_S
+            if len({queue.broker_name for queue in self._routes[topic].write_queues}) > 1:
+                pause = _LEARN_S
+            while (known := self._routes.get(topic)) is not None and known.is_template and pause < _LEARN_S_MAX:
+                await asyncio.sleep(pause)
+                await self._ask_once(topic)
+                pause *= 2
+        except ErucaError as error:
+            log.info("the route of %s is still that of its template: %s", topic, error)
+        finally:
+            self._learning.discard(topic)
+
+    async def _ask_once(self, topic: str) -> Route | None:
+        """Ask, or wait for the answer to the same question of somebody else; None when nobody knows the topic."""
+        return await self._share(self._asking, topic, self._ask)
+
+    async def _explain_once(self, topic: str) -> NoRoute:
+        return await self._share(self._explaining, topic, self._explain_missing)
+
+    async def _share(
+        self, shared: dict[str, asyncio.Task[_T]], topic: str, ask: Callable[[str], Coroutine[None, None, _T]]
+    ) -> _T:
+        task = shared.get(topic)
         if task is None:
-            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
-            task.add_done_callback(lambda done: self._end_asking(topic, done))
+            task = shared[topic] = asyncio.get_running_loop().create_task(ask(topic))
+
+            def forget(done: asyncio.Task[_T]) -> None:
+                del shared[topic]
+                if not done.cancelled():
+                    done.exception()  # nobody may be waiting any more
+
+            task.add_done_callback(forget)
         return await asyncio.shield(task)
 
-    def _end_asking(self, topic: str, task: asyncio.Task[Route]) -> None:
-        self._asking.pop(topic, None)
-        if not task.cancelled():
-            task.exception()  # nobody may be waiting any more
-
-    async def _ask(self, topic: str) -> Route:
+    async def _ask(self, topic: str) -> Route | None:
         server, answer = await self.ask_nameserver(
             lambda: make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic=topic))
         )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise await self._explain_missing(topic, server)
+            # A known route stays: a name server that just started does not know the brokers yet, and they still work.
+            return None
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
         data = decode_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)[1]
         if not isinstance(data, TopicRouteData):
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"name server {server} answered without a route")
-        route = make_route(topic, data)
-        self._keep(route)
-        return route
+            raise WireError(f"name server {server} answered without a route")
+        return self._keep(make_route(topic, data))
 
     async def ask_nameserver(self, build: Callable[[], Command]) -> tuple[str, Command]:
         """Ask the name servers, the one that answered last first; gives which one answered, and what."""
@@ -176,9 +214,11 @@ class Routes:
         random.shuffle(addresses)
         addresses.sort(key=lambda address: address != self._current)
         failures = []
+        # One that is silent leaves time to ask the others before the sends that wait for the answer are over.
+        timeout_ms = max(1, self._timeout_ms // len(addresses))
         for address in addresses:
             try:
-                answer = await self._calls.call(address, build(), self._timeout_ms)
+                answer = await self._calls.call(address, build(), timeout_ms)
             except NetError as error:
                 failures.append(str(error.args[0]))
                 continue
@@ -188,42 +228,42 @@ class Routes:
             f"no name server answers: {'; '.join(failures)}", hint="is one running? `eruca up` starts one on 9876"
         )
 
-    def _keep(self, route: Route) -> None:
+    def _keep(self, route: Route) -> Route:
         before = self._routes.get(route.topic)
-        if before == route:
-            return
+        moved = any(self._addresses.get(name) != found for name, found in route.brokers.items())
+        if before == route and not moved:
+            return before
         self._routes[route.topic] = route
-        addresses: dict[str, dict[int, str]] = {}
-        for known in self._routes.values():
-            for name, found in known.brokers.items():
-                addresses.setdefault(name, {}).update(found)
-        # A broker that moved has its newest address in the newest route.
-        addresses.update({name: dict(found) for name, found in route.brokers.items()})
-        self._addresses = addresses
+        # A broker that moved has its newest address in the newest answer; those that no route names are forgotten.
+        named = {name for known in self._routes.values() for name in known.brokers}
+        newest = {**self._addresses, **route.brokers}
+        self._addresses = {name: found for name, found in newest.items() if name in named}
         for tell in self.on_change:
             tell(route.topic)
+        return route
 
-    async def _explain_missing(self, topic: str, server: str) -> NoRoute:
+    async def _explain_missing(self, topic: str) -> NoRoute:
         """Find out why a topic has no route, so that the error can say what to do."""
-        before = self._routes.pop(topic, None)
         hints = []
+        server = self._current
         try:
-            _, answer = await self.ask_nameserver(
+            server, answer = await self.ask_nameserver(
                 lambda: make_request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, EmptyHeader())
             )
             body = decode_answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, answer)[1]
-            names = body.topic_list if isinstance(body, TopicList) else []
+            names = body.topic_list if isinstance(body, TopicList) else None
         except ErucaError:
-            names = []
-        if not names:
-            hints.append("no broker is registered there")
-        elif TEMPLATE_TOPIC not in names:
-            hints.append("brokers there do not make topics by themselves")
-        near = difflib.get_close_matches(topic, names, _NAMES_SHOWN)
-        if near:
-            hints.append(f"did you mean {' or '.join(near)}?")
+            names = None
+        if names is not None:
+            if not names:
+                hints.append("no broker is registered there")
+            elif TEMPLATE_TOPIC not in names:
+                hints.append("brokers there do not make topics by themselves")
+            near = difflib.get_close_matches(topic, names[:_NAMES_COMPARED], _NAMES_SHOWN)
+            if near:
+                hints.append(f"did you mean {' or '.join(near)}?")
         hints.append(f"create it: mqadmin updateTopic -n {server} -c CLUSTER -t {topic}")
-        what = "has no route any more" if before is not None else "has no route"
+        what = "has no route any more" if topic in self._routes else "has no route"
         return NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
 
 
@@ -243,16 +283,18 @@ def make_route(topic: str, data: TopicRouteData) -> Route:
             read += [MessageQueue(name, number, topic) for number in range(queue.read_queue_nums)]
         if queue.perm & WRITE and MASTER_ID in known and not data.order_topic_conf:
             write += [MessageQueue(name, number, topic) for number in range(queue.write_queue_nums)]
-    if data.order_topic_conf:
-        write = _list_ordered(topic, data.order_topic_conf)
-    return Route(topic, tuple(sort_queues(write)), tuple(sort_queues(read)), brokers)
+    ordered = _list_ordered(topic, data.order_topic_conf) if data.order_topic_conf else None
+    return Route(topic, tuple(sort_queues(write) if ordered is None else ordered), tuple(sort_queues(read)), brokers)
 
 
 def _list_ordered(topic: str, text: str) -> list[MessageQueue]:
-    """The fixed queues of an ordered topic, told as `broker-a:4;broker-b:4`."""
-    queues = []
+    """The fixed queues of an ordered topic, told as `broker-a:4;broker-b:4`; shards count in this order."""
+    queues: list[MessageQueue] = []
     for part in text.split(";"):
         name, _, count = part.partition(":")
-        if name and count.isdigit() and len(count) <= len(str(TOPIC_QUEUES_MAX)):
-            queues += [MessageQueue(name, number, topic) for number in range(int(count))]
+        if not name or not count.isdecimal():
+            continue
+        if len(count) > len(str(TOPIC_QUEUES_MAX)) or len(queues) + int(count) > TOPIC_QUEUES_MAX:
+            raise WireError(f"the order of {topic} names more than {TOPIC_QUEUES_MAX} queues")
+        queues += [MessageQueue(name, number, topic) for number in range(int(count))]
     return queues

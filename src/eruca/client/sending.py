@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Awaitable
 
 import msgspec
 
@@ -12,12 +13,13 @@ from eruca.client.routes import TEMPLATE_QUEUES, TEMPLATE_TOPIC
 from eruca.client.session import Session
 from eruca.errors import ConnectFailed
 from eruca.wire.bodies import MessageQueue
-from eruca.wire.codes import VERSION_ANNOUNCED, RequestCode, ResponseCode
+from eruca.wire.codes import FLAG_ONEWAY, VERSION_ANNOUNCED, RequestCode, ResponseCode
 from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import SendMessageAnswerHeader, SendMessageV2Header
 
 _PREFIX = struct.Struct(">iI")
 _quote = msgspec.json.Encoder().encode
+_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 
 _STATUS = {
     int(ResponseCode.SUCCESS): SendStatus.STORED,
@@ -36,14 +38,14 @@ class Parcel(msgspec.Struct, gc=False):
     message_id: str
     sys_flag: int = 0
     flag: int = 0
-    code: int = RequestCode.SEND_MESSAGE_V2
+    code: int = int(RequestCode.SEND_MESSAGE_V2)
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
 
     @property
     def is_batch(self) -> bool:
         """Is the body a batch?"""
-        return self.code == RequestCode.SEND_BATCH_MESSAGE
+        return self.code == _BATCH
 
 
 class Sender:
@@ -60,38 +62,57 @@ class Sender:
             + ',"b":"%s","c":'
             + _quote(template).decode().replace("%", "%%")
             + f',"d":"{TEMPLATE_QUEUES}"'
-            + ',"e":"%d","f":"%d","g":"%d","h":"%d","i":%s,"j":"%d","k":"false","m":"%s"},"flag":0,'
+            + ',"e":"%d","f":"%d","g":"%d","h":"%d","i":%s,"j":"%d","k":"false","m":"%s"},"flag":%d,'
             + '"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
             + f"{VERSION_ANNOUNCED}}}"
         )
 
     async def send(self, parcel: Parcel, queue: MessageQueue, timeout_ms: int) -> Receipt:
         """Send and wait for the receipt. Raises NetError, RequestRefused and WireError."""
+        return read_receipt(await self.begin(parcel, queue, timeout_ms), parcel, queue)
+
+    def begin(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Awaitable[Command]:
+        """Send; what this gives waits for the answer. Raises ConnectFailed when the broker has no address."""
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
         if link is None or session.calls.credentials is not None or parcel.max_reconsume_times is not None:
-            answer = await session.calls.call(address, self._build(parcel, queue), timeout_ms)
-        else:
-            answer = await link.call_frame(lambda opaque: self._encode(parcel, queue, opaque), timeout_ms / 1000)
-        return read_receipt(answer, parcel, queue, address)
+            return session.calls.call(address, self._build(parcel, queue), max(1, round(timeout_ms)))
+        return link.call_frame(lambda opaque: self._encode(parcel, queue, 0, opaque), timeout_ms / 1000)
 
     async def send_oneway(self, parcel: Parcel, queue: MessageQueue) -> None:
-        """Send without an answer; nobody learns whether it arrived."""
-        await self._session.calls.notify(self.find_address(queue), self._build(parcel, queue))
+        """Send without an answer; nobody learns whether it arrived. Waits while the broker reads too slowly."""
+        address = self.find_address(queue)
+        session = self._session
+        link = session.caller.find_link(address)
+        if link is None or session.calls.credentials is not None:
+            await session.calls.notify(address, self._build(parcel, queue))
+            link = session.caller.find_link(address)
+        else:
+            link.send(self._encode(parcel, queue, FLAG_ONEWAY, 0))
+        if link is not None:
+            await link.drain()
 
     def find_address(self, queue: MessageQueue) -> str:
         """Where the master of a queue is."""
         address = self._session.routes.find_address(queue.broker_name, only_this=True)
         if address is None:
-            raise ConnectFailed(f"broker {queue.broker_name} has no master now", hint="it may come back by itself")
+            raise self._explain_unknown(queue)
         return address
 
-    def _encode(self, parcel: Parcel, queue: MessageQueue, opaque: int) -> bytes:
+    def _explain_unknown(self, queue: MessageQueue) -> ConnectFailed:
+        known = self._session.routes.list_brokers()
+        if queue.broker_name in known:
+            return ConnectFailed(f"broker {queue.broker_name} has no master now", hint="it may come back by itself")
+        names = ", ".join(sorted(known)) or "none"
+        return ConnectFailed(f"no name server knows a broker {queue.broker_name}", hint=f"known brokers: {names}")
+
+    def _encode(self, parcel: Parcel, queue: MessageQueue, flag: int, opaque: int) -> bytes:
+        code = parcel.code
         header = (
             self._request
             % (
-                parcel.code,
+                code,
                 parcel.topic,
                 queue.queue_id,
                 parcel.sys_flag,
@@ -99,7 +120,8 @@ class Sender:
                 parcel.flag,
                 _quote(parcel.properties).decode(),
                 parcel.reconsume_times,
-                "true" if parcel.is_batch else "false",
+                "true" if code == _BATCH else "false",
+                flag,
                 opaque,
             )
         ).encode()
@@ -125,11 +147,11 @@ class Sender:
         return make_request(parcel.code, header, parcel.body)
 
 
-def read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue, address: str) -> Receipt:
+def read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue) -> Receipt:
     """What an answer to a send says. Raises RequestRefused."""
     status = _STATUS.get(answer.code)
     if status is None:
-        raise explain_refusal(answer, f"broker {address}")
+        raise explain_refusal(answer, f"broker {queue.broker_name}")
     stored = answer.decode_header(SendMessageAnswerHeader)
     if stored.queue_id != queue.queue_id:
         queue = MessageQueue(queue.broker_name, stored.queue_id, queue.topic)

@@ -15,6 +15,7 @@ class Window:
         self.count = 0
         self.bytes = 0
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._emptied: asyncio.Event | None = None
 
     def try_enter(self, size: int) -> bool:
         """Enter if there is room and nobody waits for it."""
@@ -57,3 +58,11 @@ class Window:
             self.count += 1
             self.bytes += wanted
             future.set_result(None)
+        if not self.count and self._emptied is not None:
+            self._emptied.set()
+
+    async def wait_empty(self) -> None:
+        """Wait until nothing is under way and nobody waits for room."""
+        while self.count:
+            self._emptied = asyncio.Event()
+            await self._emptied.wait()

@@ -68,6 +68,8 @@ class Link(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading = False
         self._paused = False
+        # Who wants to send more when the peer has read what it has.
+        self._drained: asyncio.Event | None = None
         self.peer = "?"
         self.local = "?"
         self.peer_host = ("", 0)
@@ -116,6 +118,8 @@ class Link(asyncio.Protocol):
                 future.exception()  # nobody may be waiting any more
         self._outbox.clear()
         self._backlog.clear()
+        if self._drained is not None:
+            self._drained.set()
         self._owner.on_close(self)
 
     def pause_writing(self) -> None:
@@ -127,6 +131,8 @@ class Link(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer caught up."""
         self._paused = False
+        if self._drained is not None:
+            self._drained.set()
         if self._backlog:
             backlog, self._backlog = self._backlog, []
             self._handle_all(backlog)
@@ -188,6 +194,16 @@ class Link(asyncio.Protocol):
         self._outbox_bytes += len(data)
         if self._outbox_bytes > _GATHERED_BYTES_MAX:
             self._flush()
+
+    async def drain(self) -> None:
+        """Wait while the peer reads too slowly; for who sends much that is never answered."""
+        # One turn of the loop at least now and then: what only sends never lets the loop write.
+        if self._outbox_bytes > _GATHERED_BYTES_MAX // 16:
+            await asyncio.sleep(0)
+        while self._paused and self.is_open:
+            if self._drained is None or self._drained.is_set():
+                self._drained = asyncio.Event()
+            await self._drained.wait()
 
     def _flush(self) -> None:
         outbox = self._outbox

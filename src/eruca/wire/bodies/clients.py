@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,16 @@ class _NamedLikeJava(StrEnum):
     def _missing_(cls, value: object) -> _NamedLikeJava | None:
         # Clients of other languages have been seen with other capitals.
         return cls.__members__.get(value.upper()) if isinstance(value, str) else None
+
+    @classmethod
+    def from_number(cls, value: Self | int) -> Self:
+        """Look up what the C++ client sends: the place in the enum, which Java reads as well as the name."""
+        if isinstance(value, cls):
+            return value
+        members = list(cls)
+        if not isinstance(value, int) or not 0 <= value < len(members):
+            raise ValueError(f"{cls.__name__} has no number {value}")
+        return members[value]
 
 
 class ConsumeType(_NamedLikeJava):
@@ -53,6 +63,17 @@ class ConsumeFromWhere(_NamedLikeJava):
     CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+if TYPE_CHECKING:
+    _AnyFromWhere: TypeAlias = ConsumeFromWhere
+    _AnyType: TypeAlias = ConsumeType
+    _AnyModel: TypeAlias = MessageModel
+else:
+    # What a decoder lets in; `ConsumerData` turns the numbers into names.
+    _AnyFromWhere = ConsumeFromWhere | int
+    _AnyType = ConsumeType | int
+    _AnyModel = MessageModel | int
+
+
 class SubscriptionData(JsonBody, kw_only=True):
     """What a group wants of a topic. `code_set` has Java's hash of each tag; both sets are empty for "*"."""
 
@@ -69,12 +90,17 @@ class SubscriptionData(JsonBody, kw_only=True):
 class ConsumerData(JsonBody, kw_only=True):
     """One consumer group a client is in."""
 
-    consume_from_where: ConsumeFromWhere = kept(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
-    consume_type: ConsumeType = kept(ConsumeType.CONSUME_PASSIVELY)
+    consume_from_where: _AnyFromWhere = kept(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+    consume_type: _AnyType = kept(ConsumeType.CONSUME_PASSIVELY)
     group_name: str
-    message_model: MessageModel = kept(MessageModel.CLUSTERING)
+    message_model: _AnyModel = kept(MessageModel.CLUSTERING)
     subscription_data_set: list[SubscriptionData] = kept_list()
     unit_mode: bool = kept(False)
+
+    def __post_init__(self) -> None:
+        self.consume_from_where = ConsumeFromWhere.from_number(self.consume_from_where)
+        self.consume_type = ConsumeType.from_number(self.consume_type)
+        self.message_model = MessageModel.from_number(self.message_model)
 
 
 class ProducerData(JsonBody, kw_only=True):

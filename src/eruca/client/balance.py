@@ -1,0 +1,139 @@
+"""Which queues are ours: looked at when told of a change, and in intervals in case nobody tells."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+
+from eruca.client.routes import MASTER_ID, Route
+from eruca.client.session import Session
+from eruca.core.allocation import Strategy, plan_change, sort_clients
+from eruca.errors import ErucaError, NetError, NoRoute
+from eruca.wire.bodies import MessageQueue
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+
+
+class Balance:
+    """Shares the queues of topics with the other members of a group."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        strategy: Strategy,
+        *,
+        broadcast: bool,
+        interval_ms: int,
+        take: Callable[[MessageQueue], Awaitable[bool]],
+        drop: Callable[[MessageQueue], Awaitable[None]],
+        on_change: Callable[[str, list[MessageQueue], list[MessageQueue]], None],
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._strategy = strategy
+        self._broadcast = broadcast
+        self._interval_ms = interval_ms
+        # Begins with a queue that is ours now; False when that did not work and is to be tried again soon.
+        self._take = take
+        # Lets go of a queue that is not ours any more.
+        self._drop = drop
+        self._on_change = on_change
+        # What is ours, by topic.
+        self.owned: dict[str, set[MessageQueue]] = {}
+        # All queues of a topic when it was looked at first; what comes later is new.
+        self.first_seen: dict[str, frozenset[MessageQueue]] = {}
+        self._woken = asyncio.Event()
+        self._topics: dict[str, None] = {}
+        self._lock = asyncio.Lock()
+
+    def set_topics(self, topics: Iterable[str]) -> None:
+        """Which topics are shared."""
+        self._topics = dict.fromkeys(topics)
+
+    def wake(self) -> None:
+        """Look again now."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Look again whenever there is a reason to."""
+        while True:
+            all_well = await self.balance()
+            pause_s = self._interval_ms / 1000 if all_well else min(_RETRY_S, self._interval_ms / 1000)
+            try:
+                async with asyncio.timeout(pause_s * random.uniform(0.9, 1.0)):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+
+    async def balance(self) -> bool:
+        """Look at every topic once; False when something is to be tried again soon."""
+        async with self._lock:
+            all_well = True
+            for topic in [*self._topics, *(self.owned.keys() - self._topics.keys())]:
+                try:
+                    all_well &= await self._balance_topic(topic)
+                except NoRoute as error:
+                    log.debug("%s is not shared now: %s", topic, error)
+                except ErucaError as error:
+                    log.warning("the queues of %s could not be shared now: %s", topic, error)
+                    all_well = False
+            return all_well
+
+    async def _balance_topic(self, topic: str) -> bool:
+        owned = self.owned.setdefault(topic, set())
+        if topic not in self._topics:
+            allotted: list[MessageQueue] = []
+            everything: list[MessageQueue] = []
+        else:
+            route = await self._session.routes.get(topic)
+            everything = list(route.read_queues)
+            self.first_seen.setdefault(topic, frozenset(everything))
+            found = await self._allot(topic, route)
+            if found is None:
+                return False
+            allotted = found
+        change = plan_change(owned, allotted)
+        for queue in change.dropped:
+            owned.discard(queue)
+            await self._drop(queue)
+        all_taken = True
+        for queue in change.added:
+            if await self._take(queue):
+                owned.add(queue)
+            else:
+                all_taken = False
+        if change.added or change.dropped:
+            log.info("group %s has %d of %d queues of %s", self._group, len(owned), len(everything), topic)
+            self._on_change(topic, everything, sorted(owned))
+        if topic not in self._topics:
+            del self.owned[topic]
+        return all_taken
+
+    async def _allot(self, topic: str, route: Route) -> list[MessageQueue] | None:
+        """The queues that are ours by the strategy; None when it cannot be said now."""
+        queues = list(route.read_queues)
+        if self._broadcast:
+            return queues
+        members = await self._list_members(route)
+        if not members or not queues:
+            return None  # as Java does: keep what is ours
+        return self._strategy.allocate(self._group, self._session.client_id, queues, sort_clients(members))
+
+    async def _list_members(self, route: Route) -> list[str]:
+        """Ask any broker of the topic who is in the group; it must have heard of us first."""
+        addresses = [by_id.get(MASTER_ID) or next(iter(by_id.values())) for by_id in route.brokers.values()]
+        random.shuffle(addresses)
+        failure: ErucaError = NetError(f"no broker of {route.topic} is there now")
+        for address in addresses:
+            try:
+                await self._session.greet(address)
+                return await self._session.calls.list_members(address, self._group)
+            except ErucaError as error:
+                failure = error
+        raise failure

@@ -1,0 +1,193 @@
+"""Concurrent consuming: a crew of workers for each handler; messages of a queue are begun in order, done in any."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+from eruca.client.handlers import HandlerEntry
+from eruca.client.inbox import Inbox
+from eruca.client.message import Message, Outcome
+from eruca.client.observing import ConsumeObserver
+from eruca.client.redelivery import Redelivery
+from eruca.wire.names import RETRY_PREFIX
+from eruca.wire.properties import RETRY_TOPIC
+from eruca.wire.record import Message as Record
+
+log = logging.getLogger(__name__)
+
+# Handlers that never wait would keep the loop to themselves; after this long the others get a turn.
+_SLICE_S = 0.005
+_EXPIRED_LEVEL = 3
+_BACKOFF_S = 5.0
+
+
+class Crew:
+    """The workers of one handler, and what waits for them."""
+
+    def __init__(self, handler: HandlerEntry) -> None:
+        self.handler = handler
+        self.ready: deque[tuple[Inbox, Record]] = deque()
+        self.idle: deque[asyncio.Future[None]] = deque()
+        self.workers: list[asyncio.Task[None]] = []
+        self.busy = 0
+
+    def wake_one(self) -> None:
+        """Call one worker that waits."""
+        while self.idle:
+            future = self.idle.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+
+class ConcurrentService:
+    """Runs handlers on messages as they come."""
+
+    def __init__(
+        self,
+        redelivery: Redelivery,
+        observer: ConsumeObserver,
+        *,
+        namespace: str,
+        broadcast: bool,
+        timeout_s: float,
+    ) -> None:
+        self._redelivery = redelivery
+        self._observer = observer
+        self._namespace = namespace
+        self._broadcast = broadcast
+        self._timeout_s = timeout_s
+        self._crews: dict[str, Crew] = {}
+        self._quiet = asyncio.Event()
+        self._closing = False
+
+    def add_handler(self, handler: HandlerEntry) -> None:
+        """Start the workers of a handler."""
+        crew = self._crews[handler.topic] = Crew(handler)
+        loop = asyncio.get_running_loop()
+        crew.workers = [loop.create_task(self._work(crew)) for _ in range(handler.concurrency)]
+
+    def deliver(self, inbox: Inbox, records: list[Record]) -> None:
+        """Have pulled messages worked on."""
+        if not inbox.queue.topic.startswith(RETRY_PREFIX):
+            crew = self._crews[inbox.queue.topic]
+            crew.ready.extend([(inbox, record) for record in records])
+            crew.wake_one()
+            return
+        for record in records:
+            chosen = self._crews.get(record.get_property(RETRY_TOPIC) or "")
+            if chosen is None:
+                # A retry of a topic that is not subscribed any more: whoever is there gets it, as with Java.
+                chosen = next(iter(self._crews.values()))
+            chosen.ready.append((inbox, record))
+            chosen.wake_one()
+
+    # -- workers -----------------------------------------------------------------------------------------------------
+
+    async def _work(self, crew: Crew) -> None:
+        loop = asyncio.get_running_loop()
+        ready, batch = crew.ready, crew.handler.batch
+        slice_end = loop.time() + _SLICE_S
+        while True:
+            if not ready:
+                future = loop.create_future()
+                crew.idle.append(future)
+                await future
+                slice_end = loop.time() + _SLICE_S
+                continue
+            now = loop.time()
+            if now > slice_end:
+                await asyncio.sleep(0)
+                slice_end = loop.time() + _SLICE_S
+                continue
+            inbox, record = ready.popleft()
+            if inbox.dropped:
+                continue
+            records = [record]
+            while len(records) < batch and ready and ready[0][0] is inbox:
+                records.append(ready.popleft()[1])
+            if ready and crew.idle:
+                # Whoever is woken runs only if this worker waits for something; else it finds nothing and rests.
+                crew.wake_one()
+            crew.busy += 1
+            try:
+                await self._consume(crew.handler, inbox, records, now)
+            finally:
+                crew.busy -= 1
+                if self._closing and not crew.busy:
+                    self._quiet.set()
+
+    async def _consume(self, handler: HandlerEntry, inbox: Inbox, records: list[Record], now: float) -> None:
+        running = inbox.running
+        for record in records:
+            running[record.queue_offset] = (now, record)
+        namespace, queue = self._namespace, inbox.queue
+        messages = [Message(record, queue, namespace) for record in records]
+        observer = self._observer
+        if observer.is_watched:
+            outcome = await observer.consume(handler, messages)
+        else:
+            outcome = await handler.call(messages)
+        loop = asyncio.get_running_loop()
+        inbox.last_consumed = ended = loop.time()
+        is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
+        observer.count(handler.topic, len(records), is_done, ended - now)
+        for record in records:
+            offset = record.queue_offset
+            if not is_done and not inbox.dropped and inbox.process.is_open(offset):
+                await self._give_back(inbox, record, -1 if outcome is Outcome.DEAD else 0)
+            running.pop(offset, None)
+            if not inbox.dropped:
+                inbox.finish(offset)
+
+    async def _give_back(self, inbox: Inbox, record: Record, level: int) -> None:
+        if self._broadcast:
+            log.warning("broadcast message at %s, offset %d, failed and is dropped", inbox.queue, record.queue_offset)
+            return
+        await self._redelivery.send_back_stubbornly(record, inbox.queue, level, _BACKOFF_S)
+
+    # -- time and end ------------------------------------------------------------------------------------------------
+
+    async def expire(self, inboxes: list[Inbox]) -> int:
+        """Give back what a handler has held for too long, so that it does not hold up the queue; gives how many."""
+        oldest = asyncio.get_running_loop().time() - self._timeout_s
+        count = 0
+        for inbox in inboxes:
+            late = [record for began, record in inbox.running.values() if began < oldest]
+            if late and not self._broadcast:
+                count += await self._expire_queue(inbox, late)
+        return count
+
+    async def _expire_queue(self, inbox: Inbox, late: list[Record]) -> int:
+        count = 0
+        for record in late:
+            offset = record.queue_offset
+            if inbox.dropped or not inbox.process.is_open(offset):
+                continue
+            log.warning("a handler holds %s, offset %d, for too long: it is delivered again", inbox.queue, offset)
+            await self._redelivery.send_back(record, inbox.queue, _EXPIRED_LEVEL)
+            if inbox.finish(offset):
+                count += 1
+        return count
+
+    async def close(self, drain_s: float) -> None:
+        """Begin nothing new, and wait for what is being worked on."""
+        self._closing = True
+        for crew in self._crews.values():
+            crew.ready.clear()
+        if any(crew.busy for crew in self._crews.values()):
+            try:
+                async with asyncio.timeout(drain_s):
+                    while any(crew.busy for crew in self._crews.values()):
+                        self._quiet.clear()
+                        await self._quiet.wait()
+            except TimeoutError:
+                log.warning("handlers still at work after %.0f s; their messages will come again", drain_s)
+        tasks = [task for crew in self._crews.values() for task in crew.workers]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for crew in self._crews.values():
+            crew.handler.close()

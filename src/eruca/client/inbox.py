@@ -1,0 +1,80 @@
+"""One queue of ours: what was pulled of it, what is being worked on, and where to go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from eruca.client.subscriptions import Subscription
+from eruca.core.processqueue import ProcessQueue
+from eruca.wire.bodies import MessageQueue, ProcessQueueInfo
+from eruca.wire.record import Message as Record
+
+
+class Inbox:
+    """The state of one queue a consumer has."""
+
+    def __init__(self, queue: MessageQueue, subscription: Subscription, next_offset: int) -> None:
+        self.queue = queue
+        self.subscription = subscription
+        self.process: ProcessQueue[Record] = ProcessQueue()
+        # Where the next pull begins.
+        self.next_offset = next_offset
+        self._first_offset = next_offset
+        # Not ours any more: whatever still comes of it counts for nothing.
+        self.dropped = False
+        # The user does not want anything of it now.
+        self.paused = False
+        # Which broker of the name to ask next.
+        self.broker_id = 0
+        self.task: asyncio.Task[None] | None = None
+        # Messages handlers work on: the loop time they began, by offset.
+        self.running: dict[int, tuple[float, Record]] = {}
+        # Set whenever there may be room, or a reason to look again.
+        self.changed = asyncio.Event()
+        self.last_pull = 0.0
+        self.last_consumed = 0.0
+        # Ordered consumers hold a lock of the broker, until this loop time as far as we know.
+        self.locked_until = 0.0
+        self.locked_at_ms = 0
+
+    @property
+    def commit_offset(self) -> int:
+        """The offset to commit: that of the first message that is not done."""
+        found = self.process.commit_offset
+        return self._first_offset if found is None else found
+
+    def finish(self, offset: int) -> bool:
+        """A message is done; False when it is not here any more."""
+        done = self.process.finish(offset)
+        self.changed.set()
+        return done
+
+    def is_ours(self) -> bool:
+        """Is the queue still ours? It may be another's after any wait."""
+        return not self.dropped
+
+    def drop(self) -> None:
+        """It is not ours any more."""
+        self.dropped = True
+        self.changed.set()
+
+    def describe(self, now: float, now_ms: int) -> ProcessQueueInfo:
+        """What the console shows of it; `now` is loop time, `now_ms` the wall clock."""
+
+        def to_wall(loop_time: float) -> int:
+            return now_ms - round((now - loop_time) * 1000) if loop_time else 0
+
+        process = self.process
+        return ProcessQueueInfo(
+            commit_offset=self.commit_offset,
+            cached_msg_min_offset=process.first_open or 0,
+            cached_msg_max_offset=process.last_open or 0,
+            cached_msg_count=process.count,
+            cached_msg_size_mib=process.bytes // (1024 * 1024),
+            locked=self.locked_until > now,
+            try_unlock_times=0,
+            last_lock_timestamp=self.locked_at_ms,
+            dropped=self.dropped,
+            last_pull_timestamp=to_wall(self.last_pull),
+            last_consume_timestamp=to_wall(self.last_consumed),
+        )

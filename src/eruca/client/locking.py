@@ -1,0 +1,86 @@
+"""Locks of queues: a broker keeps a queue for one member of a group as long as that renews its lock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from eruca.client.inbox import Inbox
+from eruca.client.session import Session
+from eruca.errors import ErucaError
+from eruca.wire.bodies import MessageQueue
+
+log = logging.getLogger(__name__)
+
+# How long we count on a lock after the broker gave it; the broker itself keeps it for twice as long.
+LOCK_S = 30.0
+
+
+class QueueLocks:
+    """The locks of one consumer."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = group
+
+    async def lock(self, queue: MessageQueue) -> bool:
+        """Lock one queue; False when somebody else has it, or the broker cannot be asked."""
+        address = self._session.routes.find_address(queue.broker_name, only_this=True)
+        if address is None:
+            return False
+        try:
+            got = await self._session.calls.lock(address, self._group, self._session.client_id, [queue])
+        except ErucaError as error:
+            log.warning("%s could not be locked: %s", queue, error)
+            return False
+        return queue in got
+
+    def renew(self, inbox: Inbox) -> None:
+        """The broker has just said that a queue is ours."""
+        inbox.locked_until = asyncio.get_running_loop().time() + LOCK_S
+        inbox.locked_at_ms = self._session.clock.now_ms()
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Give queues free for others."""
+        for broker, mine in _by_broker(queues).items():
+            address = self._session.routes.find_address(broker, only_this=True)
+            if address is None:
+                continue
+            try:
+                await self._session.calls.unlock(address, self._group, self._session.client_id, mine)
+            except ErucaError as error:
+                log.warning("queues of broker %s stay locked until their time is over: %s", broker, error)
+
+    async def renew_in_intervals(
+        self,
+        inboxes: Mapping[MessageQueue, Inbox],
+        interval_ms: int,
+        lose: Callable[[MessageQueue], Awaitable[None]],
+    ) -> None:
+        """Renew the locks of all queues; `lose` is told of each that another has now."""
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            for broker, mine in _by_broker(inboxes).items():
+                address = self._session.routes.find_address(broker, only_this=True)
+                if address is None:
+                    continue  # without the broker nobody else gets the lock either; ours ends with its time
+                try:
+                    got = await self._session.calls.lock(address, self._group, self._session.client_id, mine)
+                except ErucaError as error:
+                    log.warning("locks of broker %s could not be renewed: %s", broker, error)
+                    continue
+                for queue in mine:
+                    inbox = inboxes.get(queue)
+                    if queue not in got:
+                        await lose(queue)
+                    elif inbox is not None:
+                        self.renew(inbox)
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    found: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in queues:
+        found[queue.broker_name].append(queue)
+    return found

@@ -1,0 +1,135 @@
+"""Where a group has got to: kept by the broker, or in a file of our own when every member reads everything."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+from pathlib import Path
+from typing import IO, Protocol
+
+from eruca.client.session import Session
+from eruca.errors import ConfigError, ErucaError, NetError
+from eruca.store.filesystem import LocalFileSystem, replace_file
+from eruca.wire.bodies import MessageQueue, ResetOffsetBody, decode_reset_offsets, encode_reset_offsets
+
+log = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """Keeps one offset a queue."""
+
+    async def open(self) -> None:
+        """Make ready."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The offset kept for a queue; None when there is none. Raises ErucaError when it cannot be known now."""
+
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
+        """Keep offsets; with `wait` they are kept when this returns. Raises ErucaError."""
+
+    async def close(self) -> None:
+        """Let go."""
+
+
+class BrokerOffsets:
+    """Offsets that the broker of each queue keeps."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = group
+
+    async def open(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Ask the broker. A 0 is looked at twice: for young queues it may mean that there is none."""
+        calls, address = self._session.calls, self._address_of(queue)
+        offset = await calls.read_offset(address, self._group, queue)
+        if offset == 0 and not await calls.has_offset(address, self._group, queue):
+            return None
+        return offset
+
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
+        """Tell the brokers; one that cannot be reached does not keep the others from being told."""
+        failure: ErucaError | None = None
+        for queue, offset in offsets.items():
+            try:
+                await self._session.calls.write_offset(self._address_of(queue), self._group, queue, offset, wait=wait)
+            except ErucaError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def _address_of(self, queue: MessageQueue) -> str:
+        address = self._session.routes.find_address(queue.broker_name)
+        if address is None:
+            raise NetError(f"broker {queue.broker_name} has no address now")
+        return address
+
+
+class LocalOffsets:
+    """Offsets in a file, as Java's broadcast consumers keep theirs: directory/ip@instance/group/offsets.json."""
+
+    def __init__(self, directory: Path, owner: str, group: str) -> None:
+        self._path = directory / owner / group / "offsets.json"
+        self._owner = owner
+        self._group = group
+        self._offsets: dict[MessageQueue, int] = {}
+        self._lock: IO[bytes] | None = None
+        self._saving = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Read the file and keep others away from it. Raises ConfigError when another process has it."""
+        await asyncio.to_thread(self._open)
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        lock = self._path.with_name("offsets.lock").open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise ConfigError(
+                f"another broadcast consumer of group {self._group} on this machine is {self._owner}",
+                hint='give each process a name of its own: options=ClientOptions(instance="...")',
+            ) from None
+        self._lock = lock
+        self._offsets = self._load()
+
+    def _load(self) -> dict[MessageQueue, int]:
+        for path in (self._path, self._path.with_name("offsets.json.bak")):
+            try:
+                return dict(decode_reset_offsets(path.read_bytes()).offset_table)
+            except FileNotFoundError:
+                continue
+            except (OSError, ErucaError) as error:
+                log.warning("%s cannot be read, its backup is tried: %s", path, error)
+        return {}
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """What the file says."""
+        return self._offsets.get(queue)
+
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
+        """Write the file when anything changed."""
+        async with self._saving:
+            if offsets.items() <= self._offsets.items():
+                return
+            self._offsets.update(offsets)
+            await asyncio.to_thread(self._save, dict(self._offsets))
+
+    def _save(self, offsets: dict[MessageQueue, int]) -> None:
+        if self._path.exists():
+            os.replace(self._path, self._path.with_name("offsets.json.bak"))
+        replace_file(LocalFileSystem(), self._path, encode_reset_offsets(ResetOffsetBody(offset_table=offsets)))
+
+    async def close(self) -> None:
+        """Let others have the file."""
+        if self._lock is not None:
+            await asyncio.to_thread(self._lock.close)
+            self._lock = None

@@ -1,0 +1,166 @@
+"""Pulling one queue after the other question: what to ask for, when to wait, and what each answer means."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eruca.client.calls import Pulled, PullStatus
+from eruca.client.inbox import Inbox
+from eruca.client.routes import MASTER_ID
+from eruca.client.session import Session
+from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused
+from eruca.wire.codes import ResponseCode
+from eruca.wire.headers import PullMessageHeader
+from eruca.wire.properties import TAGS
+from eruca.wire.record import Message as Record
+
+log = logging.getLogger(__name__)
+
+COMMIT, SUSPEND, EXPRESSION = 1, 2, 4
+_NOT_KNOWN_YET = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullLimits:
+    """How much is asked for at once, and how much may wait to be consumed."""
+
+    batch: int = 32
+    # Of one queue: above any of these it is not pulled until some messages are done.
+    count_max: int = 1000
+    bytes_max: int = 100 * 1024 * 1024
+    # How far the first and the last message not done may lie apart; None is no bound (ordered consumers).
+    span_max: int | None = 2000
+    # How long the broker holds a pull of an empty queue, and how long we wait for its answer.
+    suspend_ms: int = 15_000
+    timeout_ms: int = 30_000
+    # The pause after an error.
+    error_pause_ms: int = 1000
+    # A pause between pulls, for those who want one.
+    interval_ms: int = 0
+
+
+class Puller:
+    """Pulls queues and hands over what it gets."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        limits: PullLimits,
+        deliver: Callable[[Inbox, list[Record]], None],
+        *,
+        commits: bool,
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._limits = limits
+        self._deliver = deliver
+        # Whether pulls carry the offset to commit.
+        self._commits = commits
+        self.pulled_count = 0
+
+    async def run(self, inbox: Inbox) -> None:
+        """Pull a queue until it is dropped."""
+        limits = self._limits
+        while inbox.is_ours():
+            if inbox.paused or self._is_full(inbox):
+                inbox.changed.clear()
+                await inbox.changed.wait()
+                continue
+            try:
+                pulled = await self.pull(inbox)
+            except ErucaError as error:
+                await self._recover(inbox, error)
+                continue
+            if not inbox.is_ours():
+                return
+            self._take(inbox, pulled)
+            if limits.interval_ms:
+                await asyncio.sleep(limits.interval_ms / 1000)
+
+    def _is_full(self, inbox: Inbox) -> bool:
+        limits, process = self._limits, inbox.process
+        return (
+            process.count > limits.count_max
+            or process.bytes > limits.bytes_max
+            or (limits.span_max is not None and process.span > limits.span_max)
+        )
+
+    async def pull(self, inbox: Inbox) -> Pulled:
+        """Ask once."""
+        session, limits, queue = self._session, self._limits, inbox.queue
+        address = session.routes.find_address(queue.broker_name, inbox.broker_id)
+        if address is None:
+            raise ConnectFailed(f"broker {queue.broker_name} has no address now")
+        sys_flag = SUSPEND | EXPRESSION
+        commit_offset = inbox.commit_offset if self._commits else 0
+        if commit_offset > 0 and inbox.broker_id == MASTER_ID:
+            sys_flag |= COMMIT
+        subscription = inbox.subscription
+        header = PullMessageHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=inbox.next_offset,
+            max_message_nums=limits.batch,
+            sys_flag=sys_flag,
+            commit_offset=max(0, commit_offset),
+            suspend_timeout_ms=limits.suspend_ms,
+            subscription=subscription.text,
+            subscription_version=subscription.version,
+            expression_type=subscription.kind,
+        )
+        inbox.last_pull = asyncio.get_running_loop().time()
+        pulled = await session.calls.pull(address, header, limits.timeout_ms)
+        inbox.broker_id = pulled.suggested_id
+        return pulled
+
+    def _take(self, inbox: Inbox, pulled: Pulled) -> None:
+        if pulled.status is PullStatus.ILLEGAL_OFFSET:
+            log.warning(
+                "queue %s has no offset %d (it has %d to %d): going on at %d",
+                inbox.queue,
+                inbox.next_offset,
+                pulled.min_offset,
+                pulled.max_offset,
+                pulled.next_offset,
+            )
+            inbox.process.skip_to(pulled.next_offset)
+            inbox.next_offset = pulled.next_offset
+            return
+        records = pulled.records
+        self.pulled_count += len(records)
+        tags = inbox.subscription.tags
+        if records and tags is not None and tags.tags:
+            # The broker compares hashes, and two tags may have one.
+            records = [record for record in records if record.get_property(TAGS) in tags.tags]
+        fresh = inbox.process.put(records) if records else records
+        inbox.process.skip_to(pulled.next_offset)
+        inbox.next_offset = pulled.next_offset
+        if fresh:
+            self._deliver(inbox, fresh)
+
+    async def _recover(self, inbox: Inbox, error: ErucaError) -> None:
+        """Do what helps against an error, and wait a moment."""
+        log.warning("queue %s could not be pulled: %s", inbox.queue, error)
+        session = self._session
+        inbox.broker_id = MASTER_ID
+        try:
+            if isinstance(error, RequestRefused) and error.code in _NOT_KNOWN_YET:
+                await session.heartbeat()
+            elif isinstance(error, NetError):
+                await session.routes.refresh(inbox.queue.topic)
+        except ErucaError as other:
+            log.debug("and that could not be helped: %s", other)
+        await asyncio.sleep(self._limits.error_pause_ms / 1000 * random.uniform(0.5, 1.0))

@@ -1,0 +1,115 @@
+"""Giving messages back: to be delivered again later, or to the dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from eruca.client.routes import Route
+from eruca.client.sending import Parcel, Sender
+from eruca.client.session import Session
+from eruca.errors import ConnectFailed, ErucaError, NoRoute
+from eruca.wire.bodies import MessageQueue
+from eruca.wire.headers import SendBackHeader
+from eruca.wire.ids import encode_offset_id
+from eruca.wire.names import RETRY_PREFIX
+from eruca.wire.properties import (
+    DELAY,
+    MAX_RECONSUME_TIMES,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    TRAN_MSG,
+    UNIQ_KEY,
+    encode_properties,
+)
+from eruca.wire.record import Message as Record
+
+log = logging.getLogger(__name__)
+
+_INNER_GROUP = "CLIENT_INNER_PRODUCER"
+_FIRST_LEVEL = 3
+_TIMEOUT_MS = 5000
+
+
+class Redelivery:
+    """Gives messages of one group back."""
+
+    def __init__(self, session: Session, group: str, max_attempts: int) -> None:
+        self._session = session
+        self._group = group
+        self._max_attempts = max_attempts
+        self._sender = Sender(session, _INNER_GROUP)
+
+    async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
+        """Have a message delivered again: after a delay level, 0 for the broker's choice, below 0 to the dead letters.
+
+        The broker that has the message copies it; when that fails, it is sent once more by ourselves. Raises ErucaError
+        when neither works.
+        """
+        try:
+            await self._ask_broker(record, queue, level)
+        except ErucaError as error:
+            log.warning("message %s could not be given back, it is sent again: %s", _name(record), error)
+            times = self._max_attempts if level < 0 else record.reconsume_times + 1
+            await self.send_again(record, times, delay_level=level or _FIRST_LEVEL + record.reconsume_times)
+
+    async def _ask_broker(self, record: Record, queue: MessageQueue, level: int) -> None:
+        address = self._session.routes.find_address(queue.broker_name)
+        if address is None:
+            raise ConnectFailed(f"broker {queue.broker_name} has no address now")
+        header = SendBackHeader(
+            offset=record.position,
+            group=self._group,
+            delay_level=level,
+            origin_message_id=_name(record),
+            origin_topic=record.topic,
+            unit_mode=False,
+            max_reconsume_times=self._max_attempts,
+        )
+        await self._session.calls.send_back(address, header, _TIMEOUT_MS)
+
+    async def send_again(self, record: Record, times: int, *, delay_level: int = 0) -> None:
+        """Send a copy to the retry topic of the group; the broker turns one that came too often into a dead letter."""
+        topic = RETRY_PREFIX + self._group
+        properties = record.read_properties()
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties.pop(TRAN_MSG, None)
+        for name in (RECONSUME_TIME, MAX_RECONSUME_TIMES, DELAY):
+            properties.pop(name, None)
+        if delay_level > 0:
+            properties[DELAY] = str(delay_level)
+        parcel = Parcel(
+            topic,
+            record.body,
+            encode_properties(properties).decode(),
+            properties.get(UNIQ_KEY, ""),
+            record.sys_flag,
+            record.flag,
+            reconsume_times=times,
+            max_reconsume_times=self._max_attempts,
+        )
+        route: Route = await self._session.routes.get(topic)
+        if not route.write_queues:
+            raise NoRoute(f"the retry topic {topic} has no queue that can be written to")
+        await self._sender.send(parcel, random.choice(route.write_queues), _TIMEOUT_MS)
+
+    async def bury(self, record: Record) -> None:
+        """Send a message of an ordered queue to the dead letters. Raises ErucaError."""
+        # The broker makes a dead letter of what comes to the retry topic after the last attempt.
+        await self.send_again(record, self._max_attempts)
+
+    async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
+        """Give a message back however long it takes: neither lost nor done, it holds its place in the queue."""
+        while True:
+            try:
+                await self.send_back(record, queue, level)
+            except ErucaError as error:
+                log.error("message %s cannot be given back now, tried again: %s", _name(record), error)
+                await asyncio.sleep(pause_s)
+            else:
+                return
+
+
+def _name(record: Record) -> str:
+    return encode_offset_id(record.store_host, record.position)

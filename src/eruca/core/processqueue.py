@@ -1,0 +1,99 @@
+"""The messages of one queue between being pulled and being done with: what is cached, and up to where all is done.
+
+Messages come in the order of their offsets and are begun in that order; they may end in any order. The offset to commit
+is that of the first one that is not done, so that a crash repeats messages but never skips one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, Protocol, TypeVar
+
+
+class Cached(Protocol):
+    """What the queue needs to know of a message."""
+
+    queue_offset: int
+    size: int
+
+
+Item = TypeVar("Item", bound=Cached)
+
+
+class ProcessQueue(Generic[Item]):
+    """Messages of one queue that are not done yet."""
+
+    __slots__ = ("_done", "_end", "_open", "_sizes", "bytes", "count")
+
+    def __init__(self) -> None:
+        # Offsets in the order they came, from the first that is not done; those behind it that are done, are in _done.
+        self._open: deque[int] = deque()
+        self._sizes: dict[int, int] = {}
+        self._done: set[int] = set()
+        # Behind the last message that ever came; nothing came yet when negative.
+        self._end = -1
+        self.count = 0
+        self.bytes = 0
+
+    def put(self, items: list[Item]) -> list[Item]:
+        """Add pulled messages; gives those that are new. One that came before is not taken twice."""
+        fresh = [item for item in items if item.queue_offset >= self._end] if self._end >= 0 else items
+        sizes = self._sizes
+        size = 0
+        for item in fresh:
+            self._open.append(item.queue_offset)
+            sizes[item.queue_offset] = item.size
+            size += item.size
+        if fresh:
+            self._end = fresh[-1].queue_offset + 1
+            self.count += len(fresh)
+            self.bytes += size
+        return fresh
+
+    def finish(self, offset: int) -> bool:
+        """A message is done; False when it is not here (any more)."""
+        size = self._sizes.pop(offset, None)
+        if size is None:
+            return False
+        self.count -= 1
+        self.bytes -= size
+        opened = self._open
+        if opened[0] == offset:
+            opened.popleft()
+            done = self._done
+            while opened and opened[0] in done:
+                done.discard(opened.popleft())
+        else:
+            self._done.add(offset)
+        return True
+
+    def is_open(self, offset: int) -> bool:
+        """Is a message here and not done?"""
+        return offset in self._sizes
+
+    def skip_to(self, offset: int) -> None:
+        """Nothing below an offset will come any more: the filter took it all."""
+        if offset > self._end:
+            self._end = offset
+
+    @property
+    def commit_offset(self) -> int | None:
+        """Where a consumer must go on after a crash; None when nothing came yet."""
+        if self._open:
+            return self._open[0]
+        return self._end if self._end >= 0 else None
+
+    @property
+    def first_open(self) -> int | None:
+        """The first offset that is not done; None when all are."""
+        return self._open[0] if self._open else None
+
+    @property
+    def last_open(self) -> int | None:
+        """The last offset that came, while anything is not done."""
+        return self._open[-1] if self._open else None
+
+    @property
+    def span(self) -> int:
+        """How far the first and the last that are not done lie apart."""
+        return self._open[-1] - self._open[0] if self._open else 0
