@@ -127,7 +127,12 @@ class Run:
         self.quick = quick
         self.repeats = REPEATS_QUICK if quick else REPEATS
         self.figures: list[Figure] = []
+        self.notes: list[str] = []
         self._progress = progress
+
+    def note(self, text: str) -> None:
+        """Keep a sentence that readers of the figures must know."""
+        self.notes.append(text)
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -208,6 +213,7 @@ def run_bench(name: str, console: Console, *, quick: bool) -> dict[str, Any]:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": _round(time.monotonic() - started),
         "machine": machine,
+        "notes": run.notes,
         "figures": [figure.to_json() for figure in run.figures],
     }
 
@@ -259,6 +265,8 @@ def print_table(document: dict[str, Any], console: Console) -> None:
         if details:
             console.print(f"[dim]{figure['name']}:[/dim] {details}", highlight=False)
     console.print(table)
+    for note in document["notes"]:
+        console.print(note, highlight=False)
 
 
 def format_number(value: float) -> str:

@@ -34,6 +34,8 @@ class Load:
     warmup: int
     seconds_max: float
     in_flight: int
+    # Threads of a consumer; 0 for what the client takes by itself.
+    threads: int
     size: int
     broker_pid: int
     jars: str
@@ -56,6 +58,7 @@ def read_load() -> Load:
     parser.add_argument("--warmup", type=int, default=0)
     parser.add_argument("--seconds-max", type=float, default=60.0)
     parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--broker-pid", type=int, default=0)
     parser.add_argument("--jars", default="")

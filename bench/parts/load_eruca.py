@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import uvloop
 
-import eruca.sync
 from bench.parts.load import (
     Arrivals,
     Load,
@@ -82,6 +81,8 @@ async def _consume(load: Load) -> None:
 
 
 def _send_plainly(load: Load) -> None:
+    import eruca.sync
+
     body = load.body
     with eruca.sync.Producer(load.name_server, group=load.group) as producer:
 
@@ -93,6 +94,8 @@ def _send_plainly(load: Load) -> None:
 
 
 def _consume_plainly(load: Load) -> None:
+    import eruca.sync
+
     consumer = eruca.sync.Consumer(load.name_server, group=load.group, start="earliest")
 
     def start(note: Callable[[], None]) -> None:

@@ -17,9 +17,6 @@ from bench.parts.load import (
     send_with_callbacks,
 )
 
-# As many as a Java consumer has, and our handler.
-_CONSUME_THREADS = 20
-
 
 def main() -> None:
     """Do what the command line says."""
@@ -61,7 +58,8 @@ def _send(load: Load, client: Any) -> None:
 def _consume(load: Load, client: Any) -> None:
     consumer = client.PushConsumer(load.group)
     consumer.set_namesrv_addr(load.name_server)
-    consumer.set_thread_count(_CONSUME_THREADS)
+    if load.threads:
+        consumer.set_thread_count(load.threads)
 
     def start(note: Callable[[], None]) -> None:
         def handle(message: Any) -> None:

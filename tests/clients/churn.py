@@ -25,7 +25,7 @@ class Churn:
 
     `places` says for each place what it is called (`java`, `python`) and how a member for it is started. All are filled
     in the first change. Whatever happens, the group comes to rest with exactly one owner for each queue, or the change
-    fails.
+    fails. The history is asked before this is left: members that end then are changes that nobody enters.
     """
 
     def __init__(

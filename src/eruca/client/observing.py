@@ -9,6 +9,7 @@ from typing import Protocol
 
 from eruca.client.handlers import HandlerEntry
 from eruca.client.message import Message, Outcome
+from eruca.observe.telemetry import find_telemetry
 from eruca.wire.bodies import ConsumeStatus
 
 log = logging.getLogger(__name__)
@@ -62,14 +63,16 @@ class _Tally:
 class ConsumeObserver:
     """Counts what handlers do and tells hooks."""
 
-    def __init__(self, hooks: Iterable[ConsumeHook] = ()) -> None:
+    def __init__(self, group: str, hooks: Iterable[ConsumeHook] = ()) -> None:
         self.hooks = list(hooks)
+        self._group = group
+        self._telemetry = find_telemetry()
         self._tallies: dict[str, _Tally] = {}
 
     @property
     def is_watched(self) -> bool:
         """Does anybody want to be told of each message?"""
-        return bool(self.hooks)
+        return bool(self.hooks) or self._telemetry is not None
 
     def count(self, topic: str, count: int, is_done: bool, spent_s: float) -> None:
         """Count one call of a handler."""
@@ -87,13 +90,29 @@ class ConsumeObserver:
         """Have a handler work, with hooks told before and after."""
         begun = [self._tell_before(hook, messages) for hook in self.hooks]
         started = time.monotonic()
-        outcome = await handler.call(messages)
+        outcome = await self._call(handler, messages)
         spent_ms = round((time.monotonic() - started) * 1000)
         for hook, note in zip(self.hooks, begun, strict=True):
             try:
                 hook.after_consume(messages, outcome, spent_ms, note)
             except Exception:
                 log.exception("a hook failed after consuming")
+        return outcome
+
+    async def _call(self, handler: HandlerEntry, messages: list[Message]) -> Outcome:
+        if self._telemetry is None:
+            return await handler.call(messages)
+        first = messages[0]
+        with self._telemetry.process(
+            first.topic,
+            self._group,
+            *[message.all_properties for message in messages],
+            server=first.store_host,
+            queue_id=first.queue.queue_id,
+        ) as operation:
+            outcome = await handler.call(messages)
+            if outcome not in (Outcome.DONE, Outcome.COMMIT):
+                operation.fail(outcome.value)
         return outcome
 
     def _tell_before(self, hook: ConsumeHook, messages: list[Message]) -> object:

@@ -33,6 +33,8 @@ class Requests:
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[Message]] = {}
+        # Brokers that were told of us, or could not be: the session goes on trying by itself.
+        self._told: set[str] = set()
 
     def open(self) -> tuple[str, asyncio.Future[Message]]:
         """Begin a request: its correlation id, and what gets the reply."""
@@ -44,6 +46,20 @@ class Requests:
     def close(self, correlation_id: str) -> None:
         """Wait for a reply no longer."""
         self._waiting.pop(correlation_id, None)
+
+    async def prepare(self, session: Session, route: Route) -> None:
+        """Let every broker that a reply may come by know us: those of the topic, and the others of its clusters."""
+        for cluster in route.clusters:
+            topic = name_reply_topic(cluster)
+            if session.routes.peek(topic) is None:
+                try:
+                    await session.routes.get(topic)
+                except ErucaError as error:
+                    log.info("replies can only come by the brokers of %s: %s", route.topic, error)
+        masters = {session.routes.find_address(broker, only_this=True) for broker in session.routes.list_brokers()}
+        new = [address for address in masters if address is not None and address not in self._told]
+        self._told.update(new)
+        await asyncio.gather(*[session.greet(address) for address in new])
 
     def take(self, session: Session, header: PushReplyHeader, body: bytes) -> bool:
         """Give a reply to who waits for it; False when nobody here does."""
@@ -69,19 +85,6 @@ class Requests:
 def describe_request(session: Session, correlation_id: str, timeout_ms: int) -> dict[str, str]:
     """The properties that make a message a request."""
     return {CORRELATION_ID: correlation_id, REPLY_TO_CLIENT: session.client_id, TTL: str(timeout_ms)}
-
-
-async def greet_repliers(session: Session, route: Route) -> None:
-    """Make sure that every broker a reply may come by knows us: those of the topic, and those of its clusters."""
-    for cluster in route.clusters:
-        topic = name_reply_topic(cluster)
-        if session.routes.peek(topic) is None:
-            try:
-                await session.routes.get(topic)
-            except ErucaError as error:
-                log.info("replies can only come by the brokers of %s: %s", route.topic, error)
-    masters = {session.routes.find_address(broker, only_this=True) for broker in session.routes.list_brokers()}
-    await asyncio.gather(*[session.greet(address) for address in masters if address is not None])
 
 
 def name_reply_topic(cluster: str) -> str:

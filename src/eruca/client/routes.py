@@ -50,6 +50,8 @@ class Route:
     brokers: dict[str, dict[int, str]]
     # The topic is still to be made: these are the queues of its template.
     is_template: bool = False
+    # The clusters its brokers belong to.
+    clusters: tuple[str, ...] = ()
 
 
 class Routes:
@@ -124,7 +126,9 @@ class Routes:
             if queue.queue_id < TEMPLATE_QUEUES
         )
         # Somebody else may have come here, or learnt the real route, while we asked.
-        return self._routes.get(topic) or self._keep(Route(topic, queues, queues, template.brokers, is_template=True))
+        return self._routes.get(topic) or self._keep(
+            Route(topic, queues, queues, template.brokers, is_template=True, clusters=template.clusters)
+        )
 
     async def refresh(self, topic: str) -> Route:
         """Ask for a topic again, now. Raises NoRoute; a route that was known stays in use all the same."""
@@ -284,7 +288,13 @@ def make_route(topic: str, data: TopicRouteData) -> Route:
         if queue.perm & WRITE and MASTER_ID in known and not data.order_topic_conf:
             write += [MessageQueue(name, number, topic) for number in range(queue.write_queue_nums)]
     ordered = _list_ordered(topic, data.order_topic_conf) if data.order_topic_conf else None
-    return Route(topic, tuple(sort_queues(write) if ordered is None else ordered), tuple(sort_queues(read)), brokers)
+    return Route(
+        topic,
+        tuple(sort_queues(write) if ordered is None else ordered),
+        tuple(sort_queues(read)),
+        brokers,
+        clusters=tuple(sorted({broker.cluster for broker in data.broker_datas if broker.cluster})),
+    )
 
 
 def _list_ordered(topic: str, text: str) -> list[MessageQueue]:

@@ -12,6 +12,7 @@ from eruca.client.outgoing import Receipt, SendStatus
 from eruca.client.routes import TEMPLATE_QUEUES, TEMPLATE_TOPIC
 from eruca.client.session import Session
 from eruca.errors import ConnectFailed
+from eruca.observe.telemetry import Operation
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import FLAG_ONEWAY, VERSION_ANNOUNCED, RequestCode, ResponseCode
 from eruca.wire.frame import Command, make_request
@@ -41,6 +42,8 @@ class Parcel(msgspec.Struct, gc=False):
     code: int = int(RequestCode.SEND_MESSAGE_V2)
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
+    # The span that ends when this is delivered.
+    operation: Operation | None = None
 
     @property
     def is_batch(self) -> bool:

@@ -73,8 +73,7 @@ class ProcessQueue(Generic[Item]):
 
     def skip_to(self, offset: int) -> None:
         """Nothing below an offset will come any more: the filter took it all."""
-        if offset > self._end:
-            self._end = offset
+        self._end = max(self._end, offset)
 
     @property
     def commit_offset(self) -> int | None:

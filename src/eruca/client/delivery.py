@@ -1,0 +1,218 @@
+"""Getting one parcel stored: tries, retries on other brokers, and what is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+from eruca.client.choosing import QueueChooser, Selector, explain_not_writable
+from eruca.client.outgoing import Receipt, SendStatus
+from eruca.client.routes import Route
+from eruca.client.sending import Parcel, Sender, read_receipt
+from eruca.client.session import Session
+from eruca.errors import ErucaError, NetError, RequestRefused, SendFailed, WireError
+from eruca.wire.bodies import MessageQueue
+from eruca.wire.codes import RequestCode, ResponseCode
+
+log = logging.getLogger(__name__)
+
+_BACKOFF_S = 0.05
+_REPLY_CODES = frozenset({int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)})
+
+
+class SendHook(Protocol):
+    """Is told of every message before and after each try to send it. What it raises is logged and goes no further."""
+
+    def before_send(self, parcel: Parcel, queue: MessageQueue) -> None:
+        """A message is about to be sent."""
+
+    def after_send(
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+    ) -> None:
+        """It was sent (`receipt`), or was not (`error`), or nobody will know (neither: it was sent one way)."""
+
+
+class Delivery:
+    """Delivers the parcels of one producer."""
+
+    def __init__(
+        self,
+        session: Session,
+        sender: Sender,
+        chooser: QueueChooser,
+        hooks: Sequence[SendHook] = (),
+        *,
+        retries: int = 2,
+        retry_when_not_synced: bool = False,
+        try_timeout_ms: int | None = None,
+    ) -> None:
+        self.sender = sender
+        self._session = session
+        self._chooser = chooser
+        self._hooks = hooks
+        # Is there anybody who wants to know how long each try takes?
+        self._is_timed = bool(hooks) or chooser.faults.enabled
+        self._tries = 1 + retries
+        self._retry_when_not_synced = retry_when_not_synced
+        self._try_timeout_ms = try_timeout_ms
+
+    async def deliver(self, parcel: Parcel, choose: Selector | None, timeout_ms: float) -> Receipt:
+        """Send a parcel, again and elsewhere when it fails, until it is stored or time or tries are used up."""
+        routes = self._session.routes
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        route = routes.peek(parcel.topic)
+        if route is None:
+            route = await self._find_route(parcel.topic, deadline)
+            timeout_ms = (deadline - loop.time()) * 1000
+        attempts: list[str] = []
+        last: MessageQueue | None = None
+        receipt: Receipt | None = None
+        failure: ErucaError | None = None
+        left_ms = timeout_ms
+        for turn in range(self._tries):
+            queue = self._pick(route, choose, last)
+            if turn:
+                left_ms = (deadline - loop.time()) * 1000
+            if left_ms <= 0:
+                break
+            if self._try_timeout_ms is not None:
+                left_ms = min(left_ms, self._try_timeout_ms)
+            try:
+                if self._is_timed:
+                    receipt = await self._try_timed(parcel, queue, left_ms)
+                else:
+                    receipt = read_receipt(await self.sender.begin(parcel, queue, left_ms), parcel, queue)
+            except (NetError, RequestRefused, WireError) as error:
+                failure = error
+                attempts.append(_describe(queue, error))
+                if not _may_retry(parcel, error):
+                    break
+                if turn < self._tries - 1:
+                    route = await self._prepare_retry(parcel.topic, route, queue, error, turn, deadline, choose)
+            else:
+                if route.is_template:
+                    self._session.spawn(routes.learn(parcel.topic))
+                if receipt.status is SendStatus.STORED or not self._retry_when_not_synced:
+                    return receipt
+                failure = None
+                attempts.append(f"{queue.broker_name}: {receipt.status.value}")
+            last = queue
+        if receipt is not None:
+            return receipt  # stored by the last try that answered, though not everywhere it should be
+        raise _explain_failure(parcel.topic, attempts, failure, timeout_ms)
+
+    async def send_oneway(self, parcel: Parcel, choose: Selector | None) -> None:
+        """Send a parcel without an answer. Raises what kept it from being sent at all."""
+        route = await self._session.routes.get_for_send(parcel.topic)
+        queue = self._pick(route, choose, None)
+        self._tell_before(parcel, queue)
+        await self.sender.send_oneway(parcel, queue)
+        self._tell_after(parcel, queue, None, None, 0)
+        if route.is_template:
+            self._session.spawn(self._session.routes.learn(parcel.topic))
+
+    def _pick(self, route: Route, choose: Selector | None, last: MessageQueue | None) -> MessageQueue:
+        if choose is None:
+            return self._chooser.pick(route, last, self._session.clock.now_ms() if self._is_timed else 0)
+        if not route.write_queues:
+            raise explain_not_writable(route)
+        return choose(route.write_queues)
+
+    async def _try_timed(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Receipt:
+        """One try, of which hooks and the record of slow brokers are told."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        self._tell_before(parcel, queue)
+        receipt: Receipt | None = None
+        failure: ErucaError | None = None
+        try:
+            receipt = read_receipt(await self.sender.begin(parcel, queue, timeout_ms), parcel, queue)
+        except ErucaError as error:
+            failure = error
+            raise
+        finally:
+            spent_ms = round((loop.time() - started) * 1000)
+            if receipt is not None or failure is not None:  # neither: it was cancelled
+                now_ms = self._session.clock.now_ms()
+                self._chooser.faults.update(queue.broker_name, spent_ms, failure is not None, now_ms)
+                self._tell_after(parcel, queue, receipt, failure, spent_ms)
+        return receipt
+
+    async def _find_route(self, topic: str, deadline: float) -> Route:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._session.routes.get_for_send(topic)
+        except TimeoutError:
+            raise SendFailed(
+                f"the route of {topic} was not found in time", ["no name server answered"], hint="is one running?"
+            ) from None
+
+    async def _prepare_retry(
+        self,
+        topic: str,
+        route: Route,
+        queue: MessageQueue,
+        failure: ErucaError,
+        turn: int,
+        deadline: float,
+        choose: Selector | None,
+    ) -> Route:
+        """Look where to try next: routes may have changed, and a broker that is busy wants a moment."""
+        if choose is not None or all(other.broker_name == queue.broker_name for other in route.write_queues):
+            loop = asyncio.get_running_loop()
+            pause = _BACKOFF_S * 2**turn * random.uniform(0.5, 1.5)
+            await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+        is_misled = isinstance(failure, RequestRefused) and failure.code == ResponseCode.TOPIC_NOT_EXIST
+        if isinstance(failure, NetError) or is_misled:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._session.routes.refresh(topic)
+            except (ErucaError, TimeoutError):
+                return route  # the old one is all we have
+        return route
+
+    # -- hooks -------------------------------------------------------------------------------------------------------
+
+    def _tell_before(self, parcel: Parcel, queue: MessageQueue) -> None:
+        for hook in self._hooks:
+            try:
+                hook.before_send(parcel, queue)
+            except Exception:
+                log.exception("a hook failed before a send")
+
+    def _tell_after(
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+    ) -> None:
+        for hook in self._hooks:
+            try:
+                hook.after_send(parcel, queue, receipt, error, spent_ms)
+            except Exception:
+                log.exception("a hook failed after a send")
+
+
+def _may_retry(parcel: Parcel, error: ErucaError) -> bool:
+    if isinstance(error, RequestRefused) and parcel.code in _REPLY_CODES:
+        return False  # the requester is gone; the broker has kept the reply, and would keep it again
+    return error.retryable or isinstance(error, WireError)
+
+
+def _describe(queue: MessageQueue, error: ErucaError) -> str:
+    # A refusal names the broker itself, a failure of the network only the address.
+    return str(error) if isinstance(error, RequestRefused) else f"{queue.broker_name}: {error}"
+
+
+def _explain_failure(topic: str, attempts: list[str], failure: ErucaError | None, timeout_ms: float) -> SendFailed:
+    tries = f"{len(attempts)} {'try' if len(attempts) == 1 else 'tries'}"
+    if not attempts:
+        attempts = [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
+    error = SendFailed(
+        f"the message for {topic} was not stored after {tries}: {attempts[-1]}",
+        attempts,
+        retryable=failure is None or failure.retryable,
+    )
+    error.__cause__ = failure
+    return error

@@ -1,0 +1,242 @@
+"""A push consumer's part in its group: which queues it has, what it pulls of them, and how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from eruca.client.balance import Balance
+from eruca.client.concurrent import ConcurrentService
+from eruca.client.inbox import Inbox
+from eruca.client.locking import QueueLocks
+from eruca.client.offsets import OffsetStore
+from eruca.client.ordered import OrderedService
+from eruca.client.pulling import Puller, PullLimits
+from eruca.client.session import Session
+from eruca.client.starting import Start, StartOffsets
+from eruca.client.subscriptions import Subscription
+from eruca.core.allocation import AverageStrategy, Strategy
+from eruca.errors import ErucaError
+from eruca.wire.bodies import MessageQueue
+from eruca.wire.names import RETRY_PREFIX
+from eruca.wire.record import Message as Record
+
+log = logging.getLogger(__name__)
+
+QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
+Deliver = Callable[[Inbox, list[Record]], None]
+
+_EXPIRE_S_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """How a consumer takes part in its group."""
+
+    start: Start = "latest"
+    # Every member gets every message.
+    broadcast: bool = False
+    strategy: Strategy = field(default_factory=AverageStrategy)
+    limits: PullLimits | None = None
+    # A handler that takes longer loses its message to a later delivery.
+    consume_timeout_s: float = 900.0
+    # How long handlers may go on when the consumer closes.
+    drain_s: float = 30.0
+    offsets_interval_ms: int = 5000
+    rebalance_interval_ms: int = 20_000
+    lock_interval_ms: int = 20_000
+    # Told (topic, all its queues, those that are ours) when ours change.
+    on_queues: QueueListener | None = None
+
+
+class Membership:
+    """The queues of one started consumer."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        subscriptions: dict[str, Subscription],
+        settings: GroupSettings,
+        offsets: OffsetStore,
+        service: ConcurrentService | OrderedService,
+        deliver: Deliver,
+    ) -> None:
+        self.session = session
+        self.inboxes: dict[MessageQueue, Inbox] = {}
+        self.offsets = offsets
+        self._subscriptions = subscriptions
+        self._settings = settings
+        self._service = service
+        # Ordered queues whose handler has not ended yet although they are not ours any more.
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._locks = QueueLocks(session, group)
+        self._starts = StartOffsets(session, offsets, settings.start)
+        ordered = isinstance(service, OrderedService)
+        self._is_locked = ordered and not settings.broadcast
+        limits = settings.limits or PullLimits(span_max=None if ordered else PullLimits().span_max)
+        self._puller = Puller(session, group, limits, deliver, commits=not settings.broadcast)
+        self._balance = Balance(
+            session,
+            group,
+            settings.strategy,
+            broadcast=settings.broadcast,
+            interval_ms=settings.rebalance_interval_ms,
+            take=self._take,
+            drop=self._let_go,
+            on_change=self._tell_queues,
+        )
+        self._balance.set_topics(subscriptions)
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to share queues and to pull them."""
+        work = [self._balance.run(), self._commit_in_intervals()]
+        if isinstance(self._service, ConcurrentService):
+            work.append(self._expire_in_intervals(self._service))
+        if self._is_locked:
+            work.append(self._locks.renew_in_intervals(self.inboxes, self._settings.lock_interval_ms, self._lose))
+        self._tasks = [asyncio.get_running_loop().create_task(item) for item in work]
+
+    async def stop(self) -> None:
+        """Stop pulling, let handlers end, commit, and let go of every queue."""
+        drain_s = self._settings.drain_s
+        tasks = [*self._tasks, *[inbox.task for inbox in self.inboxes.values() if inbox.task is not None]]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._service.close(drain_s)
+        if self._leaving:
+            await asyncio.wait(self._leaving.values(), timeout=drain_s)
+        try:
+            await self.commit(wait=True)
+        except ErucaError as error:
+            log.warning("not all offsets could be committed, some messages will come again: %s", error)
+        for inbox in self.inboxes.values():
+            inbox.drop()
+        if self._is_locked:
+            await self._locks.unlock(list(self.inboxes))
+        self.inboxes.clear()
+        await self.offsets.close()
+
+    def wake(self) -> None:
+        """Look again which queues are ours."""
+        self._balance.wake()
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    async def _take(self, queue: MessageQueue) -> bool:
+        """Begin with a queue that is ours now; False when that did not work and is to be tried again soon."""
+        if queue in self._leaving:
+            return False
+        if self._is_locked and not await self._locks.lock(queue):
+            return False
+        try:
+            offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
+        except ErucaError as error:
+            log.warning("where to begin in %s cannot be found now: %s", queue, error)
+            return False
+        inbox = Inbox(queue, self._subscriptions[queue.topic], offset)
+        if self._is_locked:
+            self._locks.renew(inbox)
+        else:
+            inbox.locked_until = float("inf")  # nobody competes for it
+        self.inboxes[queue] = inbox
+        inbox.task = asyncio.get_running_loop().create_task(self._puller.run(inbox))
+        return True
+
+    async def _let_go(self, queue: MessageQueue) -> None:
+        """Let go of a queue: at once, or an ordered one when its handler has ended."""
+        inbox = self.inboxes.get(queue)
+        if inbox is None:
+            return
+        if inbox.task is not None:
+            inbox.task.cancel()
+        if isinstance(self._service, OrderedService):
+            task = asyncio.get_running_loop().create_task(self._leave_ordered(inbox, self._service))
+            self._leaving[queue] = task
+            task.add_done_callback(lambda _: self._leaving.pop(queue, None))
+            return
+        del self.inboxes[queue]
+        await self._commit_one(inbox)
+        inbox.drop()
+
+    async def _leave_ordered(self, inbox: Inbox, service: OrderedService) -> None:
+        await service.leave(inbox)
+        await self._commit_one(inbox)
+        inbox.drop()
+        self.inboxes.pop(inbox.queue, None)
+        if self._is_locked:
+            await self._locks.unlock([inbox.queue])
+        self._balance.wake()
+
+    async def _lose(self, queue: MessageQueue) -> None:
+        """The broker has given a queue to somebody else."""
+        log.warning("the lock of %s is lost", queue)
+        inbox = self.inboxes.get(queue)
+        if inbox is not None:
+            inbox.locked_until = 0.0
+        self._balance.owned.get(queue.topic, set()).discard(queue)
+        await self._let_go(queue)
+
+    def _tell_queues(self, topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
+        listener = self._settings.on_queues
+        if listener is None or topic.startswith(RETRY_PREFIX):
+            return
+        try:
+            listener(topic, everything, mine)
+        except Exception:
+            log.exception("the listener for queues failed")
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    async def commit(self, *, wait: bool) -> None:
+        """Commit how far every queue is. Raises ErucaError."""
+        offsets = {queue: inbox.commit_offset for queue, inbox in self.inboxes.items()}
+        await self.offsets.write(offsets, wait=wait)
+
+    async def _commit_one(self, inbox: Inbox) -> None:
+        try:
+            await self.offsets.write({inbox.queue: inbox.commit_offset}, wait=True)
+        except ErucaError as error:
+            log.warning("the offset of %s could not be committed, messages will come again: %s", inbox.queue, error)
+
+    async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """Forget what was pulled of a topic and go on from other offsets."""
+        for queue, offset in offsets.items():
+            inbox = self.inboxes.get(queue)
+            if inbox is None or queue.topic != topic:
+                continue
+            if inbox.task is not None:
+                inbox.task.cancel()
+            if isinstance(self._service, OrderedService):
+                await self._service.leave(inbox)
+            inbox.drop()
+            self.inboxes.pop(queue, None)
+            await self.offsets.write({queue: offset}, wait=True)
+            self._balance.owned.get(topic, set()).discard(queue)
+            log.info("queue %s goes on at %d, as an operator wished", queue, offset)
+        self._balance.wake()
+
+    # -- in intervals ------------------------------------------------------------------------------------------------
+
+    async def _commit_in_intervals(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.offsets_interval_ms / 1000)
+            try:
+                await self.commit(wait=False)
+            except ErucaError as error:
+                log.warning("offsets could not be committed now: %s", error)
+
+    async def _expire_in_intervals(self, service: ConcurrentService) -> None:
+        pause_s = min(self._settings.consume_timeout_s, _EXPIRE_S_MAX)
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await service.expire(list(self.inboxes.values()))
+            except ErucaError as error:
+                log.warning("messages that take too long could not be given back: %s", error)

@@ -1,0 +1,54 @@
+"""What a consumer tells an operator of itself: its settings, its queues, its rates, and what its threads are doing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Mapping
+
+from eruca.client.inbox import Inbox
+from eruca.client.observing import ConsumeObserver
+from eruca.client.session import Session
+from eruca.client.subscriptions import Subscription
+from eruca.wire.bodies import ConsumerRunningInfo, ConsumeType, MessageQueue
+
+
+def describe_running(
+    session: Session,
+    properties: Mapping[str, str],
+    consume_type: ConsumeType,
+    subscriptions: Iterable[Subscription],
+    inboxes: Mapping[MessageQueue, Inbox],
+    observer: ConsumeObserver,
+    *,
+    stacks: bool,
+) -> ConsumerRunningInfo:
+    """The answer to an operator's question what a consumer is doing."""
+    now, now_ms = asyncio.get_running_loop().time(), session.clock.now_ms()
+    known = list(subscriptions)
+    return ConsumerRunningInfo(
+        properties={
+            "PROP_CLIENT_VERSION": "V4_9_7",
+            "PROP_CONSUME_TYPE": consume_type.value,
+            "PROP_NAMESERVER_ADDR": session.options.nameservers,
+            **properties,
+        },
+        subscription_set=[subscription.data for subscription in known],
+        mq_table={queue: inbox.describe(now, now_ms) for queue, inbox in inboxes.items()},
+        status_table={subscription.topic: observer.read(subscription.topic) for subscription in known},
+        jstack=format_stacks() if stacks else None,
+    )
+
+
+def format_stacks() -> str:
+    """What every thread and every task is doing."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"thread {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}")
+    for task in asyncio.all_tasks():
+        frames = "".join(["".join(traceback.format_stack(frame, limit=1)) for frame in task.get_stack()])
+        parts.append(f"task {task.get_name()}\n{frames}")
+    return "\n".join(parts)

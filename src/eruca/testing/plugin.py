@@ -1,0 +1,103 @@
+"""A pytest plugin with a real broker: started once a session, with a topic and a group of its own for every test.
+
+It is there as soon as eruca is installed; a run that uses none of its fixtures pays for this module and nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from eruca.client.consumer import Consumer
+    from eruca.client.producer import Producer
+    from eruca.testing.embedded import EmbeddedBroker
+
+MakeConsumer = Callable[..., "Consumer"]
+
+_NAME_CHARACTERS_MAX = 60
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+_numbers = itertools.count(1)
+
+
+def _make_async_fixture(function: Callable[..., Any]) -> Any:
+    """A fixture for whoever runs the async tests: pytest-asyncio wants its own mark, others take a plain one."""
+    # It is a plugin too: when it is in use, pytest has imported it or will in a moment.
+    try:
+        import pytest_asyncio
+    except ImportError:
+        return pytest.fixture(function)
+    return pytest_asyncio.fixture(function)
+
+
+@pytest.fixture(scope="session")
+def eruca_broker_options() -> Mapping[str, Any]:
+    """What the broker of this session is told; override it to change that.
+
+    Delays, retries and check-backs come at once. `{}` gives a broker that takes its time as in production; any option
+    of BrokerOptions and StoreOptions may be named.
+    """
+    return {"hurry": True}
+
+
+@pytest.fixture(scope="session")
+def eruca_broker(eruca_broker_options: Mapping[str, Any]) -> Iterator[EmbeddedBroker]:
+    """A real name server and broker for the whole session: `.nameserver` and `.address` say where."""
+    from eruca.testing.embedded import EmbeddedBroker
+
+    with EmbeddedBroker(**eruca_broker_options) as broker:
+        yield broker
+
+
+@pytest.fixture
+def eruca_topic(eruca_broker: EmbeddedBroker, request: pytest.FixtureRequest) -> str:
+    """The name of a topic that only this test has; it exists, with four queues and no messages."""
+    topic = _name_after(request)
+    eruca_broker.create_topic(topic)
+    return topic
+
+
+@pytest.fixture
+def eruca_group(request: pytest.FixtureRequest) -> str:
+    """The name of a group that only this test has."""
+    return _name_after(request)
+
+
+@_make_async_fixture
+async def eruca_producer(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[Producer]:
+    """A started producer for an async test."""
+    from eruca.client.producer import Producer
+
+    async with Producer(eruca_broker.nameserver, group=eruca_group) as producer:
+        yield producer
+
+
+@_make_async_fixture
+async def eruca_consumer(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[MakeConsumer]:
+    """Makes consumers for an async test: `async with eruca_consumer(subscribe=eruca_topic) as consumer`.
+
+    Arguments are those of Consumer. They are in the group of the test and begin with the earliest message, unless
+    told otherwise; those still open when the test ends are closed.
+    """
+    from eruca.client.consumer import Consumer
+
+    made: list[Consumer] = []
+
+    def make(**options: Any) -> Consumer:
+        defaults: dict[str, Any] = {"group": eruca_group, "start": "earliest", "drain": 1.0}
+        made.append(Consumer(eruca_broker.nameserver, **(defaults | options)))
+        return made[-1]
+
+    yield make
+    for consumer in reversed(made):
+        await consumer.close()
+
+
+def _name_after(request: pytest.FixtureRequest) -> str:
+    """A name that says which test it belongs to, and that no other test of this process gets."""
+    readable = _NOT_IN_NAMES.sub("_", request.node.name)[:_NAME_CHARACTERS_MAX].strip("_")
+    return f"{readable}-{next(_numbers)}"

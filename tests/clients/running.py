@@ -1,0 +1,70 @@
+"""Runs behaviour cases side by side: most of their time is waiting, for a delay or for a rebalance.
+
+Each case has an event loop of its own, as a program of a user has, and topics and groups of its own. What it leaves
+behind, a task or a session, is a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from eruca.client.session import _SESSIONS
+from tests.clients.stage import Case
+
+AT_ONCE = 6
+CASE_SECONDS_MAX = 90
+
+
+def find_cases() -> Mapping[str, Case]:
+    """Every `case_*` of the modules `cases_*.py` beside this one, by `module-name`."""
+    found: dict[str, Case] = {}
+    for path in sorted(Path(__file__).parent.glob("cases_*.py")):
+        module = import_module(f"tests.clients.{path.stem}")
+        for name, value in vars(module).items():
+            if name.startswith("case_"):
+                found[f"{path.stem.removeprefix('cases_')}-{name.removeprefix('case_')}"] = value
+    return found
+
+
+class Run:
+    """Cases on their way against one system."""
+
+    def __init__(self, nameserver: str, names: Sequence[str]) -> None:
+        cases = find_cases()
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="case")
+        self._futures: dict[str, Future[None]] = {
+            name: self._threads.submit(_run_case, cases[name], nameserver, name) for name in names
+        }
+
+    def wait(self, name: str) -> None:
+        """Wait until a case has ended; raises what it raised."""
+        self._futures[name].result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+
+def _run_case(case: Case, nameserver: str, name: str) -> None:
+    asyncio.run(_watch_case(case, nameserver, name))
+
+
+async def _watch_case(case: Case, nameserver: str, name: str) -> None:
+    async with asyncio.timeout(CASE_SECONDS_MAX):
+        await case(nameserver, f"t-{name}", f"g-{name}")
+    # A cancelled task gets its turn to end.
+    await asyncio.sleep(0)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left, f"tasks left behind: {left}"
+    loop = id(asyncio.get_running_loop())
+    assert not [key for key in _SESSIONS if key[0] == loop], "a session is left open"

@@ -1,0 +1,200 @@
+"""What the behaviour cases have in common: quick clients, bounded waiting, and looking at what a broker has stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer, Receipt
+from eruca.client.pulling import PullLimits
+from eruca.client.session import Session
+from eruca.wire.catalog import build_request
+from eruca.wire.codes import RequestCode
+from eruca.wire.ext import Header
+from eruca.wire.headers import CreateTopicHeader, EmptyHeader, PullMessageHeader
+
+Case = Callable[[str, str, str], Awaitable[None]]
+_Case = TypeVar("_Case", bound=Case)
+
+# A broker on a busy machine may take its time; nothing here waits that long when all is well.
+PATIENCE_SECONDS = 30.0
+READ, WRITE = 4, 2
+_POLL_SECONDS = 0.02
+_EXPRESSION = 4
+# Groups and queues are looked at often, so that nothing waits for an interval of the defaults.
+QUICK: dict[str, Any] = {
+    "start": "earliest",
+    "rebalance_interval_ms": 300,
+    "offsets_interval_ms": 200,
+    "lock_interval_ms": 500,
+    "suspend": 0.05,
+    "drain": 5.0,
+}
+QUICK_LIMITS = PullLimits(suspend_ms=1000, error_pause_ms=100)
+# Routes of topics that somebody else makes are learnt by asking.
+QUICK_OPTIONS: dict[str, Any] = {"route_interval_ms": 200}
+
+
+def whole(case: _Case) -> _Case:
+    """Mark a case that takes its time: it is left out of the slice that `make test` takes."""
+    case.__dict__["is_whole"] = True
+    return case
+
+
+def make_consumer(nameserver: str, group: str, subscribe: Any = (), **settings: Any) -> Consumer:
+    """A consumer with short intervals."""
+    settings.setdefault("options", ClientOptions(**QUICK_OPTIONS))
+    settings.setdefault("limits", QUICK_LIMITS)
+    return Consumer(nameserver, group=group, subscribe=subscribe, **{**QUICK, **settings})
+
+
+# -- waiting -------------------------------------------------------------------------------------------------------
+
+
+async def wait_until(check: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    """Wait until something is so; fails with `what` when it does not become so in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not check():
+        assert loop.time() < deadline, f"after {seconds:.0f} s: not {what}"
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def wait_for_queues(consumer: Consumer, count: int) -> None:
+    """Wait until a consumer has so many queues."""
+    await wait_until(lambda: len(consumer.queues) == count, f"{count} queues")
+
+
+async def read_messages(consumer: Consumer, count: int, *, ack: bool = True) -> list[Message]:
+    """Take so many messages from a consumer without handlers."""
+    messages: list[Message] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for message in consumer:
+            messages.append(message)
+            if ack:
+                await message.ack()
+            if len(messages) == count:
+                break
+    return messages
+
+
+class Collector:
+    """A handler that keeps what it gets."""
+
+    def __init__(self, consumer: Consumer, topic: str, **settings: Any) -> None:
+        self.messages: list[Message] = []
+        consumer.handler(topic, **settings)(self.keep)
+
+    async def keep(self, message: Message) -> None:
+        """The handler."""
+        self.messages.append(message)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """What was sent, in the order in which it came."""
+        return [message.body for message in self.messages]
+
+    async def wait(self, count: int, seconds: float = PATIENCE_SECONDS) -> list[bytes]:
+        """Wait for so many messages, and no more than that; gives their bodies."""
+        await wait_until(lambda: len(self.messages) >= count, f"{count} messages", seconds)
+        assert len(self.messages) == count, self.messages
+        return self.bodies
+
+
+# -- what is stored ------------------------------------------------------------------------------------------------
+
+
+async def fetch(client: Producer | Consumer, receipt: Receipt, group: str = "looker") -> Message:
+    """Read the message a receipt is about."""
+    return (await fetch_queue(client.session, receipt.queue, receipt.offset, group=group, count=1))[0]
+
+
+async def fetch_queue(
+    session: Session, queue: MessageQueue, offset: int = 0, *, group: str = "looker", count: int = 32
+) -> list[Message]:
+    """Read what a queue has from an offset on, without being in a group."""
+    address = session.routes.find_address(queue.broker_name)
+    assert address is not None
+    header = PullMessageHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_message_nums=count,
+        sys_flag=_EXPRESSION,
+        commit_offset=0,
+        suspend_timeout_ms=0,
+        subscription="*",
+        subscription_version=0,
+        expression_type="TAG",
+    )
+    pulled = await session.calls.pull(address, header, 5000)
+    return [Message(record, queue) for record in pulled.records]
+
+
+async def fetch_topic(session: Session, topic: str, count: int) -> list[Message]:
+    """Wait until a topic has so many messages and read them, queue by queue; fails when it has more."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE_SECONDS
+    while True:
+        found: list[Message] = []
+        try:
+            route = await session.routes.refresh(topic)
+        except Exception:
+            route = None
+        for queue in route.read_queues if route is not None else ():
+            offset = 0
+            while batch := await fetch_queue(session, queue, offset):
+                found += batch
+                offset = batch[-1].offset + 1
+        if len(found) >= count:
+            assert len(found) == count, found
+            return found
+        assert loop.time() < deadline, f"{topic} has {len(found)} messages, not {count}"
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+# -- administration ------------------------------------------------------------------------------------------------
+
+
+async def find_broker(session: Session) -> str:
+    """The address of the broker."""
+    await session.routes.get("TBW102")
+    (by_id,) = session.routes.list_brokers().values()
+    return by_id[0]
+
+
+async def ask_broker(session: Session, code: RequestCode, header: Header | None = None, body: Any = None) -> Any:
+    """Ask the broker something as an operator; gives the body of its answer."""
+    address = await find_broker(session)
+    command = build_request(code, header or EmptyHeader(), body)
+    return (await session.calls.ask(address, command, 10_000))[1]
+
+
+async def create_topic(client: Producer | Consumer, topic: str, queues: int = 4, *, perm: int = READ | WRITE) -> None:
+    """Create or change a topic; its route is known to the client afterwards."""
+    header = CreateTopicHeader(
+        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=perm
+    )
+    await ask_broker(client.session, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE_SECONDS
+    wanted = queues if perm & READ else 0
+    while True:
+        try:
+            if len((await client.session.routes.refresh(topic)).read_queues) == wanted:
+                return
+        except Exception:
+            assert loop.time() < deadline, f"the name server does not know {topic}"
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def send_numbered(producer: Producer, topic: str, numbers: Iterable[int], **how: Any) -> list[Receipt]:
+    """Send messages whose bodies are numbers, one after the other."""
+    return [await producer.send(topic, b"%d" % number, **how) for number in numbers]
+
+
+def list_numbers(count: int) -> list[bytes]:
+    """The bodies of that many numbered messages."""
+    return [b"%d" % number for number in range(count)]

@@ -1,0 +1,24 @@
+"""What our client does, against Eruca and against the official Java broker: the same cases, none left out.
+
+A case is an `async def case_NAME(nameserver, topic, group)` in one of the modules `cases_*.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.running import CASE_SECONDS_MAX, Run, find_cases
+from tests.interop.javapeer import SETUP_SECONDS_MAX
+
+CASES = find_cases()
+
+# The first one waits for the peer to be fetched, and each for others that are on their way before it.
+pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 3 * CASE_SECONDS_MAX)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(name, marks=[pytest.mark.whole] * getattr(case, "is_whole", False)) for name, case in CASES.items()],
+)
+def test_behaviour(run: Run, case: str) -> None:
+    run.wait(case)
