@@ -77,7 +77,7 @@ async def _consume(load: Load) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(done.wait(), load.seconds_max)
     arrivals.print_result(complete=done.is_set())
-    await consumer.stop()
+    await consumer.close()
 
 
 def _send_plainly(load: Load) -> None:
@@ -107,7 +107,7 @@ def _consume_plainly(load: Load) -> None:
         consumer.start()
 
     consume_until_done(load, start)
-    consumer.stop()
+    consumer.close()
 
 
 if __name__ == "__main__":

@@ -120,6 +120,10 @@ class OffsetLost(ErucaError):
     """A position to read from is outside what the queue still has."""
 
 
+class QueueNotOurs(ErucaError):
+    """A queue belongs to another member of the group, or is not assigned."""
+
+
 # System error, busy, service not available, no permission, no buyer id, not in the current unit: what Java's client
 # takes for reasons to try another broker, and topic not exist (17), which a broker that just started may answer.
 _RETRYABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205})

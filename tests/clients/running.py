@@ -62,9 +62,9 @@ def _run_case(case: Case, nameserver: str, name: str) -> None:
 async def _watch_case(case: Case, nameserver: str, name: str) -> None:
     async with asyncio.timeout(CASE_SECONDS_MAX):
         await case(nameserver, f"t-{name}", f"g-{name}")
-    # A cancelled task gets its turn to end.
-    await asyncio.sleep(0)
-    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left := asyncio.all_tasks() - {asyncio.current_task()}:
+        # One that was cancelled or lost its connection gets its turn to end.
+        _, left = await asyncio.wait(left, timeout=1)
     assert not left, f"tasks left behind: {left}"
     loop = id(asyncio.get_running_loop())
     assert not [key for key in _SESSIONS if key[0] == loop], "a session is left open"

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer, Receipt
 from eruca.client.pulling import PullLimits
 from eruca.client.session import Session
+from eruca.errors import NoRoute
 from eruca.wire.catalog import build_request
 from eruca.wire.codes import RequestCode
 from eruca.wire.ext import Header
@@ -105,23 +106,30 @@ class Collector:
 # -- what is stored ------------------------------------------------------------------------------------------------
 
 
-async def fetch(client: Producer | Consumer, receipt: Receipt, group: str = "looker") -> Message:
+async def fetch(client: Producer | Consumer, receipt: Receipt) -> Message:
     """Read the message a receipt is about."""
-    return (await fetch_queue(client.session, receipt.queue, receipt.offset, group=group, count=1))[0]
+    return (await fetch_queue(client.session, receipt.queue, 1, receipt.offset))[0]
 
 
-async def fetch_queue(
-    session: Session, queue: MessageQueue, offset: int = 0, *, group: str = "looker", count: int = 32
-) -> list[Message]:
-    """Read what a queue has from an offset on, without being in a group."""
+async def fetch_queue(session: Session, queue: MessageQueue, count: int, offset: int = 0) -> list[Message]:
+    """Wait until a queue has so many messages from an offset on, which may take a moment with Java, and read them."""
+    found: list[Message] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(found) < count:
+            found += await _pull(session, queue, offset + len(found))
+            await asyncio.sleep(0 if len(found) >= count else _POLL_SECONDS)
+    return found[:count]
+
+
+async def _pull(session: Session, queue: MessageQueue, offset: int) -> list[Message]:
     address = session.routes.find_address(queue.broker_name)
     assert address is not None
     header = PullMessageHeader(
-        consumer_group=group,
+        consumer_group="looker",
         topic=queue.topic,
         queue_id=queue.queue_id,
         queue_offset=offset,
-        max_message_nums=count,
+        max_message_nums=32,
         sys_flag=_EXPRESSION,
         commit_offset=0,
         suspend_timeout_ms=0,
@@ -139,13 +147,9 @@ async def fetch_topic(session: Session, topic: str, count: int) -> list[Message]
     deadline = loop.time() + PATIENCE_SECONDS
     while True:
         found: list[Message] = []
-        try:
-            route = await session.routes.refresh(topic)
-        except Exception:
-            route = None
-        for queue in route.read_queues if route is not None else ():
+        for queue in await list_queues(session, topic):
             offset = 0
-            while batch := await fetch_queue(session, queue, offset):
+            while batch := await _pull(session, queue, offset):
                 found += batch
                 offset = batch[-1].offset + 1
         if len(found) >= count:
@@ -153,6 +157,22 @@ async def fetch_topic(session: Session, topic: str, count: int) -> list[Message]
             return found
         assert loop.time() < deadline, f"{topic} has {len(found)} messages, not {count}"
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def list_queues(session: Session, topic: str) -> tuple[MessageQueue, ...]:
+    """The queues a topic has for reading, asked anew; none when there is no such topic."""
+    try:
+        return (await session.routes.refresh(topic)).read_queues
+    except NoRoute:
+        return ()
+
+
+async def wait_for_topic(session: Session, topic: str, queues: int) -> tuple[MessageQueue, ...]:
+    """Wait until name servers say that a topic has so many queues."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(found := await list_queues(session, topic)) != queues:
+            await asyncio.sleep(_POLL_SECONDS)
+    return found
 
 
 # -- administration ------------------------------------------------------------------------------------------------
@@ -178,16 +198,7 @@ async def create_topic(client: Producer | Consumer, topic: str, queues: int = 4,
         topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=perm
     )
     await ask_broker(client.session, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE_SECONDS
-    wanted = queues if perm & READ else 0
-    while True:
-        try:
-            if len((await client.session.routes.refresh(topic)).read_queues) == wanted:
-                return
-        except Exception:
-            assert loop.time() < deadline, f"the name server does not know {topic}"
-        await asyncio.sleep(_POLL_SECONDS)
+    await wait_for_topic(client.session, topic, queues if perm & READ else 0)
 
 
 async def send_numbered(producer: Producer, topic: str, numbers: Iterable[int], **how: Any) -> list[Receipt]:

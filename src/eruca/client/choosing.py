@@ -74,9 +74,8 @@ def choose_queue(shard: str | None, queue: MessageQueue | None, selector: Select
 
 def choose_by_shard(queues: Sequence[MessageQueue], shard: str) -> MessageQueue:
     """The queue of a shard, the same that Java's selector by hash takes."""
-    number = java_hash(shard)
-    # Java's Math.abs has no positive counterpart for the smallest integer; its selector then takes queue 0.
-    return queues[0 if number == -(2**31) else abs(number) % len(queues)]
+    # Java takes the remainder first and its absolute value then, which is this for the smallest integer too.
+    return queues[abs(java_hash(shard)) % len(queues)]
 
 
 def explain_not_writable(route: Route) -> NoRoute:

@@ -17,7 +17,7 @@ from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
 
-# Handlers that never wait would keep the loop to themselves; after this long the others get a turn.
+# Handlers that never wait would keep the loop to themselves; after this long, all together, others get a turn.
 _SLICE_S = 0.005
 _EXPIRED_LEVEL = 3
 _BACKOFF_S = 5.0
@@ -62,6 +62,9 @@ class ConcurrentService:
         self._crews: dict[str, Crew] = {}
         self._quiet = asyncio.Event()
         self._closing = False
+        # Until when handlers that never wait may go on, and who waits for the next such time.
+        self._slice_end = 0.0
+        self._next_slice: asyncio.Future[None] | None = None
 
     def add_handler(self, handler: HandlerEntry) -> None:
         """Start the workers of a handler."""
@@ -89,18 +92,15 @@ class ConcurrentService:
     async def _work(self, crew: Crew) -> None:
         loop = asyncio.get_running_loop()
         ready, batch = crew.ready, crew.handler.batch
-        slice_end = loop.time() + _SLICE_S
         while True:
             if not ready:
                 future = loop.create_future()
                 crew.idle.append(future)
                 await future
-                slice_end = loop.time() + _SLICE_S
                 continue
             now = loop.time()
-            if now > slice_end:
-                await asyncio.sleep(0)
-                slice_end = loop.time() + _SLICE_S
+            if now > self._slice_end:
+                await self._wait_for_slice()
                 continue
             inbox, record = ready.popleft()
             if inbox.dropped:
@@ -118,6 +118,20 @@ class ConcurrentService:
                 crew.busy -= 1
                 if self._closing and not crew.busy:
                     self._quiet.set()
+
+    async def _wait_for_slice(self) -> None:
+        """Let everything else on the loop have its turn; all workers together wait for the same next one."""
+        if self._next_slice is None:
+            loop = asyncio.get_running_loop()
+            self._next_slice = loop.create_future()
+            loop.call_soon(self._begin_slice)
+        await self._next_slice
+
+    def _begin_slice(self) -> None:
+        waiting, self._next_slice = self._next_slice, None
+        self._slice_end = asyncio.get_running_loop().time() + _SLICE_S
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
     async def _consume(self, handler: HandlerEntry, inbox: Inbox, records: list[Record], now: float) -> None:
         running = inbox.running

@@ -15,6 +15,7 @@ from eruca.limits import CALLS_IN_FLIGHT_MAX
 def _find_own_ip() -> str:
     """The address other machines would see; no packet is sent to find it out."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import cast
 
 from eruca.client.batching import build_batches
 from eruca.client.namespaces import wrap
@@ -90,9 +89,9 @@ class Packer:
             build_properties(unique_id, tags, keys, properties, wait, delay, own)  # raises before there is a span
             operation, own = self._start_span(topic, [described], own, len(body))
             text = build_properties(unique_id, tags, keys, properties, wait, delay, own)
-            return Parcel(wrapped, cast(bytes, body), text, unique_id, 0, flag, operation=operation)
+            return Parcel(wrapped, body, text, unique_id, 0, flag, operation=operation)
         text = build_properties(unique_id, tags, keys, properties, wait, delay, own)
-        return Parcel(wrapped, cast(bytes, body), text, unique_id, 0, flag)
+        return Parcel(wrapped, body, text, unique_id, 0, flag)
 
     def is_large(self, parcel: Parcel) -> bool:
         """Is it so large that it wants to be compressed?"""

@@ -141,15 +141,18 @@ class Producer:
                 await self._window.wait_empty()
         except TimeoutError:
             log.warning("producer %s is closed while %d sends are under way", self.group, self._window.count)
-        session, self._session = self._session, None
+        session = self._take_session()
         if session is None:  # closed by somebody else meanwhile
             return
-        self._delivery = None
         if self._trace is not None:
             await self._trace.dispatcher.close()
             self._trace = None
         await session.remove_producer(self)
         await session.release()
+
+    def _take_session(self) -> Session | None:
+        session, self._session, self._delivery = self._session, None, None
+        return session
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -260,7 +263,7 @@ class Producer:
         receipts: list[Receipt] = []
         try:
             for parcel in parcels:
-                receipts.append(await self._post(parcel, choose, timeout))  # noqa: PERF401
+                receipts.append(await self._post(parcel, choose, timeout))
         except BaseException as error:
             self._end_span(operation, None, error)
             raise

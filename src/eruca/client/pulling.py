@@ -12,6 +12,7 @@ from eruca.client.calls import Pulled, PullStatus
 from eruca.client.inbox import Inbox
 from eruca.client.routes import MASTER_ID
 from eruca.client.session import Session
+from eruca.client.subscriptions import Subscription
 from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import PullMessageHeader
@@ -20,7 +21,7 @@ from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
 
-COMMIT, SUSPEND, EXPRESSION = 1, 2, 4
+COMMIT, SUSPEND, EXPRESSION, LITE = 1, 2, 4, 16
 _NOT_KNOWN_YET = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -61,6 +62,8 @@ class Puller:
         deliver: Callable[[Inbox, list[Record]], None],
         *,
         commits: bool,
+        flags: int = 0,
+        has_room: Callable[[], bool] | None = None,
     ) -> None:
         self._session = session
         self._group = group
@@ -68,6 +71,10 @@ class Puller:
         self._deliver = deliver
         # Whether pulls carry the offset to commit.
         self._commits = commits
+        # Marks of this kind of consumer in every pull.
+        self._flags = SUSPEND | EXPRESSION | flags
+        # May anything be pulled, seeing what all queues have? Whoever says no sets `changed` when there is room again.
+        self._has_room = has_room
         self.pulled_count = 0
 
     async def run(self, inbox: Inbox) -> None:
@@ -91,6 +98,8 @@ class Puller:
 
     def _is_full(self, inbox: Inbox) -> bool:
         limits, process = self._limits, inbox.process
+        if self._has_room is not None and not self._has_room():
+            return True
         return (
             process.count > limits.count_max
             or process.bytes > limits.bytes_max
@@ -103,7 +112,7 @@ class Puller:
         address = session.routes.find_address(queue.broker_name, inbox.broker_id)
         if address is None:
             raise ConnectFailed(f"broker {queue.broker_name} has no address now")
-        sys_flag = SUSPEND | EXPRESSION
+        sys_flag = self._flags
         commit_offset = inbox.commit_offset if self._commits else 0
         if commit_offset > 0 and inbox.broker_id == MASTER_ID:
             sys_flag |= COMMIT
@@ -139,12 +148,8 @@ class Puller:
             inbox.process.skip_to(pulled.next_offset)
             inbox.next_offset = pulled.next_offset
             return
-        records = pulled.records
-        self.pulled_count += len(records)
-        tags = inbox.subscription.tags
-        if records and tags is not None and tags.tags:
-            # The broker compares hashes, and two tags may have one.
-            records = [record for record in records if record.get_property(TAGS) in tags.tags]
+        self.pulled_count += len(pulled.records)
+        records = keep_tagged(pulled.records, inbox.subscription)
         fresh = inbox.process.put(records) if records else records
         inbox.process.skip_to(pulled.next_offset)
         inbox.next_offset = pulled.next_offset
@@ -164,3 +169,11 @@ class Puller:
         except ErucaError as other:
             log.debug("and that could not be helped: %s", other)
         await asyncio.sleep(self._limits.error_pause_ms / 1000 * random.uniform(0.5, 1.0))
+
+
+def keep_tagged(records: list[Record], subscription: Subscription) -> list[Record]:
+    """The records with tags that are wanted: the broker compares hashes, and two tags may have one."""
+    tags = subscription.tags
+    if not records or tags is None or not tags.tags:
+        return records
+    return [record for record in records if record.get_property(TAGS) in tags.tags]

@@ -87,7 +87,7 @@ class SendTrace:
         )
 
     def after_decision(
-        self, header: EndTransactionHeader, topic: str, properties: str, address: str, region: str
+        self, header: EndTransactionHeader, topic: str, properties: str | bytes, address: str, region: str
     ) -> None:
         """Write down what a transaction became."""
         described = parse_properties(properties)

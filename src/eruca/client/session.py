@@ -118,7 +118,10 @@ class Session:
     def acquire(cls, options: ClientOptions, *, consumer_group: str = "", clock: Clock | None = None) -> Session:
         """A session for a new producer or consumer; give it back with `release`."""
         loop = asyncio.get_running_loop()
-        key = (id(loop), os.getpid(), id(clock), options)
+        # The loop and the clock themselves: the id of one that is gone may be that of another now.
+        key = (loop, os.getpid(), clock, options)
+        for other in [other for other in _SESSIONS if other[0].is_closed()]:
+            del _SESSIONS[other]  # left behind by a program that did not close its clients
         for session in _SESSIONS.setdefault(key, []):
             if not consumer_group or consumer_group not in session.consumers:
                 break
@@ -171,6 +174,9 @@ class Session:
         """Announce a producer group with the next heartbeats."""
         self.producers.setdefault(producer.group, []).append(producer)
         self._greeted.clear()
+        self._beat_now.set()
+        # Not only with the next heartbeats: brokers ask and bring replies only to those they know.
+        self._beat_now.set()
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
         """Announce a consumer group with the next heartbeats."""

@@ -33,12 +33,12 @@ class StartOffsets:
         self._offsets = offsets
         self._start = start
 
-    async def find(self, queue: MessageQueue, first_seen: frozenset[MessageQueue]) -> int:
+    async def find(self, queue: MessageQueue, first_seen: frozenset[MessageQueue], *, keep: bool = True) -> int:
         """Where to begin. Raises ErucaError when it cannot be known now.
 
         A queue that was not there when the topic was looked at first is read from its beginning: its messages were
         sent while the group was listening. What a new group begins with is committed at once, so that messages
-        which come before its first commit are not skipped when it restarts.
+        which come before its first commit are not skipped when it restarts; unless it is not to be kept.
         """
         kept = await self._offsets.read(queue)
         if kept is not None:
@@ -46,7 +46,8 @@ class StartOffsets:
         if queue.topic.startswith(RETRY_PREFIX):
             return 0
         offset = await self._find_new(queue, is_new=queue not in first_seen)
-        await self._offsets.write({queue: offset}, wait=True)
+        if keep:
+            await self._offsets.write({queue: offset}, wait=True)
         return offset
 
     async def _find_new(self, queue: MessageQueue, *, is_new: bool) -> int:

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 # A store for a handful of messages; the sizes are what makes the start quick.
 _SMALL_STORE = {
-    "commitlog_segment_bytes": 16 << 20,
+    "commitlog_segment_bytes": 8 << 20,
     "consumequeue_segment_bytes": 20_000,
     "index_slots": 5_000,
     "index_entries": 20_000,

@@ -5,6 +5,7 @@ It is there as soon as eruca is installed; a run that uses none of its fixtures 
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -22,16 +23,6 @@ MakeConsumer = Callable[..., "Consumer"]
 _NAME_CHARACTERS_MAX = 60
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _numbers = itertools.count(1)
-
-
-def _make_async_fixture(function: Callable[..., Any]) -> Any:
-    """A fixture for whoever runs the async tests: pytest-asyncio wants its own mark, others take a plain one."""
-    # It is a plugin too: when it is in use, pytest has imported it or will in a moment.
-    try:
-        import pytest_asyncio
-    except ImportError:
-        return pytest.fixture(function)
-    return pytest_asyncio.fixture(function)
 
 
 @pytest.fixture(scope="session")
@@ -67,34 +58,64 @@ def eruca_group(request: pytest.FixtureRequest) -> str:
     return _name_after(request)
 
 
-@_make_async_fixture
-async def eruca_producer(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[Producer]:
+@pytest.fixture
+def eruca_producer(request: pytest.FixtureRequest) -> Producer:
     """A started producer for an async test."""
-    from eruca.client.producer import Producer
-
-    async with Producer(eruca_broker.nameserver, group=eruca_group) as producer:
-        yield producer
+    return _find_async(request, "eruca_producer")
 
 
-@_make_async_fixture
-async def eruca_consumer(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[MakeConsumer]:
+@pytest.fixture
+def eruca_consumer(request: pytest.FixtureRequest) -> MakeConsumer:
     """Makes consumers for an async test: `async with eruca_consumer(subscribe=eruca_topic) as consumer`.
 
     Arguments are those of Consumer. They are in the group of the test and begin with the earliest message, unless
     told otherwise; those still open when the test ends are closed.
     """
-    from eruca.client.consumer import Consumer
+    return _find_async(request, "eruca_consumer")
 
-    made: list[Consumer] = []
 
-    def make(**options: Any) -> Consumer:
-        defaults: dict[str, Any] = {"group": eruca_group, "start": "earliest", "drain": 1.0}
-        made.append(Consumer(eruca_broker.nameserver, **(defaults | options)))
-        return made[-1]
+# -- async fixtures: pytest-asyncio wants its own mark on them, anyio takes plain ones -----------------------------------
 
-    yield make
-    for consumer in reversed(made):
-        await consumer.close()
+
+def _define(mark: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """The async fixtures, with the mark of who runs them: one function cannot have both."""
+
+    @mark
+    async def run_producer(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[Producer]:
+        from eruca.client.producer import Producer
+
+        async with Producer(eruca_broker.nameserver, group=eruca_group) as producer:
+            yield producer
+
+    @mark
+    async def make_consumers(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[MakeConsumer]:
+        from eruca.client.consumer import Consumer
+
+        made: list[Consumer] = []
+
+        def make(**options: Any) -> Consumer:
+            defaults: dict[str, Any] = {"group": eruca_group, "start": "earliest", "drain": 1.0}
+            made.append(Consumer(eruca_broker.nameserver, **(defaults | options)))
+            return made[-1]
+
+        yield make
+        for consumer in reversed(made):
+            await consumer.close()
+
+    return run_producer, make_consumers
+
+
+_eruca_producer_anyio, _eruca_consumer_anyio = _define(pytest.fixture)
+# A plugin like this one: where it is installed and not switched off, pytest has imported it or will in a moment.
+if importlib.util.find_spec("pytest_asyncio") is not None:
+    import pytest_asyncio
+
+    _eruca_producer_asyncio, _eruca_consumer_asyncio = _define(pytest_asyncio.fixture)
+
+
+def _find_async(request: pytest.FixtureRequest, name: str) -> Any:
+    runner = "anyio" if "anyio_backend" in request.fixturenames else "asyncio"
+    return request.getfixturevalue(f"_{name}_{runner}")
 
 
 def _name_after(request: pytest.FixtureRequest) -> str:

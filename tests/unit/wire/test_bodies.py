@@ -17,10 +17,12 @@ from eruca.wire.bodies import (
     BodyError,
     BrokerData,
     ClusterInfo,
+    ConsumeFromWhere,
     ConsumerOffsets,
     ConsumerStatusBody,
     ConsumeStats,
     ConsumeStatsList,
+    ConsumeType,
     DataVersion,
     DelayOffsets,
     GroupConfig,
@@ -136,6 +138,21 @@ def test_nulls_are_not_there() -> None:
         decode_json(HeartbeatData, b'{"clientID":null}')
     odd = b'{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:{"maxOffset":null,"minOffset":1}}}'
     assert decode_json(TopicStatsTable, odd).offset_table[QUEUE].min_offset == 1
+
+
+def test_the_cpp_client_sends_numbers_for_names() -> None:
+    data = b'{"clientID":"c","consumerDataSet":[{"consumeFromWhere":4,"consumeType":1,"groupName":"g","messageModel":0,'
+    data += b'"subscriptionDataSet":[{"subString":"*","subVersion":"1794749682154","topic":"T"}]}]}\n'
+    heartbeat = decode_json(HeartbeatData, data)
+    (consumer,) = heartbeat.consumer_data_set
+    assert consumer.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    assert consumer.consume_type is ConsumeType.CONSUME_PASSIVELY
+    assert consumer.message_model is MessageModel.BROADCASTING
+    assert consumer.subscription_data_set[0].sub_version == 1794749682154
+    assert b'"messageModel":"BROADCASTING"' in encode_json(heartbeat)
+    for number in (b"2", b"-1"):
+        with pytest.raises(BodyError, match=f"MessageModel has no number {number.decode()}"):
+            decode_json(HeartbeatData, data.replace(b'"messageModel":0', b'"messageModel":' + number))
 
 
 # --- routes ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,460 @@
+"""How handlers are run: in what order messages begin and end, what becomes of failures, and how it all stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from eruca.client.concurrent import ConcurrentService
+from eruca.client.handlers import make_handler
+from eruca.client.inbox import Inbox
+from eruca.client.message import Message, Outcome
+from eruca.client.observing import ConsumeObserver
+from eruca.client.ordered import OrderedService
+from eruca.client.redelivery import Redelivery
+from eruca.client.subscriptions import make_subscription
+from eruca.errors import ConfigError, NetError
+from eruca.wire.bodies import MessageQueue
+from eruca.wire.properties import encode_properties
+from eruca.wire.record import Message as Record
+
+SECONDS_MAX = 10.0
+
+
+class NotedRedelivery:
+    """Takes note of what is given back; the broker's side of it is tested with real brokers elsewhere."""
+
+    def __init__(self) -> None:
+        self.back: list[tuple[int, int]] = []
+        self.buried: list[int] = []
+        self.failures = 0
+
+    async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
+        self.back.append((record.queue_offset, level))
+
+    async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
+        await self.send_back(record, queue, level)
+
+    async def bury(self, record: Record) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise NetError("not now")
+        self.buried.append(record.queue_offset)
+
+
+def make_inbox(number: int = 0, topic: str = "T") -> Inbox:
+    inbox = Inbox(MessageQueue("b", number, topic), make_subscription(topic, "*", 1), 0)
+    inbox.locked_until = float("inf")
+    return inbox
+
+
+def make_records(*offsets: int, topic: str = "T", **properties: str) -> list[Record]:
+    return [
+        Record(topic=topic, queue_offset=offset, size=10, body=b"x", properties=encode_properties(properties))
+        for offset in offsets
+    ]
+
+
+def put(service: ConcurrentService | OrderedService, inbox: Inbox, records: list[Record]) -> None:
+    service.deliver(inbox, inbox.process.put(records))
+
+
+async def wait_for(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS_MAX):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+def make_concurrent(function: Any, redelivery: NotedRedelivery, **how: Any) -> ConcurrentService:
+    service = ConcurrentService(
+        cast(Redelivery, redelivery),
+        ConsumeObserver("G"),
+        namespace="",
+        broadcast=how.pop("broadcast", False),
+        timeout_s=how.pop("timeout_s", 900.0),
+    )
+    settings = {"concurrency": 4, "batch": 1, "auto_commit": True, **how}
+    service.add_handler(make_handler("T", function, **settings))
+    return service
+
+
+def make_ordered(function: Any, redelivery: NotedRedelivery, **how: Any) -> OrderedService:
+    service = OrderedService(
+        cast(Redelivery, redelivery),
+        ConsumeObserver("G"),
+        namespace="",
+        suspend_s=0.01,
+        max_attempts=how.pop("max_attempts", None),
+        concurrency=how.pop("lanes", 20),
+    )
+    settings = {"concurrency": 1, "batch": 1, "auto_commit": True, **how}
+    service.add_handler(make_handler("T", function, **settings))
+    return service
+
+
+# -- concurrent --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_return_is_the_acknowledgement() -> None:
+    seen: list[int] = []
+
+    async def handle(message: Message) -> None:
+        seen.append(message.offset)
+
+    service, inbox = make_concurrent(handle, NotedRedelivery()), make_inbox()
+    put(service, inbox, make_records(*range(100)))
+    await wait_for(lambda: inbox.commit_offset == 100)
+    assert seen == list(range(100))
+    await service.close(1.0)
+
+
+async def test_no_more_handlers_than_wanted_run_at_once_and_all_of_them_do() -> None:
+    gate = asyncio.Event()
+    running = most = 0
+
+    async def handle(message: Message) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await gate.wait()
+        running -= 1
+
+    service, inbox = make_concurrent(handle, NotedRedelivery(), concurrency=4), make_inbox()
+    put(service, inbox, make_records(*range(10)))
+    await wait_for(lambda: running == 4)
+    gate.set()
+    await wait_for(lambda: inbox.commit_offset == 10)
+    assert most == 4
+    await service.close(1.0)
+
+
+async def test_an_exception_is_a_retry_and_does_not_hold_up_others(caplog: pytest.LogCaptureFixture) -> None:
+    redelivery = NotedRedelivery()
+
+    async def handle(message: Message) -> Outcome | None:
+        if message.offset == 1:
+            raise ValueError("no")
+        return {2: Outcome.LATER, 3: Outcome.DEAD}.get(message.offset)
+
+    service, inbox = make_concurrent(handle, redelivery), make_inbox()
+    put(service, inbox, make_records(0, 1, 2, 3))
+    await wait_for(lambda: inbox.commit_offset == 4)
+    assert sorted(redelivery.back) == [(1, 0), (2, 0), (3, -1)]
+    assert "ValueError: no" in caplog.text
+    await service.close(1.0)
+
+
+async def test_a_result_that_is_no_outcome_is_not_taken_for_success(caplog: pytest.LogCaptureFixture) -> None:
+    redelivery = NotedRedelivery()
+
+    async def handle(message: Message) -> Any:
+        return True
+
+    service, inbox = make_concurrent(handle, redelivery), make_inbox()
+    put(service, inbox, make_records(0))
+    await wait_for(lambda: inbox.commit_offset == 1)
+    assert redelivery.back == [(0, 0)]
+    assert "must return nothing or an Outcome" in caplog.text
+    await service.close(1.0)
+
+
+async def test_a_failed_broadcast_message_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    redelivery = NotedRedelivery()
+
+    async def handle(message: Message) -> Outcome:
+        return Outcome.LATER
+
+    service, inbox = make_concurrent(handle, redelivery, broadcast=True), make_inbox()
+    put(service, inbox, make_records(0))
+    await wait_for(lambda: inbox.commit_offset == 1)
+    assert redelivery.back == []
+    assert "dropped" in caplog.text
+    await service.close(1.0)
+
+
+async def test_batches_are_of_one_queue() -> None:
+    seen: list[list[tuple[int, int]]] = []
+
+    async def handle(messages: list[Message]) -> None:
+        seen.append([(message.queue.queue_id, message.offset) for message in messages])
+
+    service = make_concurrent(handle, NotedRedelivery(), batch=3, concurrency=1)
+    one, two = make_inbox(0), make_inbox(1)
+    put(service, one, make_records(0, 1, 2, 3))
+    put(service, two, make_records(0, 1))
+    await wait_for(lambda: one.commit_offset == 4 and two.commit_offset == 2)
+    assert seen == [[(0, 0), (0, 1), (0, 2)], [(0, 3)], [(1, 0), (1, 1)]]
+    await service.close(1.0)
+
+
+async def test_plain_functions_run_beside_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+    seen: list[bool] = []
+
+    def handle(message: Message) -> None:
+        try:
+            asyncio.get_running_loop()
+            seen.append(False)
+        except RuntimeError:
+            seen.append(loop.is_running())
+
+    service, inbox = make_concurrent(handle, NotedRedelivery()), make_inbox()
+    put(service, inbox, make_records(*range(20)))
+    await wait_for(lambda: inbox.commit_offset == 20)
+    assert seen == [True] * 20
+    await service.close(1.0)
+
+
+async def test_retried_messages_go_to_the_handler_of_their_topic() -> None:
+    seen: list[tuple[str, str]] = []
+
+    async def handle(message: Message) -> None:
+        seen.append(("T", message.topic))
+
+    async def handle_other(message: Message) -> None:
+        seen.append(("U", message.topic))
+
+    service = make_concurrent(handle, NotedRedelivery())
+    service.add_handler(make_handler("U", handle_other, concurrency=1, batch=1, auto_commit=True))
+    inbox = make_inbox(topic="%RETRY%G")
+    put(service, inbox, make_records(0, topic="%RETRY%G", RETRY_TOPIC="U"))
+    put(service, inbox, make_records(1, topic="%RETRY%G", RETRY_TOPIC="T"))
+    put(service, inbox, make_records(2, topic="%RETRY%G", RETRY_TOPIC="Gone"))
+    await wait_for(lambda: inbox.commit_offset == 3)
+    assert sorted(seen) == [("T", "Gone"), ("T", "T"), ("U", "U")]
+    await service.close(1.0)
+
+
+async def test_what_takes_too_long_is_delivered_again_and_its_end_does_not_count() -> None:
+    redelivery = NotedRedelivery()
+    gate = asyncio.Event()
+
+    async def handle(message: Message) -> Outcome:
+        if message.offset == 0:
+            await gate.wait()
+        return Outcome.LATER if message.offset == 0 else Outcome.DONE
+
+    service, inbox = make_concurrent(handle, redelivery, timeout_s=0.0), make_inbox()
+    put(service, inbox, make_records(0, 1))
+    await wait_for(lambda: len(inbox.running) == 1 and not inbox.process.is_open(1))
+    assert inbox.commit_offset == 0
+    assert await service.expire([inbox]) == 1
+    assert (inbox.commit_offset, redelivery.back) == (2, [(0, 3)])
+    gate.set()
+    await wait_for(lambda: not inbox.running)
+    assert redelivery.back == [(0, 3)]
+    await service.close(1.0)
+
+
+async def test_what_is_dropped_counts_for_nothing() -> None:
+    redelivery = NotedRedelivery()
+    gate = asyncio.Event()
+
+    async def handle(message: Message) -> Outcome:
+        await gate.wait()
+        return Outcome.LATER
+
+    service, inbox = make_concurrent(handle, redelivery, concurrency=1), make_inbox()
+    put(service, inbox, make_records(0, 1))
+    await wait_for(lambda: len(inbox.running) == 1)
+    inbox.drop()
+    gate.set()
+    await wait_for(lambda: not inbox.running)
+    assert (redelivery.back, inbox.commit_offset) == ([], 0)
+    await service.close(1.0)
+
+
+async def test_closing_waits_for_what_began_and_begins_nothing() -> None:
+    gate = asyncio.Event()
+    ended: list[int] = []
+
+    async def handle(message: Message) -> None:
+        await gate.wait()
+        ended.append(message.offset)
+
+    service, inbox = make_concurrent(handle, NotedRedelivery(), concurrency=2), make_inbox()
+    put(service, inbox, make_records(*range(6)))
+    await wait_for(lambda: len(inbox.running) == 2)
+    closing = asyncio.create_task(service.close(SECONDS_MAX))
+    await asyncio.sleep(0)
+    assert not closing.done()
+    gate.set()
+    await closing
+    assert (ended, inbox.commit_offset) == ([0, 1], 2)
+
+
+async def test_closing_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    async def handle(message: Message) -> None:
+        await asyncio.Event().wait()
+
+    service, inbox = make_concurrent(handle, NotedRedelivery()), make_inbox()
+    put(service, inbox, make_records(0))
+    await wait_for(lambda: len(inbox.running) == 1)
+    await service.close(0.01)
+    assert inbox.commit_offset == 0
+    assert "still at work" in caplog.text
+
+
+async def test_a_handler_that_never_waits_leaves_the_loop_to_others() -> None:
+    turns = 0
+
+    async def handle(message: Message) -> None:
+        until = asyncio.get_running_loop().time() + 0.002
+        while asyncio.get_running_loop().time() < until:
+            pass
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    service, inbox = make_concurrent(handle, NotedRedelivery()), make_inbox()
+    task = asyncio.create_task(count())
+    put(service, inbox, make_records(*range(50)))
+    await wait_for(lambda: inbox.commit_offset == 50)
+    task.cancel()
+    assert turns > 5
+    await service.close(1.0)
+
+
+# -- ordered -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_queue_is_consumed_one_by_one_and_queues_side_by_side() -> None:
+    gate = asyncio.Event()
+    running: list[int] = []
+    seen: dict[int, list[int]] = {0: [], 1: []}
+
+    async def handle(message: Message) -> None:
+        assert message.queue.queue_id not in running
+        running.append(message.queue.queue_id)
+        await gate.wait()
+        running.remove(message.queue.queue_id)
+        seen[message.queue.queue_id].append(message.offset)
+
+    service = make_ordered(handle, NotedRedelivery())
+    one, two = make_inbox(0), make_inbox(1)
+    put(service, one, make_records(*range(5)))
+    put(service, two, make_records(*range(5)))
+    await wait_for(lambda: sorted(running) == [0, 1])
+    gate.set()
+    await wait_for(lambda: one.commit_offset == 5 and two.commit_offset == 5)
+    assert seen == {0: list(range(5)), 1: list(range(5))}
+    await service.close(1.0)
+
+
+async def test_a_failure_is_tried_again_before_anything_behind_it() -> None:
+    seen: list[tuple[int, int]] = []
+
+    async def handle(message: Message) -> None:
+        seen.append((message.offset, message.attempts))
+        if message.offset == 1 and message.attempts < 2:
+            raise ValueError("again")
+
+    service, inbox = make_ordered(handle, NotedRedelivery()), make_inbox()
+    put(service, inbox, make_records(0, 1, 2))
+    await wait_for(lambda: inbox.commit_offset == 3)
+    assert seen == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
+    await service.close(1.0)
+
+
+async def test_what_failed_too_often_is_buried_and_the_queue_goes_on() -> None:
+    redelivery = NotedRedelivery()
+    redelivery.failures = 1
+
+    async def handle(message: Message) -> Outcome:
+        return Outcome.LATER if message.offset == 0 else Outcome.DONE
+
+    service, inbox = make_ordered(handle, redelivery, max_attempts=1), make_inbox()
+    put(service, inbox, make_records(0, 1))
+    await wait_for(lambda: inbox.commit_offset == 2)
+    assert redelivery.buried == [0]
+    await service.close(1.0)
+
+
+async def test_dead_is_buried_at_once() -> None:
+    redelivery = NotedRedelivery()
+
+    async def handle(message: Message) -> Outcome:
+        return Outcome.DEAD if message.offset == 1 else Outcome.DONE
+
+    service, inbox = make_ordered(handle, redelivery), make_inbox()
+    put(service, inbox, make_records(0, 1, 2))
+    await wait_for(lambda: inbox.commit_offset == 3)
+    assert redelivery.buried == [1]
+    await service.close(1.0)
+
+
+async def test_a_handler_may_commit_and_roll_back_itself() -> None:
+    seen: list[int] = []
+    rolled_back = False
+
+    async def handle(message: Message) -> Outcome | None:
+        nonlocal rolled_back
+        seen.append(message.offset)
+        if message.offset == 2 and not rolled_back:
+            rolled_back = True
+            return Outcome.ROLLBACK
+        return Outcome.COMMIT if message.offset == 3 else None
+
+    service, inbox = make_ordered(handle, NotedRedelivery(), auto_commit=False), make_inbox()
+    put(service, inbox, make_records(0, 1, 2, 3, 4))
+    await wait_for(lambda: len(seen) == 8)
+    assert seen == [0, 1, 2, 0, 1, 2, 3, 4]
+    assert inbox.commit_offset == 4
+    await service.close(1.0)
+
+
+async def test_without_the_lock_nothing_is_consumed() -> None:
+    seen: list[int] = []
+
+    async def handle(message: Message) -> None:
+        seen.append(message.offset)
+
+    service, inbox = make_ordered(handle, NotedRedelivery()), make_inbox()
+    inbox.locked_until = 0.0
+    put(service, inbox, make_records(0))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert seen == []
+    inbox.locked_until = float("inf")
+    await wait_for(lambda: inbox.commit_offset == 1)
+    await service.close(1.0)
+
+
+async def test_leaving_waits_for_the_handler_at_work_and_begins_nothing_more() -> None:
+    gate = asyncio.Event()
+    seen: list[int] = []
+
+    async def handle(message: Message) -> None:
+        await gate.wait()
+        seen.append(message.offset)
+
+    service, inbox = make_ordered(handle, NotedRedelivery()), make_inbox()
+    put(service, inbox, make_records(0, 1))
+    await wait_for(lambda: len(inbox.running) == 1)
+    leaving = asyncio.create_task(service.leave(inbox))
+    await asyncio.sleep(0)
+    assert not leaving.done()
+    gate.set()
+    await leaving
+    assert (seen, inbox.commit_offset) == ([0], 1)
+    await service.close(1.0)
+
+
+# -- what is no handler ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("concurrency", "batch"), [(0, 1), (1, 0), (1, 1025)])
+def test_bounds_of_a_handler(concurrency: int, batch: int) -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        make_handler("T", lambda _: None, concurrency=concurrency, batch=batch, auto_commit=True)
+
+
+def test_a_handler_can_be_called() -> None:
+    with pytest.raises(ConfigError, match="cannot be called"):
+        make_handler("T", cast(Any, "no"), concurrency=1, batch=1, auto_commit=True)
