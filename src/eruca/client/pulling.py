@@ -154,7 +154,8 @@ class Puller:
         inbox.process.skip_to(pulled.next_offset)
         inbox.next_offset = pulled.next_offset
         if fresh:
-            self._deliver(inbox, fresh)
+            # In the next turn, so that the next question is on its way before handlers begin with this answer.
+            asyncio.get_running_loop().call_soon(self._deliver, inbox, fresh)
 
     async def _recover(self, inbox: Inbox, error: ErucaError) -> None:
         """Do what helps against an error, and wait a moment."""

@@ -494,3 +494,84 @@ def read_records(
         )
         at += size
     return found
+
+
+def decode_records(data: bytes, make: Any, check_crc: cython.bint) -> tuple[list[Any], int]:
+    """Decode records that lie one after the other; gives them and where the first bytes lie that are none.
+
+    `make` is called with what `record.Message` takes. What is wrong with the rest is for `record` to say.
+    """
+    end: cython.Py_ssize_t = len(data)
+    found: list[Any] = []
+    if end == 0:
+        return found, 0
+    view: cython.const[cython.uchar][::1] = data
+    p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    whole = memoryview(data)
+    at: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t
+    born_bytes: cython.Py_ssize_t
+    store_bytes: cython.Py_ssize_t
+    born_at: cython.Py_ssize_t
+    store_at: cython.Py_ssize_t
+    body_at: cython.Py_ssize_t
+    body_end: cython.Py_ssize_t
+    topic_end: cython.Py_ssize_t
+    flag: cython.uint
+    raw_topic: bytes = b""
+    topic: str = ""
+    while end - at >= _FIXED_BYTES:
+        size = _read_u32(p, at)
+        if _read_u32(p, at + 4) != _RECORD_MAGIC or size > end - at or size < _FIXED_BYTES:
+            break
+        flag = _read_u32(p, at + 36)
+        born_bytes = 20 if flag & 0x10 else 8
+        store_bytes = 20 if flag & 0x20 else 8
+        born_at = at + 48
+        store_at = born_at + born_bytes + 8
+        body_at = store_at + store_bytes + 16
+        if body_at + 3 > at + size:
+            break
+        body_end = body_at + _read_u32(p, body_at - 4)
+        if body_end + 3 > at + size:
+            break
+        topic_end = body_end + 1 + p[body_end]
+        if topic_end + 2 > at + size:
+            break
+        if topic_end + 2 + ((cython.cast(cython.Py_ssize_t, p[topic_end]) << 8) | p[topic_end + 1]) != at + size:
+            break
+        if check_crc and body_end > body_at and _differs(crc32(whole[body_at:body_end]), _read_u32(p, at + 8)):
+            break
+        name = _take(p, body_end + 1, topic_end)
+        if name != raw_topic:
+            try:
+                topic = name.decode()
+            except UnicodeDecodeError:
+                break
+            raw_topic = name
+        found.append(
+            make(
+                topic,
+                _read_i32(p, at + 12),
+                _read_i32(p, at + 16),
+                _take(p, body_at, body_end),
+                _take(p, topic_end + 2, at + size),
+                _read_i32(p, at + 36),
+                _read_i64(p, at + 40),
+                _take(p, born_at, born_at + born_bytes),
+                _read_i64(p, born_at + born_bytes),
+                _take(p, store_at, store_at + store_bytes),
+                _read_i32(p, body_at - 16),
+                _read_i64(p, body_at - 12),
+                _read_i64(p, at + 20),
+                _read_i64(p, at + 28),
+                _read_u32(p, at + 8),
+                size,
+            )
+        )
+        at += size
+    return found, at

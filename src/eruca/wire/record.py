@@ -400,6 +400,9 @@ def decode_records(data: BytesLike, *, check_crc: bool = True) -> list[Message]:
     messages: list[Message] = []
     at = 0
     end = len(data)
+    if hot.compiled and type(data) is bytes:
+        # What is wrong with the rest, if anything, is said below.
+        messages, at = hot.decode_records(data, Message, check_crc)
     while at < end:
         message = decode_record(data, at, check_crc=check_crc)
         messages.append(message)

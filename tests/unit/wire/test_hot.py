@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca.errors import WireError
 from eruca.store.indexfile import HEADER, SLOT, file_bytes, put_index_entries_plainly
 from eruca.store.scan import read_records_plainly
 from eruca.wire import digest, hot
@@ -28,6 +29,7 @@ from eruca.wire.digest import digest_properties_plainly, index_prefix
 from eruca.wire.record import (
     Message,
     RecordView,
+    decode_record,
     encode_blank,
     encode_record,
     inspect_record,
@@ -296,6 +298,22 @@ def test_records_are_read_alike(twin: Any, log: tuple[bytes, int, int, int], cou
     if len(found) < len(expected):
         stop = found[-1][0] + found[-1][1] - base if found else at
         assert may_be_cut_short(data, stop, end, base)
+
+
+@each_twin
+@given(log=draw_logs(), check_crc=st.booleans())
+def test_records_are_decoded_alike(twin: Any, log: tuple[bytes, int, int, int], check_crc: bool) -> None:
+    data, at, end, _ = log
+    answer = data[at:end]
+    expected: list[Message] = []
+    stop = 0
+    while stop < len(answer):
+        try:
+            expected.append(decode_record(answer, stop, check_crc=check_crc))
+        except WireError:
+            break
+        stop += expected[-1].size
+    assert twin.decode_records(answer, Message, check_crc) == (expected, stop)
 
 
 @each_twin
