@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from eruca.client.outgoing import Receipt as Receipt
     from eruca.client.outgoing import SendStatus as SendStatus
     from eruca.client.producer import Producer as Producer
+    from eruca.client.pullconsumer import PullConsumer as PullConsumer
+    from eruca.client.queuereading import PullResult as PullResult
+    from eruca.client.scheduledpull import PullContext as PullContext
+    from eruca.client.scheduledpull import ScheduledPull as ScheduledPull
     from eruca.client.subscriptions import Sql as Sql
     from eruca.wire.bodies import MessageQueue as MessageQueue
 
@@ -27,7 +31,11 @@ _PUBLIC = {
     "Outcome": "eruca.client.message",
     "Outgoing": "eruca.client.outgoing",
     "Producer": "eruca.client.producer",
+    "PullConsumer": "eruca.client.pullconsumer",
+    "PullContext": "eruca.client.scheduledpull",
+    "PullResult": "eruca.client.queuereading",
     "Receipt": "eruca.client.outgoing",
+    "ScheduledPull": "eruca.client.scheduledpull",
     "SendStatus": "eruca.client.outgoing",
     "Sql": "eruca.client.subscriptions",
 }

@@ -52,6 +52,15 @@ HA_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 12
 # absurd number (Java takes any) would stop it for seconds.
 TOPIC_QUEUES_MAX = 16_384
 
+# --- what servers tell clients --------------------------------------------------------------------------------------
+# Of one route: its bytes, its brokers, and the queues of all of them. A client makes an object of each queue and a
+# connection to each broker; a name server that is broken or hostile names billions in a few hundred kilobytes.
+ROUTE_BYTES_MAX = 2 * 1024 * 1024
+ROUTE_BROKERS_MAX = 2048
+ROUTE_QUEUES_MAX = 65_536
+# Members of one consumer group: each member sorts them all, and hashes each ten times, on its loop.
+GROUP_MEMBERS_MAX = 20_000
+
 # --- sockets ------------------------------------------------------------------------------------------------------
 # Connections one server takes; above it new ones are closed at once, so that half-open ones cannot eat all files.
 CONNECTIONS_MAX = 20_000

@@ -371,7 +371,9 @@ async def case_oneway_messages_arrive(nameserver: str, topic: str, group: str) -
         for number in range(20):
             await producer.send_oneway(topic, b"%d" % number, tags="one", shard="way")
         messages = await fetch_topic(producer.session, topic, 20)
-        assert [message.body for message in messages] == list_numbers(20)
+        # Java's broker works on requests of one connection in several threads: they may pass each other.
+        assert sorted(int(message.body) for message in messages) == list(range(20))
+        assert len({message.queue for message in messages}) == 1
         assert {message.tags for message in messages} == {"one"}
 
 

@@ -148,9 +148,7 @@ class History:
         The more there are, the more it means that nothing was repeated without a reason.
         """
         excused = [(change.began_ns, change.settled_ns + self._catch_up_ns) for change in self.changes]
-        return sum(
-            not any(began <= delivery.began_ns <= end for began, end in excused) for delivery in self.gather()
-        )
+        return sum(not any(began <= delivery.began_ns <= end for began, end in excused) for delivery in self.gather())
 
     def _explain(self, earlier: Delivery, again: Delivery) -> Change | None:
         # The last that does: where two follow each other closely, that is the one without which it had not come again.

@@ -72,6 +72,23 @@ def change_code(rng: Random, answer: Command) -> None:
     answer.remark = rng.choice((None, "", "no", "%s %d", "line\nline", "\x1b[31mred", "x" * 100_000))
 
 
+def bend_pull(rng: Random, answer: Command) -> None:
+    """Tell a consumer to go on where it was, behind that, or nowhere; at once, so that it asks again at once."""
+    answer.code = rng.choice(
+        (
+            ResponseCode.SUCCESS,
+            ResponseCode.PULL_NOT_FOUND,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ResponseCode.PULL_OFFSET_MOVED,
+        )
+    )
+    ext = answer.ext_dict()
+    ext["nextBeginOffset"] = str(rng.choice((0, 1, 3, 8, 39, 40, 41, -1, 2**40, 2**63 - 1, -(2**63))))
+    ext["suggestWhichBrokerId"] = str(rng.choice((0, 1, 7, -1, 2**63 - 1)))
+    ext["maxOffset"] = str(rng.choice((0, 40, -1, 2**63 - 1)))
+    answer.ext = ext
+
+
 # --- bodies -------------------------------------------------------------------------------------------------------
 
 
@@ -297,7 +314,7 @@ def spoil(rng: Random, request: Command, answer: Command) -> tuple[str, list[Ste
     if kind == "header":
         bend_header(rng, answer)
     elif kind == "code":
-        change_code(rng, answer)
+        (bend_pull if request.code == RequestCode.PULL_MESSAGE else change_code)(rng, answer)
     elif kind == "body":
         _BODIES.get(request.code, bend_json)(rng, answer)
     elif kind == "json":

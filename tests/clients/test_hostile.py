@@ -15,15 +15,17 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, Outcome, Producer, Sql
+from eruca import ClientOptions, Consumer, Message, Outcome, Producer, PullConsumer, Sql
 from eruca.client.pulling import PullLimits
 from eruca.client.session import Session
+from eruca.client.transactions import Decision, TransactionalProducer
 from eruca.errors import ErucaError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import QueryMessageHeader
@@ -118,7 +120,7 @@ async def open_producer(world: World, **how: Any) -> AsyncIterator[Producer]:
 async def send(world: World) -> None:
     async with open_producer(world, trace=world.rng.random() < 0.2) as producer:
         for number in range(3):
-            body = b"x" * world.rng.choice((0, 10, 10_000))
+            body = b"x" * world.rng.choice((1, 10, 10_000))
             await world.expect("send", producer.send(TOPIC, body, keys=[str(number)]), _SEND_S)
         await world.expect("send to a shard", producer.send(TOPIC, b"x", shard="a"), _SEND_S)
         await world.expect("send with a delay", producer.send("other", b"x", delay=3), _SEND_S)
@@ -151,6 +153,27 @@ async def request(world: World) -> None:
             await world.expect("request", producer.request(TOPIC, b"x", timeout=_SEND_S), _SEND_S)
 
 
+async def transact(world: World) -> None:
+    async def check(message: Message) -> Decision:
+        world.read(message)
+        return world.rng.choice(list(Decision))
+
+    producer = TransactionalProducer(group="shop", options=world.options, timeout=_SEND_S, check=check)
+    # Finding the brokers and telling them of us comes before the half.
+    seconds = _SEND_S + 7 * _CALL_MS / 1000
+
+    async def send_in_block() -> None:
+        async with producer.transaction(TOPIC, b"half"):
+            await asyncio.sleep(0)
+
+    await world.expect("TransactionalProducer.start", producer.start(), _SEND_S)
+    for _ in range(3):
+        work = producer.send_transaction(TOPIC, b"half", local=lambda receipt: world.rng.choice(list(Decision)))
+        await world.expect("send_transaction", work, seconds)
+        await world.expect("transaction", send_in_block(), seconds)
+    await world.expect("TransactionalProducer.close", producer.close(), seconds)
+
+
 async def look_up(world: World) -> None:
     """Routes, and every question of a client that is no send and no pull."""
     session = Session.acquire(world.options)
@@ -179,6 +202,41 @@ async def look_up(world: World) -> None:
             await asyncio.gather(*work)
     finally:
         await world.expect("Session.release", session.release(), call_s)
+
+
+async def pull(world: World) -> None:
+    """A pull consumer, in balance or with queues of its choice."""
+    rng, call_s = world.rng, _CALL_MS / 1000
+    is_member = rng.random() < 0.6
+    consumer = PullConsumer(
+        group="g",
+        options=world.options,
+        subscribe=TOPIC if is_member else (),
+        start="earliest",
+        limits=_LIMITS,
+        auto_commit_interval=0.05,
+        rebalance_interval_ms=100,
+        offsets_directory=world.directory,
+    )
+    await world.expect("PullConsumer.start", consumer.start(), 10 * call_s)
+    queue = MessageQueue(BROKER, 0, TOPIC)
+    if not is_member:
+        found = await world.expect("list_queues", consumer.list_queues(TOPIC), 4 * call_s)
+        await world.expect("assign", consumer.assign((found or [queue])[:50]), 10 * call_s)
+    for _ in range(4):
+        messages = await world.expect("poll", consumer.poll(0.1, 10), 0.1) or []
+        for message in messages:
+            world.read(message)
+            if rng.random() < 0.1:
+                await world.expect("send_back", consumer.send_back(message), 15.0)
+        await world.expect("pull", consumer.pull(queue, rng.choice((0, -1, 5, 2**40)), timeout=0.2), 6 * call_s)
+        await world.expect("seek", consumer.seek(queue, 3), 6 * call_s)
+        await world.expect("seek_to_time", consumer.seek_to_time(queue, datetime(2020, 1, 1, tzinfo=UTC)), 40 * call_s)
+        await world.expect("committed", consumer.committed(queue), 6 * call_s)
+        await world.expect("commit", consumer.commit(), 6 * call_s)
+    await world.expect("view", consumer.view("7F00000100002A9F0000000000000000"), 6 * call_s)
+    await world.expect("query", consumer.query(TOPIC, "key"), 6 * call_s)
+    await world.expect("PullConsumer.close", consumer.close(), 6 * call_s)
 
 
 @asynccontextmanager
@@ -270,6 +328,8 @@ OPERATIONS: dict[str, Callable[[World], Awaitable[None]]] = {
     "oneway": send_oneway,
     "much": send_much,
     "request": request,
+    "transaction": transact,
+    "pull": pull,
     "lookups": look_up,
     "iterate": iterate,
     "handlers": handle,

@@ -15,6 +15,10 @@ from rich.console import Console
 
 from tests.crash.scenarios import SCENARIOS, Scenario, find_scenarios
 from tests.torture.runner import Outcome, Run, run_here
+from tests.torture.slowhandler import torture as run_slow_handler
+
+# Runs that are one long story instead of many cases; each is told how many minutes it has, and says what it saw.
+STORIES = {"slow-handler": run_slow_handler}
 
 # Failures that are shown with their text; one cause often has hundreds.
 _SHOWN_MAX = 20
@@ -24,17 +28,22 @@ def main() -> int:
     """Run what the command line names; 0 when nothing failed."""
     arguments = parse_arguments()
     console = Console(soft_wrap=True)
+    if arguments.only in STORIES:
+        return STORIES[arguments.only](arguments.minutes)
     scenarios = find_scenarios(arguments.only)
     if not scenarios:
         groups = sorted({scenario.group for scenario in SCENARIOS.values()})
-        console.print(f"there is no {arguments.only!r}; there are: {', '.join([*groups, *SCENARIOS])}")
+        console.print(f"there is no {arguments.only!r}; there are: {', '.join([*groups, *SCENARIOS, *STORIES])}")
         return 2
     if arguments.from_seed is not None and arguments.seeds == 1:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         return run_here(scenarios[0], arguments.from_seed, console)
     run = Run(console, jobs=arguments.jobs, minutes=arguments.minutes, fresh=arguments.fresh)
     outcomes = [run.run(scenario, first=arguments.from_seed, count=arguments.seeds) for scenario in scenarios]
-    return report(scenarios, outcomes, console)
+    failed = report(scenarios, outcomes, console)
+    for story in STORIES.values() if not arguments.only else ():
+        failed |= story(arguments.minutes)
+    return failed
 
 
 def parse_arguments() -> argparse.Namespace:

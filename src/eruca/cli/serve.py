@@ -250,7 +250,9 @@ def up(
     second, keeper = _make_broker(options, store_options)
 
     def tell_nameservers() -> None:
-        known = [f"{options.host}:{server.server.port}", *split_addresses(options.nameservers)]
+        # Where it listens: what clients are told (a published address) may not lead here from inside.
+        own = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(options.bind_host, options.bind_host)
+        known = [f"{own}:{server.server.port}", *split_addresses(options.nameservers)]
         options.nameservers = ";".join(dict.fromkeys(known))
 
     first.on_started = tell_nameservers

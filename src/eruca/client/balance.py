@@ -79,9 +79,15 @@ class Balance:
                 try:
                     all_well &= await self._balance_topic(topic)
                 except NoRoute as error:
+                    # Should it come later, all its messages were sent while the group was listening.
+                    self.first_seen.setdefault(topic, frozenset())
                     log.debug("%s is not shared now: %s", topic, error)
                 except ErucaError as error:
                     log.warning("the queues of %s could not be shared now: %s", topic, error)
+                    all_well = False
+                except Exception:
+                    # A strategy of the user, for example. Without this no queue would ever be shared again.
+                    log.exception("the queues of %s could not be shared now", topic)
                     all_well = False
             return all_well
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from eruca.errors import ErucaError, NetError, RequestRefused
+from eruca.errors import ErucaError, NetError, RequestRefused, WireError
+from eruca.limits import GROUP_MEMBERS_MAX
 from eruca.net.caller import Caller
 from eruca.wire.bodies import (
     CheckClientBody,
@@ -52,6 +53,9 @@ _HINTS = {
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "the broker cannot read the subscription expression",
     ResponseCode.MESSAGE_ILLEGAL: "the message breaks a limit of the broker",
 }
+
+# A remark goes into errors and logs; a broker may send a megabyte.
+_REMARK_CHARS_MAX = 1000
 
 
 class PullStatus(IntEnum):
@@ -103,7 +107,7 @@ class Credentials:
 def explain_refusal(answer: Command, who: str) -> RequestRefused:
     """The error for an answer that is no success."""
     code = ResponseCode(answer.code) if answer.code in ResponseCode._value2member_map_ else None
-    remark = " ".join((answer.remark or f"code {answer.code}").split())
+    remark = " ".join((answer.remark or f"code {answer.code}")[:_REMARK_CHARS_MAX].split())
     return RequestRefused(answer.code, f"{who} refused: {remark}", hint=_HINTS.get(code) if code else None)
 
 
@@ -159,7 +163,10 @@ class Calls:
         """The client ids in a consumer group."""
         header = ConsumerGroupHeader(consumer_group=group)
         _, body = await self.ask(address, make_request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header))
-        return list(body.consumer_id_list) if isinstance(body, ConsumerIds) else []
+        members = body.consumer_id_list if isinstance(body, ConsumerIds) else []
+        if len(members) > GROUP_MEMBERS_MAX:
+            raise WireError(f"broker {address} says group {group} has {len(members)} members")
+        return members
 
     async def lock(self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
         """Lock queues for ordered consuming; gives those that are ours now."""
@@ -217,7 +224,7 @@ class Calls:
         return _offset_of(header)
 
     async def find_offset_at(self, address: str, queue: MessageQueue, time_ms: int) -> int:
-        """The offset of the first message stored at a time or after it."""
+        """The offset of a message stored near a time; `find_offset_since` finds the first one exactly."""
         header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
         found, _ = await self.ask(address, make_request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header))
         return _offset_of(found)
@@ -232,6 +239,7 @@ class Calls:
             raise explain_refusal(answer, f"broker {address}")
         where = answer.decode_header(PullMessageAnswerHeader)
         records = decode_records(answer.body) if status is PullStatus.FOUND else []
+        _check_pulled(records, header, where.next_begin_offset, address)
         return Pulled(
             status, records, where.next_begin_offset, where.min_offset, where.max_offset, where.suggest_which_broker_id
         )
@@ -264,6 +272,17 @@ class Calls:
         if answer.code != ResponseCode.SUCCESS:
             raise explain_refusal(answer, f"broker {address}")
         return decode_records(answer.body)
+
+
+def _check_pulled(records: list[Record], asked: PullMessageHeader, next_offset: int, address: str) -> None:
+    """Refuse records that were not asked for: they would be delivered as another queue's, twice, or for ever."""
+    last, topic, queue_id = asked.queue_offset - 1, asked.topic, asked.queue_id
+    for record in records:
+        if record.queue_offset <= last or record.queue_id != queue_id or record.topic != topic:
+            raise WireError(f"broker {address} answered with records that are not those of {topic}, queue {queue_id}")
+        last = record.queue_offset
+    if next_offset < 0 or (records and next_offset <= last):
+        raise WireError(f"broker {address} answered that {topic}, queue {queue_id}, goes on at {next_offset}")
 
 
 def _offset_of(header: object) -> int:

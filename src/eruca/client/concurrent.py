@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections import deque
 
-from eruca.client.handlers import HandlerEntry
+from eruca.client.handlers import HandlerEntry, HandlerThreads
 from eruca.client.inbox import Inbox
 from eruca.client.message import Message, Outcome
 from eruca.client.observing import ConsumeObserver
@@ -29,9 +31,37 @@ class Crew:
     def __init__(self, handler: HandlerEntry) -> None:
         self.handler = handler
         self.ready: deque[tuple[Inbox, Record]] = deque()
-        self.idle: deque[asyncio.Future[None]] = deque()
+        # Tasks that work, those of them that wait for messages, and how many are with the handler.
         self.workers: list[asyncio.Task[None]] = []
+        self.idle: deque[asyncio.Future[None]] = deque()
         self.busy = 0
+        # Or threads that work, how many messages they have or will take, and a guard for taking them.
+        self.threads: HandlerThreads | None = None
+        self.in_threads = 0
+        self.guard = threading.Lock()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Is nothing with the handler?"""
+        return not self.busy and not self.in_threads
+
+    def take(self) -> tuple[Inbox, list[Record]] | None:
+        """The next messages of one queue, as many as the handler wants at once; None when there are none."""
+        ready, batch = self.ready, self.handler.batch
+        if not ready:
+            return None
+        inbox, record = ready.popleft()
+        records = [record]
+        while len(records) < batch and ready and ready[0][0] is inbox:
+            records.append(ready.popleft()[1])
+        return inbox, records
+
+    def forget(self) -> None:
+        """Forget what nobody has begun."""
+        with self.guard:
+            if self.threads is not None:
+                self.in_threads -= len(self.ready)
+            self.ready.clear()
 
     def wake_one(self) -> None:
         """Call one worker that waits."""
@@ -62,36 +92,53 @@ class ConcurrentService:
         self._crews: dict[str, Crew] = {}
         self._quiet = asyncio.Event()
         self._closing = False
+        self._closed = False
+        # Sends back what failed in threads.
+        self._returning: set[asyncio.Task[None]] = set()
         # Until when handlers that never wait may go on, and who waits for the next such time.
         self._slice_end = 0.0
         self._next_slice: asyncio.Future[None] | None = None
 
     def add_handler(self, handler: HandlerEntry) -> None:
-        """Start the workers of a handler."""
-        crew = self._crews[handler.topic] = Crew(handler)
-        loop = asyncio.get_running_loop()
-        crew.workers = [loop.create_task(self._work(crew)) for _ in range(handler.concurrency)]
+        """Know a handler."""
+        self._crews[handler.topic] = Crew(handler)
 
     def deliver(self, inbox: Inbox, records: list[Record]) -> None:
         """Have pulled messages worked on."""
         if not inbox.queue.topic.startswith(RETRY_PREFIX):
-            crew = self._crews[inbox.queue.topic]
-            crew.ready.extend([(inbox, record) for record in records])
-            crew.wake_one()
+            self._assign(self._crews[inbox.queue.topic], [(inbox, record) for record in records])
             return
         for record in records:
             chosen = self._crews.get(record.get_property(RETRY_TOPIC) or "")
             if chosen is None:
                 # A retry of a topic that is not subscribed any more: whoever is there gets it, as with Java.
                 chosen = next(iter(self._crews.values()))
-            chosen.ready.append((inbox, record))
-            chosen.wake_one()
+            self._assign(chosen, [(inbox, record)])
 
-    # -- workers -----------------------------------------------------------------------------------------------------
+    def _assign(self, crew: Crew, messages: list[tuple[Inbox, Record]]) -> None:
+        if not crew.workers and crew.threads is None:
+            self._hire(crew)
+        crew.ready.extend(messages)
+        if crew.threads is None:
+            crew.wake_one()
+        else:
+            crew.in_threads += len(messages)
+            crew.threads.put([(self._consume_here, crew)] * len(messages))
+
+    def _hire(self, crew: Crew) -> None:
+        """Decide who does the work: threads for a plain function, unless somebody wants to be told of each message."""
+        handler = crew.handler
+        if not handler.is_async and not self._observer.is_watched:
+            crew.threads = handler.threads
+            return
+        loop = asyncio.get_running_loop()
+        crew.workers = [loop.create_task(self._work(crew)) for _ in range(handler.concurrency)]
+
+    # -- tasks that work ---------------------------------------------------------------------------------------------
 
     async def _work(self, crew: Crew) -> None:
         loop = asyncio.get_running_loop()
-        ready, batch = crew.ready, crew.handler.batch
+        ready = crew.ready
         while True:
             if not ready:
                 future = loop.create_future()
@@ -102,12 +149,10 @@ class ConcurrentService:
             if now > self._slice_end:
                 await self._wait_for_slice()
                 continue
-            inbox, record = ready.popleft()
-            if inbox.dropped:
+            taken = crew.take()
+            if taken is None or taken[0].dropped:
                 continue
-            records = [record]
-            while len(records) < batch and ready and ready[0][0] is inbox:
-                records.append(ready.popleft()[1])
+            inbox, records = taken
             if ready and crew.idle:
                 # Whoever is woken runs only if this worker waits for something; else it finds nothing and rests.
                 crew.wake_one()
@@ -148,13 +193,62 @@ class ConcurrentService:
         inbox.last_consumed = ended = loop.time()
         is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
         observer.count(handler.topic, len(records), is_done, ended - now)
+        if is_done:
+            _finish(inbox, records)
+        else:
+            await self._give_back_all(inbox, records, outcome)
+
+    # -- threads that work -------------------------------------------------------------------------------------------
+
+    def _consume_here(self, crew: Crew) -> None:
+        """In a thread: have the handler work on the next messages, and tell the loop how that ended."""
+        with crew.guard:
+            taken, threads = crew.take(), crew.threads
+        if taken is None or threads is None:
+            return
+        inbox, records = taken
+        if inbox.dropped:
+            threads.post(self._settle, (crew, inbox, records, Outcome.DONE, 0.0))
+            return
+        began = threads.loop.time()
         for record in records:
-            offset = record.queue_offset
-            if not is_done and not inbox.dropped and inbox.process.is_open(offset):
+            inbox.running[record.queue_offset] = (began, record)
+        namespace, queue = self._namespace, inbox.queue
+        messages = [Message(record, queue, namespace) for record in records]
+        started = time.monotonic()
+        outcome = crew.handler.call_here(messages, threads.loop)
+        threads.post(self._settle, (crew, inbox, records, outcome, time.monotonic() - started))
+
+    def _settle(self, ended: tuple[Crew, Inbox, list[Record], Outcome, float]) -> None:
+        """In the loop: a handler has ended in its thread."""
+        if self._closed:
+            return
+        crew, inbox, records, outcome, spent_s = ended
+        is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
+        if not inbox.dropped:
+            inbox.last_consumed = asyncio.get_running_loop().time()
+            self._observer.count(crew.handler.topic, len(records), is_done, spent_s)
+        if is_done or inbox.dropped:
+            _finish(inbox, records)
+            self._leave(crew, len(records))
+            return
+        task = asyncio.get_running_loop().create_task(self._give_back_all(inbox, records, outcome))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+        task.add_done_callback(lambda _: self._leave(crew, len(records)))
+
+    def _leave(self, crew: Crew, count: int) -> None:
+        crew.in_threads -= count
+        if self._closing and not crew.in_threads:
+            self._quiet.set()
+
+    # -- what failed -------------------------------------------------------------------------------------------------
+
+    async def _give_back_all(self, inbox: Inbox, records: list[Record], outcome: Outcome) -> None:
+        for record in records:
+            if not inbox.dropped and inbox.process.is_open(record.queue_offset):
                 await self._give_back(inbox, record, -1 if outcome is Outcome.DEAD else 0)
-            running.pop(offset, None)
-            if not inbox.dropped:
-                inbox.finish(offset)
+            _finish(inbox, [record])
 
     async def _give_back(self, inbox: Inbox, record: Record, level: int) -> None:
         if self._broadcast:
@@ -169,7 +263,8 @@ class ConcurrentService:
         oldest = asyncio.get_running_loop().time() - self._timeout_s
         count = 0
         for inbox in inboxes:
-            late = [record for began, record in inbox.running.values() if began < oldest]
+            # Threads may begin messages meanwhile.
+            late = [record for began, record in list(inbox.running.values()) if began < oldest]
             if late and not self._broadcast:
                 count += await self._expire_queue(inbox, late)
         return count
@@ -189,19 +284,30 @@ class ConcurrentService:
     async def close(self, drain_s: float) -> None:
         """Begin nothing new, and wait for what is being worked on."""
         self._closing = True
-        for crew in self._crews.values():
-            crew.ready.clear()
-        if any(crew.busy for crew in self._crews.values()):
+        crews = self._crews.values()
+        for crew in crews:
+            crew.forget()
+        if not all(crew.is_quiet for crew in crews):
             try:
                 async with asyncio.timeout(drain_s):
-                    while any(crew.busy for crew in self._crews.values()):
+                    while not all(crew.is_quiet for crew in crews):
                         self._quiet.clear()
                         await self._quiet.wait()
             except TimeoutError:
                 log.warning("handlers still at work after %.0f s; their messages will come again", drain_s)
-        tasks = [task for crew in self._crews.values() for task in crew.workers]
+        self._closed = True
+        tasks = [*self._returning, *[task for crew in crews for task in crew.workers]]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for crew in self._crews.values():
+        for crew in crews:
             crew.handler.close()
+
+
+def _finish(inbox: Inbox, records: list[Record]) -> None:
+    """These messages are with no handler any more, and done unless the queue is another's."""
+    for record in records:
+        offset = record.queue_offset
+        inbox.running.pop(offset, None)
+        if not inbox.dropped:
+            inbox.finish(offset)

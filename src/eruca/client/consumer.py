@@ -26,12 +26,13 @@ from eruca.client.producer import to_ms
 from eruca.client.pulling import PullLimits
 from eruca.client.redelivery import Redelivery
 from eruca.client.running import describe_running
+from eruca.client.routes import Route
 from eruca.client.session import Session
 from eruca.client.starting import Start, describe_start
-from eruca.client.subscriptions import SQL92, Sql, Subscribe, make_subscription, make_subscriptions
+from eruca.client.subscriptions import SQL92, Sql, Subscribe, Subscription, make_subscription, make_subscriptions
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy, find_strategy
-from eruca.errors import ClientClosed, ConfigError, ErucaError
+from eruca.errors import ClientClosed, ConfigError, ErucaError, NetError
 from eruca.wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -99,7 +100,7 @@ class Consumer:
         trace: bool | str = False,
         options: ClientOptions | None = None,
         offsets_directory: Path = OFFSETS_DIRECTORY,
-        offsets_interval_ms: int = 5000,
+        offsets_interval_ms: int = 1000,
         rebalance_interval_ms: int = 20_000,
         lock_interval_ms: int = 20_000,
         ordered_concurrency: int = 20,
@@ -271,14 +272,24 @@ class Consumer:
                     log.warning("nothing can be consumed of %s yet: %s", topic, error)
                 continue
             if subscription.kind == SQL92:
-                for by_id in route.brokers.values():
-                    await session.calls.check_subscription(
-                        next(iter(by_id.values())), session.client_id, self.group, subscription.data
-                    )
+                await self._check_expression(session, route, subscription)
         await session.heartbeat()
         if not self._settings.broadcast:
             # The brokers made the retry topic when they heard of us.
             await session.routes.refresh_all()
+
+    async def _check_expression(self, session: Session, route: Route, subscription: Subscription) -> None:
+        """Let every broker of a topic read an expression; one that is not there now learns it by the heartbeat."""
+        addresses = {next(iter(by_id.values())) for by_id in route.brokers.values()}
+        checks = [
+            session.calls.check_subscription(address, session.client_id, self.group, subscription.data)
+            for address in addresses
+        ]
+        for error in await asyncio.gather(*checks, return_exceptions=True):
+            if isinstance(error, NetError):
+                log.warning("the expression for %s could not be checked: %s", route.topic, error)
+            elif error is not None:
+                raise error
 
     async def close(self) -> None:
         """Stop pulling, let handlers end, commit, and leave the group."""
@@ -355,7 +366,7 @@ class Consumer:
         """Commit now how far every queue is, and wait until the broker has it. Raises ErucaError."""
         if self._membership is None:
             raise ClientClosed("the consumer is not started")
-        await self._membership.commit(wait=True)
+        await self._membership.commit()
 
     # -- messages ----------------------------------------------------------------------------------------------------
 

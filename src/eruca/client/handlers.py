@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from eruca.client.handover import Handover
 from eruca.client.message import Message, Outcome
+from eruca.client.workers import Job, Workers
 from eruca.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
 AnyHandler = Callable[..., Any]
+
+
+class HandlerThreads:
+    """Where a plain handler runs, so that it holds up nothing but itself, and its way back to the loop."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._workers = Workers(name, count)
+        self._handover = Handover(self.loop)
+
+    def put(self, jobs: list[Job]) -> None:
+        """Have jobs done in the threads."""
+        self._workers.put(jobs)
+
+    def post(self, function: Callable[[Any], object], argument: object) -> None:
+        """From a thread: have a function called in the loop. When the loop is gone, nobody is left to be told."""
+        try:
+            self._handover.post(function, argument)
+        except RuntimeError:
+            log.debug("the loop ended before a handler did")
+
+    def close(self) -> None:
+        """End the threads without waiting for them."""
+        self._workers.close()
 
 
 @dataclass(slots=True)
@@ -29,24 +55,63 @@ class HandlerEntry:
     batch: int
     auto_commit: bool
     is_async: bool
-    # Where plain functions run, so that they hold up nothing but themselves.
-    threads: ThreadPoolExecutor | None = None
+    # Only of plain functions, from the first use to `close`.
+    _threads: HandlerThreads | None = None
+
+    @property
+    def threads(self) -> HandlerThreads:
+        """The threads of a plain function, of the loop that runs now."""
+        if self._threads is None:
+            self._threads = HandlerThreads(self.topic, self.concurrency)
+        return self._threads
 
     async def call(self, messages: list[Message]) -> Outcome:
         """Have it work on messages; an exception is an outcome too, and in the log."""
-        argument: Any = messages if self.batch > 1 else messages[0]
+        if not self.is_async:
+            return await self._call_in_thread(messages)
         try:
-            if self.is_async:
-                result = await self.function(argument)
-            else:
-                result = await asyncio.get_running_loop().run_in_executor(self.threads, self.function, argument)
-                if inspect.isawaitable(result):
-                    result = await result
+            result = await self.function(messages if self.batch > 1 else messages[0])
         except Exception:
-            log.exception("the handler of %s failed on %s", self.topic, messages[0])
-            return Outcome.LATER
-        if result is None or isinstance(result, Outcome):
-            return result or Outcome.DONE
+            return self._explain_error(messages)
+        return self._check_result(result)
+
+    async def _call_in_thread(self, messages: list[Message]) -> Outcome:
+        threads = self.threads
+        future: asyncio.Future[Outcome] = threads.loop.create_future()
+        # What surrounds this call (a span, for one) surrounds the function too.
+        context = contextvars.copy_context()
+
+        def resolve(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        def work(_: None) -> None:
+            threads.post(resolve, context.run(self.call_here, messages, threads.loop))
+
+        threads.put([(work, None)])
+        return await future
+
+    def call_here(self, messages: list[Message], loop: asyncio.AbstractEventLoop) -> Outcome:
+        """Have a plain function work on messages in this thread, which is none of the loop's."""
+        try:
+            result = self.function(messages if self.batch > 1 else messages[0])
+            if result is None:
+                return Outcome.DONE
+            if inspect.isawaitable(result):
+                result = asyncio.run_coroutine_threadsafe(_wait_for(result), loop).result()
+        except BaseException:  # sys.exit() in a handler must not take a thread away
+            return self._explain_error(messages)
+        return self._check_result(result)
+
+    def _explain_error(self, messages: list[Message]) -> Outcome:
+        log.exception("the handler of %s failed on %s", self.topic, messages[0])
+        return Outcome.LATER
+
+    def _check_result(self, result: object) -> Outcome:
+        if result is None:
+            return Outcome.DONE
+        if isinstance(result, Outcome):
+            return result
         log.error(
             "the handler of %s returned %r: it must return nothing or an Outcome; the message comes again",
             self.topic,
@@ -56,8 +121,20 @@ class HandlerEntry:
 
     def close(self) -> None:
         """Stop its threads without waiting for them."""
-        if self.threads is not None:
-            self.threads.shutdown(wait=False, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
+
+
+async def _wait_for(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def is_async_function(function: AnyHandler) -> bool:
+    """Does calling it give something to wait for?"""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
 
 
 def make_handler(topic: str, function: AnyHandler, *, concurrency: int, batch: int, auto_commit: bool) -> HandlerEntry:
@@ -66,8 +143,4 @@ def make_handler(topic: str, function: AnyHandler, *, concurrency: int, batch: i
         raise ConfigError(f"the handler of {topic} cannot be called: {function!r}")
     if concurrency < 1 or not 1 <= batch <= 1024:
         raise ConfigError(f"concurrency={concurrency}, batch={batch}: both are at least 1, a batch at most 1024")
-    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004
-    )
-    threads = None if is_async else ThreadPoolExecutor(concurrency, thread_name_prefix=f"eruca-{topic}")
-    return HandlerEntry(topic, function, concurrency, batch, auto_commit, is_async, threads)
+    return HandlerEntry(topic, function, concurrency, batch, auto_commit, is_async_function(function))

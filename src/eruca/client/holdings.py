@@ -54,7 +54,7 @@ class Holdings:
         self.offsets = offsets
         self._namespace = namespace
         self._puller = Puller(
-            session, group, limits, self._deliver, commits=False, flags=LITE, has_room=lambda: self._has_room
+            session, group, limits, self._deliver, flags=LITE, has_room=lambda: self._has_room
         )
         self._cached_max = cached_max
         self._cached = 0
@@ -64,6 +64,8 @@ class Holdings:
         self._handed: set[PullInbox] = set()
         self._arrived = asyncio.Event()
         self._is_fetching = False
+        # Not ours any more, but not committed yet.
+        self._leaving: set[PullInbox] = set()
         # Commits go one after the other, so that an older position never overtakes a newer one.
         self._committing = asyncio.Lock()
 
@@ -200,7 +202,7 @@ class Holdings:
 
     async def commit_done(self) -> None:
         """Commit up to where everything is done. Raises ErucaError."""
-        await self._write_positions(self.inboxes.values())
+        await self._write_positions([*self._leaving, *self.inboxes.values()])
 
     async def commit_handed_out(self) -> None:
         """Commit everything that was handed out. Raises ErucaError."""
@@ -216,10 +218,13 @@ class Holdings:
 
     async def commit_last(self, inbox: PullInbox) -> None:
         """Commit a queue that is not ours any more."""
+        self._leaving.add(inbox)
         try:
             await self._write_positions([inbox])
         except ErucaError as error:
             log.warning("the offset of %s could not be committed, messages will come again: %s", inbox.queue, error)
+        # Not when this is cancelled: then closing commits it.
+        self._leaving.discard(inbox)
 
     async def _write_positions(self, inboxes: Iterable[PullInbox]) -> None:
         async with self._committing:

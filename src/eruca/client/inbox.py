@@ -49,6 +49,15 @@ class Inbox:
         self.changed.set()
         return done
 
+    def move(self, offset: int) -> None:
+        """Go on elsewhere, since the broker has nothing at `next_offset`: messages expired, or it lost its last ones."""
+        if offset < self.next_offset:
+            # New messages get offsets we have seen before, and must not be taken for those.
+            self.process = ProcessQueue()
+            self._first_offset = offset
+        self.process.skip_to(offset)
+        self.next_offset = offset
+
     def is_ours(self) -> bool:
         """Is the queue still ours? It may be another's after any wait."""
         return not self.dropped

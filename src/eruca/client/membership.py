@@ -44,7 +44,8 @@ class GroupSettings:
     consume_timeout_s: float = 900.0
     # How long handlers may go on when the consumer closes.
     drain_s: float = 30.0
-    offsets_interval_ms: int = 5000
+    # Java's consumers commit with every pull and every 5 s. What a crash repeats is what was done since.
+    offsets_interval_ms: int = 1000
     rebalance_interval_ms: int = 20_000
     lock_interval_ms: int = 20_000
     # Told (topic, all its queues, those that are ours) when ours change.
@@ -78,7 +79,7 @@ class Membership:
         ordered = isinstance(service, OrderedService)
         self._is_locked = ordered and not settings.broadcast
         limits = settings.limits or PullLimits(span_max=None if ordered else PullLimits().span_max)
-        self._puller = Puller(session, group, limits, deliver, commits=not settings.broadcast)
+        self._puller = Puller(session, group, limits, deliver)
         self._balance = Balance(
             session,
             group,
@@ -113,7 +114,7 @@ class Membership:
         if self._leaving:
             await asyncio.wait(self._leaving.values(), timeout=drain_s)
         try:
-            await self.commit(wait=True)
+            await self.commit()
         except ErucaError as error:
             log.warning("not all offsets could be committed, some messages will come again: %s", error)
         for inbox in self.inboxes.values():
@@ -194,10 +195,9 @@ class Membership:
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
-    async def commit(self, *, wait: bool) -> None:
-        """Commit how far every queue is. Raises ErucaError."""
-        offsets = {queue: inbox.commit_offset for queue, inbox in self.inboxes.items()}
-        await self.offsets.write(offsets, wait=wait)
+    async def commit(self) -> None:
+        """Commit how far every queue is, and wait until that is kept. Raises ErucaError."""
+        await self.offsets.write({queue: inbox.commit_offset for queue, inbox in self.inboxes.items()}, wait=True)
 
     async def _commit_one(self, inbox: Inbox) -> None:
         try:
@@ -217,19 +217,29 @@ class Membership:
                 await self._service.leave(inbox)
             inbox.drop()
             self.inboxes.pop(queue, None)
-            await self.offsets.write({queue: offset}, wait=True)
+            try:
+                await self.offsets.write({queue: max(0, offset)}, wait=True)
+            except ErucaError as error:
+                log.warning("queue %s goes on where it was, and not at %d: %s", queue, offset, error)
+            else:
+                log.info("queue %s goes on at %d, as an operator wished", queue, offset)
             self._balance.owned.get(topic, set()).discard(queue)
-            log.info("queue %s goes on at %d, as an operator wished", queue, offset)
         self._balance.wake()
 
     # -- in intervals ------------------------------------------------------------------------------------------------
 
     async def _commit_in_intervals(self) -> None:
+        told: dict[MessageQueue, int] = {}
         while True:
             await asyncio.sleep(self._settings.offsets_interval_ms / 1000)
+            now = {queue: inbox.commit_offset for queue, inbox in self.inboxes.items()}
+            changed = {queue: offset for queue, offset in now.items() if told.get(queue) != offset}
+            told = now
             try:
-                await self.commit(wait=False)
+                if changed:
+                    await self.offsets.write(changed)
             except ErucaError as error:
+                told = {}
                 log.warning("offsets could not be committed now: %s", error)
 
     async def _expire_in_intervals(self, service: ConcurrentService) -> None:

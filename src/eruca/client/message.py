@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from eruca.client.namespaces import unwrap
+from eruca.errors import WireError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.host import unpack_host
 from eruca.wire.ids import encode_offset_id
@@ -40,18 +41,17 @@ class Settle(Protocol):
         """It is to come again later; a level below 0 sends it to the dead letters."""
 
 
-class Message:
-    """A received message. Everything is read from the record when it is asked for."""
+class ReceivedMessage:
+    """What a received message says. Everything is read from the record when it is asked for."""
 
-    __slots__ = ("_body", "_namespace", "_properties", "_settle", "attempts", "queue", "record")
+    __slots__ = ("_body", "_namespace", "_properties", "attempts", "queue", "record")
 
-    def __init__(self, record: Record, queue: MessageQueue, namespace: str = "", settle: Settle | None = None) -> None:
+    def __init__(self, record: Record, queue: MessageQueue, namespace: str = "") -> None:
         self.record = record
         self.queue = queue
         # How often it was delivered before, to this group.
         self.attempts = record.reconsume_times
         self._namespace = namespace
-        self._settle = settle
         self._body: bytes | None = None
         self._properties: dict[str, str] | None = None
 
@@ -132,13 +132,13 @@ class Message:
 
     @property
     def born_at(self) -> datetime:
-        """When it was sent, by the sender's clock."""
-        return datetime.fromtimestamp(self.record.born_timestamp / 1000, UTC)
+        """When it was sent, by the sender's clock. Raises WireError for a time that no calendar has."""
+        return _to_time(self.record.born_timestamp)
 
     @property
     def stored_at(self) -> datetime:
-        """When it was stored, by the broker's clock."""
-        return datetime.fromtimestamp(self.record.store_timestamp / 1000, UTC)
+        """When it was stored, by the broker's clock. Raises WireError for a time that no calendar has."""
+        return _to_time(self.record.store_timestamp)
 
     @property
     def born_host(self) -> str:
@@ -155,7 +155,20 @@ class Message:
             return self._properties.get(name)
         return self.record.get_property(name)
 
-    # -- what becomes of it ------------------------------------------------------------------------------------------
+
+class Message(ReceivedMessage):
+    """A received message, and a say in what becomes of it."""
+
+    __slots__ = ("_settle",)
+
+    def __init__(self, record: Record, queue: MessageQueue, namespace: str = "", settle: Settle | None = None) -> None:
+        super().__init__(record, queue, namespace)
+        self._settle = settle
+
+    @property
+    def wants_answer(self) -> bool:
+        """Does anybody wait to be told what becomes of it? The return of a handler says it already."""
+        return self._settle is not None
 
     async def ack(self) -> None:
         """It is done. Only for messages of `async for`; a handler just returns."""
@@ -175,3 +188,10 @@ class Message:
 
 Handler = Callable[[Message], Awaitable[Outcome | None] | Outcome | None]
 BatchHandler = Callable[[list[Message]], Awaitable[Outcome | None] | Outcome | None]
+
+
+def _to_time(time_ms: int) -> datetime:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise WireError(f"{time_ms} ms since 1970 is no time") from None

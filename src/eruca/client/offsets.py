@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 class OffsetStore(Protocol):
     """Keeps one offset a queue."""
 
+    # Whose offsets they are.
+    group: str
+
     async def open(self) -> None:
         """Make ready."""
 
@@ -38,32 +41,55 @@ class BrokerOffsets:
 
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
-        self._group = group
+        self.group = group
+        # One write after the other: a broker that works in several threads may let a newer one pass an older one.
+        self._turn = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Nothing to do."""
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Wait for what is under way."""
+        if self._writes:
+            await asyncio.wait(self._writes)
 
     async def read(self, queue: MessageQueue) -> int | None:
         """Ask the broker. A 0 is looked at twice: for young queues it may mean that there is none."""
         calls, address = self._session.calls, self._address_of(queue)
-        offset = await calls.read_offset(address, self._group, queue)
-        if offset == 0 and not await calls.has_offset(address, self._group, queue):
+        offset = await calls.read_offset(address, self.group, queue)
+        if offset == 0 and not await calls.has_offset(address, self.group, queue):
             return None
         return offset
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
         """Tell the brokers; one that cannot be reached does not keep the others from being told."""
-        failure: ErucaError | None = None
-        for queue, offset in offsets.items():
-            try:
-                await self._session.calls.write_offset(self._address_of(queue), self._group, queue, offset, wait=wait)
-            except ErucaError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+        # Whoever is cancelled leaves the write to itself, so that the next one still knows when it is over.
+        task = asyncio.get_running_loop().create_task(self._write_all(offsets))
+        self._writes.add(task)
+        task.add_done_callback(self._end_write)
+        if wait:
+            await asyncio.shield(task)
+
+    def _end_write(self, task: asyncio.Task[None]) -> None:
+        self._writes.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("not all offsets of group %s could be committed: %s", self.group, error)
+
+    async def _write_all(self, offsets: dict[MessageQueue, int]) -> None:
+        async with self._turn:
+            # All at once: one after the other, a silent broker would hold up the end of a consumer for minutes.
+            work = [self._write(queue, offset) for queue, offset in offsets.items()]
+            failures = [error for error in await asyncio.gather(*work) if error is not None]
+        if failures:
+            raise failures[-1]
+
+    async def _write(self, queue: MessageQueue, offset: int) -> ErucaError | None:
+        try:
+            await self._session.calls.write_offset(self._address_of(queue), self.group, queue, offset, wait=True)
+        except ErucaError as error:
+            return error
+        return None
 
     def _address_of(self, queue: MessageQueue) -> str:
         address = self._session.routes.find_address(queue.broker_name)
@@ -78,7 +104,7 @@ class LocalOffsets:
     def __init__(self, directory: Path, owner: str, group: str) -> None:
         self._path = directory / owner / group / "offsets.json"
         self._owner = owner
-        self._group = group
+        self.group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._lock: IO[bytes] | None = None
         self._saving = asyncio.Lock()
@@ -95,7 +121,7 @@ class LocalOffsets:
         except OSError:
             lock.close()
             raise ConfigError(
-                f"another broadcast consumer of group {self._group} on this machine is {self._owner}",
+                f"another broadcast consumer of group {self.group} on this machine is {self._owner}",
                 hint='give each process a name of its own: options=ClientOptions(instance="...")',
             ) from None
         self._lock = lock

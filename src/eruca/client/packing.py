@@ -117,7 +117,12 @@ class Packer:
         if self.telemetry is not None and messages:
             described = [{**self._own, **message.properties} for message in messages]
             operation, own = self._start_span(topic, described, own, None)
-        return list(build_batches(wrapped, messages, unique_ids, self._bytes_max, own)), operation
+        try:
+            return list(build_batches(wrapped, messages, unique_ids, self._bytes_max, own)), operation
+        except ErucaError as error:
+            if operation is not None and self.telemetry is not None:
+                self.telemetry.end_send(operation, error=error)
+            raise
 
     def find_topic(self, topic: str) -> str:
         """Check a topic's name and give what the broker calls it."""

@@ -301,11 +301,11 @@ class Producer:
         correlation_id, reply = self._requests.open()
         try:
             extra = describe_request(session, correlation_id, timeout_ms)
-            ids, packer = session.unique_ids, self._packer
-            parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, True, None, extra)
             choose = choose_queue(shard, queue, selector)
+            ids, packer = session.unique_ids, self._packer
             async with asyncio.timeout_at(deadline):
-                await self._requests.prepare(session, await session.routes.get_for_send(parcel.topic))
+                await self._requests.prepare(session, await session.routes.get_for_send(packer.find_topic(topic)))
+                parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, True, None, extra)
                 if packer.is_large(parcel):
                     await packer.compress(parcel)
                 await self._post(parcel, choose, timeout_ms / 1000)
@@ -351,15 +351,16 @@ class Producer:
         size = len(parcel.body)
         window = self._window
         timeout_ms = self._timeout_ms if timeout is None else to_ms(timeout)
-        if not window.try_enter(size):
-            timeout_ms = await self._wait_for_room(parcel, timeout_ms)
         try:
-            receipt = await delivery.deliver(parcel, choose, timeout_ms)
+            if not window.try_enter(size):
+                timeout_ms = await self._wait_for_room(parcel, timeout_ms)
+            try:
+                receipt = await delivery.deliver(parcel, choose, timeout_ms)
+            finally:
+                window.leave(size)
         except BaseException as error:
             self._end_span(parcel.operation, None, error)
             raise
-        finally:
-            window.leave(size)
         if parcel.operation is not None:
             self._end_span(parcel.operation, receipt, None)
         if self.options.namespace:

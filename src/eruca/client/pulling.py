@@ -21,7 +21,7 @@ from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
 
-COMMIT, SUSPEND, EXPRESSION, LITE = 1, 2, 4, 16
+SUSPEND, EXPRESSION, LITE = 2, 4, 16
 _NOT_KNOWN_YET = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -30,6 +30,10 @@ _NOT_KNOWN_YET = frozenset(
         ResponseCode.FILTER_DATA_NOT_LATEST,
     }
 )
+
+# A broker holds a pull that finds nothing. One that answers at once, again and again, would keep us busy with it.
+_FRUITLESS_MAX = 3
+_HELD_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,6 @@ class Puller:
         limits: PullLimits,
         deliver: Callable[[Inbox, list[Record]], None],
         *,
-        commits: bool,
         flags: int = 0,
         has_room: Callable[[], bool] | None = None,
     ) -> None:
@@ -69,8 +72,6 @@ class Puller:
         self._group = group
         self._limits = limits
         self._deliver = deliver
-        # Whether pulls carry the offset to commit.
-        self._commits = commits
         # Marks of this kind of consumer in every pull.
         self._flags = SUSPEND | EXPRESSION | flags
         # May anything be pulled, seeing what all queues have? Whoever says no sets `changed` when there is room again.
@@ -79,7 +80,7 @@ class Puller:
 
     async def run(self, inbox: Inbox) -> None:
         """Pull a queue until it is dropped."""
-        limits = self._limits
+        limits, fruitless = self._limits, 0
         while inbox.is_ours():
             if inbox.paused or self._is_full(inbox):
                 inbox.changed.clear()
@@ -92,7 +93,15 @@ class Puller:
                 continue
             if not inbox.is_ours():
                 return
+            if inbox.paused:
+                continue  # it was asked for before; it is asked for again when it is wanted
+            before = inbox.next_offset
             self._take(inbox, pulled)
+            is_held = asyncio.get_running_loop().time() - inbox.last_pull >= _HELD_S
+            is_moved = inbox.next_offset > before and pulled.status is not PullStatus.ILLEGAL_OFFSET
+            fruitless = 0 if is_held or is_moved else fruitless + 1
+            if fruitless > _FRUITLESS_MAX:
+                await asyncio.sleep(min(_HELD_S, limits.error_pause_ms / 1000))
             if limits.interval_ms:
                 await asyncio.sleep(limits.interval_ms / 1000)
 
@@ -112,10 +121,6 @@ class Puller:
         address = session.routes.find_address(queue.broker_name, inbox.broker_id)
         if address is None:
             raise ConnectFailed(f"broker {queue.broker_name} has no address now")
-        sys_flag = self._flags
-        commit_offset = inbox.commit_offset if self._commits else 0
-        if commit_offset > 0 and inbox.broker_id == MASTER_ID:
-            sys_flag |= COMMIT
         subscription = inbox.subscription
         header = PullMessageHeader(
             consumer_group=self._group,
@@ -123,8 +128,10 @@ class Puller:
             queue_id=queue.queue_id,
             queue_offset=inbox.next_offset,
             max_message_nums=limits.batch,
-            sys_flag=sys_flag,
-            commit_offset=max(0, commit_offset),
+            sys_flag=self._flags,
+            # Java's clients commit with their pulls. A broker that works in several threads may do that after a later
+            # commit has been answered, and give the messages between the two once more to whoever comes next.
+            commit_offset=0,
             suspend_timeout_ms=limits.suspend_ms,
             subscription=subscription.text,
             subscription_version=subscription.version,
@@ -145,8 +152,7 @@ class Puller:
                 pulled.max_offset,
                 pulled.next_offset,
             )
-            inbox.process.skip_to(pulled.next_offset)
-            inbox.next_offset = pulled.next_offset
+            inbox.move(pulled.next_offset)
             return
         self.pulled_count += len(pulled.records)
         records = keep_tagged(pulled.records, inbox.subscription)
@@ -155,7 +161,11 @@ class Puller:
         inbox.next_offset = pulled.next_offset
         if fresh:
             # In the next turn, so that the next question is on its way before handlers begin with this answer.
-            asyncio.get_running_loop().call_soon(self._deliver, inbox, fresh)
+            asyncio.get_running_loop().call_soon(self._hand_over, inbox, fresh)
+
+    def _hand_over(self, inbox: Inbox, fresh: list[Record]) -> None:
+        if inbox.is_ours():  # it may be another's since the last turn
+            self._deliver(inbox, fresh)
 
     async def _recover(self, inbox: Inbox, error: ErucaError) -> None:
         """Do what helps against an error, and wait a moment."""

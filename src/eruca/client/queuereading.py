@@ -14,6 +14,7 @@ from eruca.client.namespaces import wrap
 from eruca.client.pulling import EXPRESSION, SUSPEND, keep_tagged
 from eruca.client.routes import MASTER_ID, Route
 from eruca.client.session import Session
+from eruca.client.starting import find_offset_since
 from eruca.client.subscriptions import Sql, Subscription, make_subscription
 from eruca.errors import ErucaError, NetError
 from eruca.wire.bodies import MessageQueue
@@ -68,7 +69,8 @@ class QueueReader:
 
     async def find_at(self, queue: MessageQueue, time: datetime) -> int:
         """The offset of the first message stored at a time or after it."""
-        return await self._session.calls.find_offset_at(await self._find_master(queue), queue, _to_wire_ms(time))
+        address = await self._find_master(queue)
+        return await find_offset_since(self._session.calls, address, self._group, queue, _to_wire_ms(time))
 
     async def _find_master(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
         routes = self._session.routes

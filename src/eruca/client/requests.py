@@ -33,8 +33,6 @@ class Requests:
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[Message]] = {}
-        # Brokers that were told of us, or could not be: the session goes on trying by itself.
-        self._told: set[str] = set()
 
     def open(self) -> tuple[str, asyncio.Future[Message]]:
         """Begin a request: its correlation id, and what gets the reply."""
@@ -56,10 +54,7 @@ class Requests:
                     await session.routes.get(topic)
                 except ErucaError as error:
                     log.info("replies can only come by the brokers of %s: %s", route.topic, error)
-        masters = {session.routes.find_address(broker, only_this=True) for broker in session.routes.list_brokers()}
-        new = [address for address in masters if address is not None and address not in self._told]
-        self._told.update(new)
-        await asyncio.gather(*[session.greet(address) for address in new])
+        await session.greet_all()
 
     def take(self, session: Session, header: PushReplyHeader, body: bytes) -> bool:
         """Give a reply to who waits for it; False when nobody here does."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 from eruca.client.calls import Calls
 from eruca.core.allocation import sort_queues
 from eruca.errors import ErucaError, NetError, NoRoute, RequestRefused, WireError
-from eruca.limits import TOPIC_QUEUES_MAX
+from eruca.limits import ROUTE_BROKERS_MAX, ROUTE_BYTES_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
 from eruca.net.addresses import NameServers
 from eruca.wire.bodies import MessageQueue, TopicList, TopicRouteData
 from eruca.wire.catalog import decode_answer
@@ -201,6 +201,8 @@ class Routes:
             return None
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
+        if len(answer.body) > ROUTE_BYTES_MAX:
+            raise WireError(f"name server {server} answered with a route of {len(answer.body)} bytes")
         data = decode_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)[1]
         if not isinstance(data, TopicRouteData):
             raise WireError(f"name server {server} answered without a route")
@@ -272,12 +274,14 @@ class Routes:
 
 
 def make_route(topic: str, data: TopicRouteData) -> Route:
-    """Turn the answer of a name server into queues and addresses."""
+    """Turn the answer of a name server into queues and addresses. Raises WireError when it is absurdly large."""
+    if len(data.broker_datas) > ROUTE_BROKERS_MAX:
+        raise WireError(f"the route of {topic} names {len(data.broker_datas)} brokers, at most {ROUTE_BROKERS_MAX}")
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas if broker.broker_addrs}
     read: list[MessageQueue] = []
     write: list[MessageQueue] = []
-    for queue in data.queue_datas:
-        name = queue.broker_name
+    # A broker named twice would have each of its queues twice.
+    for name, queue in {queue.broker_name: queue for queue in data.queue_datas}.items():
         known = brokers.get(name)
         if known is None:
             continue
@@ -287,6 +291,8 @@ def make_route(topic: str, data: TopicRouteData) -> Route:
             read += [MessageQueue(name, number, topic) for number in range(queue.read_queue_nums)]
         if queue.perm & WRITE and MASTER_ID in known and not data.order_topic_conf:
             write += [MessageQueue(name, number, topic) for number in range(queue.write_queue_nums)]
+        if max(len(read), len(write)) > ROUTE_QUEUES_MAX:
+            raise WireError(f"the route of {topic} has more than {ROUTE_QUEUES_MAX} queues")
     ordered = _list_ordered(topic, data.order_topic_conf) if data.order_topic_conf else None
     return Route(
         topic,

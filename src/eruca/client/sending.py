@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Awaitable
 
@@ -11,7 +12,7 @@ from eruca.client.calls import explain_refusal
 from eruca.client.outgoing import Receipt, SendStatus
 from eruca.client.routes import TEMPLATE_QUEUES, TEMPLATE_TOPIC
 from eruca.client.session import Session
-from eruca.errors import ConnectFailed
+from eruca.errors import CallTimeout, ConnectFailed
 from eruca.observe.telemetry import Operation
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import FLAG_ONEWAY, VERSION_ANNOUNCED, RequestCode, ResponseCode
@@ -84,7 +85,10 @@ class Sender:
         return link.call_frame(lambda opaque: self._encode(parcel, queue, 0, opaque), timeout_ms / 1000)
 
     async def send_oneway(self, parcel: Parcel, queue: MessageQueue) -> None:
-        """Send without an answer; nobody learns whether it arrived. Waits while the broker reads too slowly."""
+        """Send without an answer; nobody learns whether it arrived. Waits while the broker reads too slowly.
+
+        Raises NetError, also when that takes longer than a call may.
+        """
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
@@ -93,8 +97,13 @@ class Sender:
             link = session.caller.find_link(address)
         else:
             link.send(self._encode(parcel, queue, FLAG_ONEWAY, 0))
-        if link is not None:
-            await link.drain()
+        if link is None:
+            return
+        try:
+            async with asyncio.timeout(session.options.call_timeout_ms / 1000):
+                await link.drain()
+        except TimeoutError:
+            raise CallTimeout(f"broker {queue.broker_name} does not read what is sent to it") from None
 
     def find_address(self, queue: MessageQueue) -> str:
         """Where the master of a queue is."""

@@ -40,6 +40,8 @@ from eruca.wire.record import Message as Record
 log = logging.getLogger(__name__)
 
 _JITTER = 0.1
+# The least time between two heartbeats that cannot wait.
+_HURRY_S = 0.2
 # What a client of Java always announces beside its own group; brokers and tools expect it.
 _INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 
@@ -106,8 +108,12 @@ class Session:
         self._users = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._beat_now = asyncio.Event()
+        # When a heartbeat went out that could not wait.
+        self._hurried_at = float("-inf")
         # Broker addresses that know of us, as far as we know.
         self._greeted: set[str] = set()
+        # Those that were waited for once, whether they answered or not.
+        self._tried: set[str] = set()
         self._key: tuple[Any, ...] = ()
         # When the last heartbeats went out, for those who look whether anything starves them.
         self.last_heartbeat = 0.0
@@ -174,7 +180,7 @@ class Session:
         """Announce a producer group with the next heartbeats."""
         self.producers.setdefault(producer.group, []).append(producer)
         self._greeted.clear()
-        self._beat_now.set()
+        self._tried.clear()
         # Not only with the next heartbeats: brokers ask and bring replies only to those they know.
         self._beat_now.set()
 
@@ -183,6 +189,7 @@ class Session:
         assert consumer.group not in self.consumers
         self.consumers[consumer.group] = consumer
         self._greeted.clear()
+        self._tried.clear()
 
     async def remove_producer(self, producer: ProducerMember) -> None:
         """Leave a producer group, unless another producer of ours is in it."""
@@ -234,6 +241,13 @@ class Session:
         if address not in self._greeted:
             await self.heartbeat({address})
 
+    async def greet_all(self) -> None:
+        """Make sure that every master we know has heard of our groups; one that does not answer is waited for once."""
+        masters = {by_id[MASTER_ID] for by_id in self.routes.list_brokers().values() if MASTER_ID in by_id}
+        if new := masters - self._greeted - self._tried:
+            self._tried |= new
+            await self.heartbeat(new)
+
     def _describe(self) -> HeartbeatData:
         consumers = [consumer.describe() for consumer in self.consumers.values()]
         producers = [ProducerData(group_name=group) for group in self.producers]
@@ -259,6 +273,10 @@ class Session:
                 await self.heartbeat()
                 continue
             self._beat_now.clear()
+            if self._hurried_at > asyncio.get_running_loop().time() - _HURRY_S:
+                # A broker that takes us in and throws us out again must not keep us busy with it.
+                await asyncio.sleep(_HURRY_S)
+            self._hurried_at = asyncio.get_running_loop().time()
             # Only to those that do not know us: all others get theirs in time.
             await self.heartbeat(self._list_heartbeat_addresses() - self._greeted)
             if self._list_heartbeat_addresses() - self._greeted:
@@ -321,7 +339,13 @@ class Session:
         consumer = self.consumers.get(request.header.group)
         body: ResetOffsetBody | None = request.body
         if consumer is not None and body is not None:
-            self.spawn(consumer.reset_offsets(request.header.topic, dict(body.offset_table)))
+            self.spawn(self._reset_offsets(consumer, request.header.topic, dict(body.offset_table)))
+
+    async def _reset_offsets(self, consumer: ConsumerMember, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        try:
+            await consumer.reset_offsets(topic, offsets)
+        except ErucaError as error:
+            log.warning("group %s could not go to the offsets an operator wished: %s", consumer.group, error)
 
     def _on_offsets_asked(self, request: Request) -> Reply:
         consumer = self._find_consumer(request.header.group)

@@ -5,11 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from eruca.client.calls import Calls
 from eruca.client.offsets import OffsetStore
+from eruca.client.pulling import EXPRESSION
 from eruca.client.session import Session
+from eruca.client.subscriptions import TAG
 from eruca.errors import ConfigError, NetError
 from eruca.wire.bodies import ConsumeFromWhere, MessageQueue
+from eruca.wire.headers import PullMessageHeader
 from eruca.wire.names import RETRY_PREFIX
+from eruca.wire.record import Message as Record
+
+# Messages read at once to find the first one of a time, and how long a broker may take to give them.
+_LOOK_AROUND = 32
+_LOOK_TIMEOUT_MS = 5000
 
 Start = Literal["latest", "earliest"] | datetime
 
@@ -58,5 +67,47 @@ class StartOffsets:
         if is_new or self._start == "earliest":
             return await calls.find_min_offset(address, queue)
         if isinstance(self._start, datetime):
-            return await calls.find_offset_at(address, queue, round(self._start.timestamp() * 1000))
+            time_ms = round(self._start.timestamp() * 1000)
+            return await find_offset_since(calls, address, self._offsets.group, queue, time_ms)
         return await calls.find_max_offset(address, queue)
+
+
+async def find_offset_since(calls: Calls, address: str, group: str, queue: MessageQueue, time_ms: int) -> int:
+    """The offset of the first message stored at a time or after it.
+
+    A broker gives the message nearest to the time, on either side, or any of those of one millisecond, and of a time
+    behind the end the last message: so what it gives is only where to look.
+    """
+    offset = await calls.find_offset_at(address, queue, time_ms)
+    while offset > 0:
+        first = max(0, offset - _LOOK_AROUND)
+        records = [record for record in await _look(calls, address, group, queue, first) if record.queue_offset < offset]
+        since = [record.queue_offset for record in records if record.store_timestamp >= time_ms]
+        if not since:
+            break
+        offset = since[0]
+        if len(since) < len(records):
+            break
+    while records := await _look(calls, address, group, queue, offset):
+        for record in records:
+            if record.store_timestamp >= time_ms:
+                return record.queue_offset
+        offset = records[-1].queue_offset + 1
+    return offset
+
+
+async def _look(calls: Calls, address: str, group: str, queue: MessageQueue, offset: int) -> list[Record]:
+    header = PullMessageHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_message_nums=_LOOK_AROUND,
+        sys_flag=EXPRESSION,
+        commit_offset=0,
+        suspend_timeout_ms=0,
+        subscription="*",
+        subscription_version=0,
+        expression_type=TAG,
+    )
+    return (await calls.pull(address, header, _LOOK_TIMEOUT_MS)).records

@@ -222,6 +222,9 @@ class TransactionalProducer(Producer):
         if check_after is not None:
             extra[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(max(0, round(check_after.total_seconds())))
         ids, packer = self.session.unique_ids, self._packer
+        # The broker must know whom to ask before it has anything to ask about.
+        await self.session.routes.get_for_send(packer.find_topic(topic))
+        await self.session.greet_all()
         parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, True, None, extra)
         if packer.is_large(parcel):
             await packer.compress(parcel)

@@ -18,6 +18,7 @@ from eruca.wire.frame import Command
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 3.0
+_GOODBYE_SECONDS = 1.0
 _RETRY_SECONDS_MIN = 0.1
 _RETRY_SECONDS_MAX = 5.0
 # What wrong addresses and unwilling systems raise: a port above 65,535 is an overflow to the socket module.
@@ -62,10 +63,13 @@ class Caller:
 
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request to a peer and give its answer. Raises a NetError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
         link = await self._get_link(address, timeout_ms / 1000)
         if sum(link.calls_waiting for link in self._addresses) >= self._calls_max:
             raise TooManyCalls(f"{self._calls_max} calls wait for answers already")
-        return await link.call(command, timeout_ms / 1000)
+        # What is left: a peer that is slow to connect to does not get the time twice.
+        return await link.call(command, deadline - loop.time())
 
     def find_link(self, address: str) -> Link | None:
         """The connection to a peer if it stands and may take one more call: the quick way for frequent calls."""
@@ -89,11 +93,14 @@ class Caller:
         self._closed = True
         if self._scan is not None:
             self._scan.cancel()
+        loop = asyncio.get_running_loop()
         for peer in self._peers.values():
             if peer.opening is not None:
                 peer.opening.cancel()  # those who wait for it get a ConnectionLost
             if peer.link is not None:
                 peer.link.close()
+                # A peer that does not read its last requests would keep the connection for ever.
+                loop.call_later(_GOODBYE_SECONDS, peer.link.abort)
         self._peers.clear()
 
     async def _get_link(self, address: str, timeout_s: float) -> Link:

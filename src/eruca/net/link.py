@@ -110,17 +110,21 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the calls that wait for an answer and tell the owner."""
+        self._end()
+        self._outbox.clear()
+        self._backlog.clear()
+        self._owner.on_close(self)
+
+    def _end(self) -> None:
+        """Nothing is read any more: no call gets an answer, and nobody needs to wait for room."""
         self.is_open = False
         calls, self._calls = self._calls, {}
         for future, _ in calls.values():
             if not future.done():
                 future.set_exception(ConnectionLost(f"the connection to {self.peer} ended"))
                 future.exception()  # nobody may be waiting any more
-        self._outbox.clear()
-        self._backlog.clear()
         if self._drained is not None:
             self._drained.set()
-        self._owner.on_close(self)
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: take no more requests from it."""
@@ -280,6 +284,7 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._flush()
             self._transport.close()
+            self._end()
 
     def abort(self) -> None:
         """End the connection at once."""

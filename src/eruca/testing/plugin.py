@@ -61,7 +61,8 @@ def eruca_group(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def eruca_producer(request: pytest.FixtureRequest) -> Producer:
     """A started producer for an async test."""
-    return _find_async(request, "eruca_producer")
+    producer: Producer = _find_async(request, "eruca_producer")
+    return producer
 
 
 @pytest.fixture
@@ -71,10 +72,11 @@ def eruca_consumer(request: pytest.FixtureRequest) -> MakeConsumer:
     Arguments are those of Consumer. They are in the group of the test and begin with the earliest message, unless
     told otherwise; those still open when the test ends are closed.
     """
-    return _find_async(request, "eruca_consumer")
+    make: MakeConsumer = _find_async(request, "eruca_consumer")
+    return make
 
 
-# -- async fixtures: pytest-asyncio wants its own mark on them, anyio takes plain ones -----------------------------------
+# -- async fixtures: pytest-asyncio wants its own mark on them, anyio takes plain ones ---------------------------------
 
 
 def _define(mark: Callable[[Any], Any]) -> tuple[Any, Any]:

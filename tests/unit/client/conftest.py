@@ -7,29 +7,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from blockbuster import BlockBuster
 
 from eruca.broker.app import Broker
+from eruca.broker.options import BrokerOptions
 from eruca.client.options import ClientOptions
 from eruca.client.producer import Producer
-from eruca.client.routes import Routes
-from eruca.client.transactions import TransactionalProducer
+from eruca.clock import Clock
+from eruca.config import StoreOptions
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
-from tests.unit.broker.conftest import allow_new_files, make_broker, make_peer
+from tests.unit.broker.conftest import allow_new_files, make_peer
+from tests.unit.broker.peer import find_port
 from tests.unit.client.scripted import ScriptedCluster
 
-__all__ = ["allow_new_files", "make_broker", "make_peer"]
+__all__ = ["allow_new_files", "make_peer"]
 
-MakeProducer = Callable[..., Awaitable[Producer]]
-MakeTransactional = Callable[..., Awaitable[TransactionalProducer]]
+# Gives a Producer, or one of the kind that is asked for.
+MakeProducer = Callable[..., Awaitable[Any]]
 StartBroker = Callable[..., Awaitable[Broker]]
 
 
 @pytest.fixture
 async def nameserver(tmp_path: Path) -> AsyncIterator[NameServer]:
     """A name server that knows nobody."""
-    paths = {"kv_config_path": str(tmp_path / "kv.json"), "config_store_path": str(tmp_path / "namesrv.conf")}
+    paths: dict[str, Any] = {
+        "kv_config_path": str(tmp_path / "kv.json"),
+        "config_store_path": str(tmp_path / "namesrv.conf"),
+    }
     server = NameServer(NameServerOptions(listen_port=0, **paths))
     await server.start()
     yield server
@@ -37,13 +41,23 @@ async def nameserver(tmp_path: Path) -> AsyncIterator[NameServer]:
 
 
 @pytest.fixture
-def start_broker(nameserver: NameServer, make_broker: StartBroker) -> StartBroker:  # noqa: F811
+async def start_broker(nameserver: NameServer, tmp_path: Path) -> AsyncIterator[StartBroker]:
     """Starts brokers that register with the name server."""
+    running: list[Broker] = []
 
-    async def start(name: str = "broker-a", **options: Any) -> Broker:
-        return await make_broker(name=name, nameservers=nameserver.address, **options)
+    async def start(name: str = "broker-a", *, clock: Clock | None = None, **options: Any) -> Broker:
+        small = StoreOptions(
+            commitlog_segment_bytes=1 << 20, consumequeue_segment_bytes=2000, index_slots=500, index_entries=2000
+        )
+        chosen = BrokerOptions(**{"name": name, "port": find_port(), "nameservers": nameserver.address, **options})
+        broker = Broker(chosen, small, tmp_path / name, clock=clock)
+        await broker.start()
+        running.append(broker)
+        return broker
 
-    return start
+    yield start
+    for broker in running:
+        await broker.stop()
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from eruca.wire.bodies import BrokerData, HeartbeatData, QueueData, TopicList, T
 from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import SendMessageAnswerHeader, SendMessageV2Header
-from eruca.wire.ids import encode_offset_id
 from eruca.wire.host import pack_host
+from eruca.wire.ids import encode_offset_id
 
 SILENT, DROP, WITHOUT_HEADER = "silent", "drop the connection", "answer without a header"
 # What a broker does with one send: a code to answer, one of the words above, or what makes the answer.
@@ -118,6 +118,7 @@ class ScriptedNameServer:
         # What was asked, by topic; the topic list is `*`.
         self.asked: list[str] = []
         self.is_silent = False
+        self.is_list_silent = False
         table = HandlerTable()
         table.add(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._on_route)
         table.add(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self._on_list)
@@ -139,7 +140,7 @@ class ScriptedNameServer:
 
     def _on_list(self, request: Request) -> Reply | None:
         self.asked.append("*")
-        return None if self.is_silent else Reply(body=TopicList(topic_list=list(self.topics)))
+        return None if self.is_list_silent else Reply(body=TopicList(topic_list=list(self.topics)))
 
 
 class ScriptedCluster:

@@ -116,6 +116,9 @@ public final class GroupMember {
         consumer.setNamesrvAddr(request.getString("nameServer"));
         consumer.setClientIP("127.0.0.1");
         consumer.setPollNameServerInterval(1000);
+        // The first pull after a balance may come before the heartbeat that tells of it, and is refused then (code 25).
+        // The setter of the consumer itself comes too late: what it sets was read when the consumer was made.
+        consumer.getDefaultMQPushConsumerImpl().setPullTimeDelayMillsWhenException(100);
         consumer.setInstanceName(request.getString("member"));
         consumer.setAllocateMessageQueueStrategy(strategy);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

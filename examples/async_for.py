@@ -1,0 +1,46 @@
+"""Messages one by one with `async for`: you say when each is done.
+
+Only messages that were acknowledged are done. What is given back comes again later, and what a consumer that died had
+not acknowledged comes again to another member of the group.
+
+    python examples/async_for.py
+    python examples/async_for.py --nameserver 127.0.0.1:9876
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from stage import Stage, open_stage
+
+from eruca import Consumer, Outgoing, Producer
+
+
+async def main(stage: Stage) -> None:
+    """Send some letters, and read those for us."""
+    topic, group = stage.name("letters"), stage.name("readers")
+    async with Producer(stage.nameserver, group=stage.name("writers")) as producer:
+        for text, tag in (("dear reader", "letter"), ("buy now!", "advert"), ("kind regards", "letter")):
+            receipt = await producer.send(topic, text.encode(), tags=tag)
+            print(f"* Sent {text!r} as {tag}: stored at offset {receipt.offset} of queue {receipt.queue.queue_id}.")
+        await producer.send_batch(topic, [Outgoing(f"page {n}".encode(), tags="letter") for n in (1, 2, 3)])
+        print("* Sent three pages as one batch.")
+
+    read = 0
+    async with Consumer(stage.nameserver, group=group, subscribe={topic: "letter"}, start="earliest") as consumer:
+        async for message in consumer:
+            if message.body == b"kind regards" and message.attempts == 0:
+                print("  not now: kind regards")
+                await message.retry(delay_level=1)
+                continue
+            print(f"  read: {message.body.decode()}{' (came again)' if message.attempts else ''}")
+            await message.ack()
+            read += 1
+            if read == 5:
+                break
+    print("* All five letters were read, and no advert.")
+
+
+if __name__ == "__main__":
+    with open_stage(__doc__) as stage:
+        asyncio.run(main(stage))

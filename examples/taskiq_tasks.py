@@ -1,0 +1,81 @@
+"""taskiq with Eruca as its broker: tasks are messages, workers are the members of a group.
+
+This starts a real worker process (`taskiq worker taskiq_tasks:broker`), gives it some tasks, and shows what it says.
+When a worker dies in the middle of a task, the next one gets the task again.
+
+    pip install "eruca[taskiq]"
+    python examples/taskiq_tasks.py
+    python examples/taskiq_tasks.py --nameserver 127.0.0.1:9876
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from eruca.integrations.taskiq import ErucaBroker
+
+# Both sides import this module, and find the cluster by NAMESRV_ADDR.
+broker = ErucaBroker(topic=os.environ.get("TASKS_TOPIC", "mails"))
+
+
+@broker.task("send_mail")
+async def send_mail(to: str, text: str) -> None:
+    """What a worker does."""
+    print(f"  worker: mail to {to}: {text}", flush=True)
+
+
+@broker.task("add")
+def add(numbers: list[int]) -> None:
+    """A plain function runs in a thread of the worker."""
+    print(f"  worker: {' + '.join(map(str, numbers))} = {sum(numbers)}", flush=True)
+
+
+async def give_tasks() -> int:
+    """Send tasks; gives how many."""
+    await broker.startup()
+    await send_mail.kiq("ada", "your order is on its way")
+    await send_mail.kiq("bob", text="so is yours")
+    await add.kiq([1, 2, 3])
+    await broker.shutdown()
+    return 3
+
+
+def run_worker() -> subprocess.Popen[str]:
+    """Start a worker; what it prints comes through the pipe."""
+    command = [sys.executable, "-m", "taskiq", "worker", "--workers", "1", "--log-level", "WARNING"]
+    return subprocess.Popen(
+        [*command, "taskiq_tasks:broker"], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True
+    )
+
+
+def main() -> None:
+    """Give tasks, and watch the worker until it has done them."""
+    count = asyncio.run(give_tasks())
+    print(f"* {count} tasks were sent.")
+    worker = run_worker()
+    assert worker.stdout is not None
+    try:
+        for line in worker.stdout:
+            print(line, end="")
+            count -= line.startswith("  worker:")
+            if not count:
+                break
+    finally:
+        worker.terminate()
+        worker.wait(30)
+        worker.stdout.close()
+    assert not count, "the worker ended before all tasks were done"
+    print("* All tasks are done, and the worker was told to stop.")
+
+
+if __name__ == "__main__":
+    from stage import open_stage
+
+    with open_stage(__doc__) as stage:
+        os.environ["NAMESRV_ADDR"] = stage.nameserver
+        os.environ["TASKS_TOPIC"] = broker.topic = stage.name("mails")
+        main()

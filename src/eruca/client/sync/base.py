@@ -1,0 +1,170 @@
+"""What all plain clients share: their async twin, the loop it runs in, and how they come and go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from eruca.client.message import Message as AsyncMessage
+from eruca.client.message import ReceivedMessage
+from eruca.client.options import ClientOptions
+from eruca.client.sync.loopthread import Call, LoopThread, find_loop_thread
+from eruca.errors import ClientClosed
+
+Result = TypeVar("Result")
+
+
+class AsyncClient(Protocol):
+    """An async producer or consumer."""
+
+    group: str
+    options: ClientOptions
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def close(self) -> None:
+        """End."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End, and know how it came to that."""
+
+
+Twin = TypeVar("Twin", bound=AsyncClient)
+
+
+class PlainClient(Generic[Twin]):
+    """A client for plain code. It does nothing by itself: every call is one of its async twin, made in the loop."""
+
+    def __init__(self, twin: Twin) -> None:
+        self._twin = twin
+        # While it is started.
+        self._thread: LoopThread | None = None
+        self._is_closed = False
+        self._closing = threading.Lock()
+
+    @property
+    def group(self) -> str:
+        """The group, as the broker knows it."""
+        return self._twin.group
+
+    @property
+    def options(self) -> ClientOptions:
+        """How it reaches the cluster."""
+        return self._twin.options
+
+    def start(self) -> None:
+        """Make ready and begin; `with` does it."""
+        thread = find_loop_thread()
+        if self._thread is not None and not self._thread.is_forked:
+            return
+        thread.run(self._twin.start())
+        thread.add(self._twin)
+        self._thread = thread
+        self._is_closed = False
+
+    def close(self) -> None:
+        """End cleanly, and wait until that is done. Safe to call twice, and from any thread."""
+        self._close(None, None, None)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(kind, error, trace)
+
+    def _close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        thread = self._thread
+        if thread is None or thread.is_forked:
+            return
+        thread.check_caller()
+        with self._closing:  # whoever comes second leaves when it is done
+            if self._thread is None:
+                return
+            thread.run(self._twin.__aexit__(kind, error, trace), goes_on=True)
+            thread.remove(self._twin)
+            self._thread = None
+            self._is_closed = True
+
+    def _find_thread(self) -> LoopThread:
+        if self._thread is None:
+            name = type(self).__name__
+            raise ClientClosed(f"the {name} is not started", hint=f"use `with {name}(...)`, or start()")
+        return self._thread
+
+    def _run(
+        self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None, call: Call[Result] | None = None
+    ) -> Result:
+        """Have the twin do something, and wait for it."""
+        try:
+            thread = self._find_thread()
+        except ClientClosed:
+            work.close()
+            raise
+        return thread.run(work, timeout_s, call)
+
+    def _call(self, function: Callable[[], Result]) -> Result:
+        """Call something of the twin that does not wait, where nothing else happens at the same time."""
+        return function() if self._thread is None else self._thread.call(function)
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Have the twin do something soon; after the end nothing is left to do."""
+        if self._thread is None or self._thread.is_forked:
+            work.close()
+        else:
+            self._thread.spawn(work)
+
+
+class Message(ReceivedMessage):
+    """A received message for plain code.
+
+    >>> for message in consumer:
+    ...     print(message.topic, message.tags, message.body)
+    ...     message.ack()
+    """
+
+    __slots__ = ("_client", "_twin")
+
+    def __init__(self, twin: AsyncMessage, client: PlainClient[Any]) -> None:
+        super().__init__(twin.record, twin.queue, twin._namespace)
+        self.attempts = twin.attempts
+        self._twin = twin
+        self._client = client
+
+    @property
+    def twin(self) -> AsyncMessage:
+        """The same message for async code."""
+        return self._twin
+
+    def ack(self) -> None:
+        """It is done. Only for messages one iterates over; a handler just returns.
+
+        This waits for nothing: the next commit has it.
+        """
+        if self._twin.wants_answer:
+            self._client._spawn(self._twin.ack())
+
+    def retry(self, *, delay_level: int = 0) -> None:
+        """Deliver it again later: after `delay_level`, or the longer the more often it came."""
+        if self._twin.wants_answer:
+            self._client._run(self._twin.retry(delay_level=delay_level))
+
+    def bury(self) -> None:
+        """Send it to the dead letters of the group."""
+        if self._twin.wants_answer:
+            self._client._run(self._twin.bury())
+
+
+def to_seconds(time: timedelta | float) -> float:
+    """A time in seconds."""
+    return time.total_seconds() if isinstance(time, timedelta) else time

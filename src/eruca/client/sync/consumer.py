@@ -1,0 +1,241 @@
+"""The plain consumer."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from eruca.client.consumer import OFFSETS_DIRECTORY
+from eruca.client.consumer import Consumer as AsyncConsumer
+from eruca.client.handlers import AnyHandler, is_async_function
+from eruca.client.membership import QueueListener
+from eruca.client.message import Message as AsyncMessage
+from eruca.client.observing import ConsumeHook
+from eruca.client.options import ClientOptions
+from eruca.client.pulling import PullLimits
+from eruca.client.starting import Start
+from eruca.client.subscriptions import Sql, Subscribe
+from eruca.client.sync.base import Message, PlainClient
+from eruca.clock import Clock
+from eruca.core.allocation import Strategy
+from eruca.errors import ConfigError
+from eruca.wire.bodies import MessageQueue
+
+log = logging.getLogger(__name__)
+
+Function = TypeVar("Function", bound=AnyHandler)
+
+# So many messages are fetched from the loop at once, because each way there costs a switch of threads.
+_AHEAD_MAX = 64
+
+
+class Consumer(PlainClient[AsyncConsumer]):
+    """A member of a consumer group.
+
+    With handlers (a return is the acknowledgement, an exception a later retry), each message in one of `concurrency`
+    threads:
+
+    >>> consumer = Consumer("127.0.0.1:9876", group="billing")
+    >>> @consumer.handler("orders", tags="vip || gold", concurrency=20)
+    ... def bill(message): ...
+    >>> consumer.run()
+
+    Or message by message, and you say when each is done:
+
+    >>> with Consumer("127.0.0.1:9876", group="billing", subscribe={"orders": "vip || gold"}) as consumer:
+    ...     for message in consumer:
+    ...         message.ack()
+
+    The arguments are those of the async `eruca.Consumer`. `hooks` and `on_queues` are called in the loop of the plain
+    clients: they must not block.
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        subscribe: Subscribe = (),
+        start: Start = "latest",
+        broadcast: bool = False,
+        strategy: str | Strategy = "average",
+        max_attempts: int | None = None,
+        consume_timeout: timedelta | float = 900.0,
+        suspend: timedelta | float = 1.0,
+        drain: timedelta | float = 30.0,
+        limits: PullLimits | None = None,
+        trace: bool | str = False,
+        options: ClientOptions | None = None,
+        offsets_directory: Path = OFFSETS_DIRECTORY,
+        offsets_interval_ms: int = 1000,
+        rebalance_interval_ms: int = 20_000,
+        lock_interval_ms: int = 20_000,
+        ordered_concurrency: int = 20,
+        hooks: Iterable[ConsumeHook] = (),
+        on_queues: QueueListener | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(
+            AsyncConsumer(
+                nameservers,
+                group=group,
+                subscribe=subscribe,
+                start=start,
+                broadcast=broadcast,
+                strategy=strategy,
+                max_attempts=max_attempts,
+                consume_timeout=consume_timeout,
+                suspend=suspend,
+                drain=drain,
+                limits=limits,
+                trace=trace,
+                options=options,
+                offsets_directory=offsets_directory,
+                offsets_interval_ms=offsets_interval_ms,
+                rebalance_interval_ms=rebalance_interval_ms,
+                lock_interval_ms=lock_interval_ms,
+                ordered_concurrency=ordered_concurrency,
+                hooks=hooks,
+                on_queues=on_queues,
+                clock=clock,
+            )
+        )
+        self._ahead: deque[AsyncMessage] = deque()
+        self._ended = threading.Event()
+        self._has_handlers = False
+
+    # -- handlers ----------------------------------------------------------------------------------------------------
+
+    def handler(
+        self,
+        topic: str,
+        tags: str | Sql = "*",
+        *,
+        concurrency: int = 20,
+        batch: int = 1,
+        ordered: bool = False,
+        auto_commit: bool = True,
+    ) -> Callable[[Function], Function]:
+        """Have a function work on the messages of a topic; use it as a decorator.
+
+        It gets a Message, or with `batch` above 1 a list of up to so many. `ordered` keeps the order of each queue.
+        Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last. An async
+        function runs in the loop of the plain clients and gets async messages.
+
+        >>> @consumer.handler("orders", concurrency=20)
+        ... def bill(message):
+        ...     if not is_payable(message.body):
+        ...         return Outcome.DEAD
+        """
+        register_twin = self._twin.handler(
+            topic, tags, concurrency=concurrency, batch=batch, ordered=ordered, auto_commit=auto_commit
+        )
+
+        def register(function: Function) -> Function:
+            if not callable(function) or is_async_function(function):
+                register_twin(function)
+            else:
+                register_twin(self._make_plain(function, is_batch=batch > 1))
+            self._has_handlers = True
+            return function
+
+        return register
+
+    def _make_plain(self, function: AnyHandler, *, is_batch: bool) -> AnyHandler:
+        """The function, called with plain messages."""
+
+        @functools.wraps(function)
+        def handle(message: AsyncMessage) -> Any:
+            return function(Message(message, self))
+
+        @functools.wraps(function)
+        def handle_batch(messages: list[AsyncMessage]) -> Any:
+            return function([Message(message, self) for message in messages])
+
+        return handle_batch if is_batch else handle
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Join the group and begin to consume; `with` does it. Raises when a subscription cannot be read."""
+        if self._thread is None:
+            self._ended.clear()
+            self._ahead.clear()
+        super().start()
+
+    def run(self) -> None:
+        """Consume until Ctrl-C or `close`, and then end cleanly: handlers end, offsets are committed.
+
+        >>> consumer.run()
+        """
+        self.start()
+        try:
+            self._ended.wait()
+        except KeyboardInterrupt:
+            log.info("interrupted: consumer %s ends", self.group)
+        finally:
+            self.close()
+
+    def _close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        super()._close(kind, error, trace)
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now, without those for retries."""
+        return self._call(lambda: self._twin.queues)
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Pull nothing more of these queues (of all) until `resume`; what was pulled is still consumed."""
+        self._call(lambda: self._twin.pause(queues))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """The opposite of `pause`."""
+        self._call(lambda: self._twin.resume(queues))
+
+    def commit(self) -> None:
+        """Commit now how far every queue is, and wait until the broker has it. Raises ErucaError."""
+        self._run(self._twin.commit())
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Message]:
+        if self._has_handlers:
+            raise ConfigError("a consumer with handlers cannot be iterated", hint="use a second consumer")
+        return self
+
+    def __next__(self) -> Message:
+        while True:
+            try:
+                message = self._ahead.popleft()
+            except IndexError:
+                if self._ended.is_set() or not self._run(self._fetch()):
+                    raise StopIteration from None
+                continue
+            inbox = self._twin.inboxes.get(message.queue)
+            if inbox is not None and inbox.process.is_open(message.offset):
+                return Message(message, self)
+
+    async def _fetch(self) -> bool:
+        """In the loop: wait for messages; False when no more will come."""
+        if self._ahead:  # another thread was here first
+            return True
+        try:
+            self._ahead.append(await anext(self._twin))
+        except StopAsyncIteration:
+            return False
+        if not self._twin._waiters:  # else the rest is for the threads that wait
+            stream = self._twin._stream
+            self._ahead.extend([stream.popleft() for _ in range(min(len(stream), _AHEAD_MAX))])
+        return True

@@ -1,0 +1,92 @@
+"""Threads for plain handlers: started when they are needed, woken no more often than that."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+Job = tuple[Callable[[Any], object], Any]
+
+
+class Workers:
+    """At most `count` threads that do jobs in the order they were given.
+
+    A thread that takes a job while more are waiting wakes one other, and that one the next. So functions that wait for
+    something soon have all threads at work, and functions that do not are done by one thread in a row, without a
+    switch for each.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self._count = count
+        self._jobs: deque[Job] = deque()
+        # Guards what follows; the jobs need no guard.
+        self._guard = threading.Lock()
+        # A bell for each thread that rests; the one that went to rest last is woken first.
+        self._resting: list[threading.Lock] = []
+        self._threads = 0
+        # A thread was woken and has not looked for a job yet.
+        self._is_waking = False
+        self._is_closed = False
+
+    def put(self, jobs: list[Job]) -> None:
+        """Have jobs done: functions with their argument, which must not raise."""
+        self._jobs.extend(jobs)
+        self._wake_one()
+
+    def close(self) -> None:
+        """Let every thread end after the job it is at; wait for none."""
+        with self._guard:
+            self._is_closed = True
+            resting, self._resting = self._resting, []
+        for bell in resting:
+            bell.release()
+
+    def _wake_one(self) -> None:
+        with self._guard:
+            if self._is_waking or self._is_closed:
+                return
+            if self._resting:
+                self._is_waking = True
+                self._resting.pop().release()
+            elif self._threads < self._count:
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        try:
+            threading.Thread(target=self._work, name=f"eruca-{self._name}-{self._threads}", daemon=True).start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+            log.warning("no more than %d threads can be had for %s", self._threads, self._name)
+            return
+        self._threads += 1
+
+    def _work(self) -> None:
+        bell = threading.Lock()
+        bell.acquire()
+        jobs = self._jobs
+        while not self._is_closed:
+            try:
+                function, argument = jobs.popleft()
+            except IndexError:
+                if self._go_to_rest(bell):
+                    bell.acquire()
+                    self._is_waking = False
+                continue
+            if jobs and not self._is_waking:
+                self._wake_one()
+            function(argument)
+
+    def _go_to_rest(self, bell: threading.Lock) -> bool:
+        """Have this thread known to rest, unless there is a job now or nothing will come any more."""
+        with self._guard:
+            if self._jobs or self._is_closed:
+                return False
+            self._resting.append(bell)
+            return True

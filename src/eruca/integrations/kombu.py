@@ -1,0 +1,348 @@
+"""A kombu transport, so that Celery has Eruca (or an Apache RocketMQ 4.x cluster) as its broker.
+
+    import eruca.integrations.kombu  # makes the scheme known
+    app = Celery("shop", broker="eruca://127.0.0.1:9876")
+
+or by settings alone: `broker_transport = "eruca.integrations.kombu:Transport"` with the same URL. kombu has no entry
+point for transports, and takes no module path in a URL.
+
+A queue of Celery is a topic, and its workers are the members of one consumer group. An acknowledgement of Celery is one
+of the message: what a worker had not acknowledged when it died comes again, together with what follows it in the same
+queue of the topic (at least once). What a worker has not acknowledged when it stops cleanly is given back. A rejected
+message is delivered again after a second when Celery wants it requeued, and otherwise becomes a dead letter of the
+group. Times (`eta`, `countdown`) are kept by the worker, as Celery does with other brokers. Exchanges are direct or
+topic; there is no fanout, and so no remote control (`celery inspect`). Pools that swap threads for greenlets (gevent,
+eventlet) do not work; prefork, threads and solo do.
+
+Options in `broker_transport_options`: `nameservers` (several, instead of the URL's one), `queue_name_prefix`,
+`group_prefix` ("celery"), `client_options` (a ClientOptions), `send_timeout` (seconds).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from queue import Empty
+from time import monotonic
+from typing import Any
+
+from kombu.transport import TRANSPORT_ALIASES, virtual
+from kombu.utils.json import dumps, loads
+
+from eruca.client.consumer import Consumer
+from eruca.client.message import Message
+from eruca.client.options import ClientOptions
+from eruca.client.producer import Producer
+from eruca.client.pulling import PullLimits
+from eruca.client.sync.loopthread import LoopThread, find_loop_thread
+from eruca.errors import ClientClosed, ErucaError, InvalidName, MessageIllegal, NetError, NoRoute, SendFailed
+from eruca.wire.names import check_topic
+
+TRANSPORT_ALIASES["eruca"] = "eruca.integrations.kombu:Transport"
+
+_NOT_IN_NAMES = re.compile(r"[^%|a-zA-Z0-9_-]")
+# A worker that was started before the first task was ever sent hears of the topic this soon.
+_ROUTE_INTERVAL_MS = 1000
+# The first of the broker's delay levels, a second: a requeued message does not go round and round as fast as it can.
+_REQUEUE_LEVEL = 1
+# Celery counts its retries itself; requeued as often as somebody requeues it, a message is never taken for dead.
+_ATTEMPTS_MAX = 1_000_000
+# Nobody asks a worker to wait longer than that without looking up.
+_LOOK_UP_S = 1.0
+
+
+class _Source:
+    """The messages of one topic, for one channel: a consumer, and one message that waits to be taken.
+
+    Only one, because what waits in the consumer itself is let go when its queue becomes another member's.
+    """
+
+    def __init__(self, thread: LoopThread, consumer: Consumer, arrived: threading.Event) -> None:
+        self.consumer = consumer
+        self._thread = thread
+        self._arrived = arrived
+        self._waiting: deque[Message] = deque(maxlen=1)
+        self._wanted = True
+        self._failure: ErucaError | None = None
+
+    def start(self) -> None:
+        """Join the group. Raises ErucaError."""
+        self._thread.run(self.consumer.start())
+        self._thread.spawn(self._take_next())
+
+    async def _take_next(self) -> None:
+        try:
+            self._waiting.append(await anext(self.consumer))
+        except StopAsyncIteration:
+            return
+        except ErucaError as error:
+            self._failure = error
+        self._arrived.set()
+
+    def take(self) -> Message:
+        """The next message. Raises Empty when there is none now."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            message = self._waiting.popleft()
+        except IndexError:
+            raise Empty from None
+        self._thread.spawn(self._take_next())
+        return message
+
+    def pause(self) -> None:
+        """Take no more from the broker; what was taken can still be acknowledged."""
+        self._thread.call(self.consumer.pause)
+
+    def resume(self) -> None:
+        """The opposite of `pause`."""
+        self._thread.call(self.consumer.resume)
+
+    def close(self) -> None:
+        """Commit what is done and leave the group."""
+        self._thread.run(self.consumer.close())
+
+
+class Channel(virtual.Channel):  # type: ignore[misc]
+    """A channel of kombu: what was taken by it is acknowledged by it."""
+
+    from_transport_options = (*virtual.Channel.from_transport_options, "queue_name_prefix", "group_prefix")
+    queue_name_prefix = ""
+    group_prefix = "celery"
+
+    def __init__(self, connection: Transport, **options: Any) -> None:
+        super().__init__(connection, **options)
+        self._sources: dict[str, _Source] = {}
+        # Messages that were taken and not settled, by the tag kombu knows them by.
+        self._taken: dict[str, Message] = {}
+        self._without_ack: set[str] = set()
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def find_topic(self, queue: str) -> str:
+        """The topic of a queue: its name, with `_` for what topics may not have. Raises InvalidName."""
+        topic = check_topic(_NOT_IN_NAMES.sub("_", self.queue_name_prefix + queue))
+        if self.connection.topics.setdefault(topic, queue) != queue:
+            raise InvalidName(f"the queues {queue} and {self.connection.topics[topic]} would both be topic {topic}")
+        return topic
+
+    # -- what kombu's virtual channels ask for -----------------------------------------------------------------------
+
+    def _put(self, queue: str, message: Mapping[str, Any], **_: Any) -> None:
+        keys = [key for key in (message.get("headers", {}).get("id"),) if key]
+        self.connection.send(self.find_topic(queue), dumps(message).encode(), keys)
+
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        message = self._open(queue).take()
+        payload: dict[str, Any] = loads(message.body.decode())
+        properties = payload["properties"]
+        # A tag says one delivery, and this message may have had others.
+        properties["delivery_tag"] = tag = self._next_delivery_tag()
+        if message.attempts:
+            properties.setdefault("delivery_info", {})["redelivered"] = True
+        if queue in self._without_ack:
+            self.connection.spawn(message.ack())
+        else:
+            self._taken[tag] = message
+        return payload
+
+    def _open(self, queue: str) -> _Source:
+        source = self._sources.get(queue)
+        if source is None:
+            source = self.connection.make_source(self.find_topic(queue), self.group_prefix)
+            source.start()
+            self._sources[queue] = source
+        return source
+
+    def _purge(self, queue: str) -> int:
+        raise MessageIllegal(
+            f"queue {queue} cannot be purged: its messages are not Celery's alone to remove",
+            hint="move the group of the workers to the end of the topic while they are stopped",
+        )
+
+    def _delete(self, queue: str, *_: Any, **__: Any) -> None:
+        """Forget a queue; its topic stays, because others may have it too."""
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:
+        """Begin to consume a queue."""
+        if no_ack:
+            self._without_ack.add(queue)
+        known = self._sources.get(queue)
+        if known is not None:
+            known.resume()
+        else:
+            self._open(queue)
+        return super().basic_consume(queue, no_ack, *args, **options)
+
+    def basic_cancel(self, consumer_tag: str) -> Any:
+        """Consume a queue no more; a worker that stops still acknowledges what it is working on."""
+        queue = self._tag_to_queue.get(consumer_tag)
+        if queue in self._sources:
+            self._sources[queue].pause()
+            self._without_ack.discard(queue)
+        return super().basic_cancel(consumer_tag)
+
+    # -- settling ----------------------------------------------------------------------------------------------------
+
+    def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
+        """A message is done."""
+        message = self._taken.pop(delivery_tag, None)
+        if message is not None:
+            self.connection.spawn(message.ack())
+        super().basic_ack(delivery_tag, multiple)
+        self.connection.arrived.set()  # there may be room for another one
+
+    def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """A message is to come again, or is a dead letter."""
+        message = self._taken.pop(delivery_tag, None)
+        if message is not None:
+            self.connection.run(message.retry(delay_level=_REQUEUE_LEVEL) if requeue else message.bury())
+        self.qos.ack(delivery_tag)
+        self.connection.arrived.set()
+
+    def _restore(self, message: Any) -> None:
+        """Give back what was taken and not acknowledged: kombu does that when a channel closes."""
+        taken = self._taken.pop(message.delivery_tag, None)
+        if taken is not None:
+            self.connection.run(taken.retry(delay_level=_REQUEUE_LEVEL))
+
+    def close(self) -> None:
+        """Give back what was not acknowledged, commit the rest, leave the groups."""
+        sources = list(self._sources.values())
+        super().close()
+        self._sources.clear()
+        for source in sources:
+            source.close()
+
+
+class Transport(virtual.Transport):  # type: ignore[misc]
+    """A connection of kombu to a cluster."""
+
+    Channel = Channel
+    default_port = 9876
+    driver_type = "eruca"
+    driver_name = "eruca"
+    connection_errors = (*virtual.Transport.connection_errors, NetError, NoRoute, SendFailed, ClientClosed)
+    channel_errors = (*virtual.Transport.channel_errors, ErucaError)
+    implements = virtual.Transport.implements.extend(
+        asynchronous=False, exchange_type=frozenset(["direct", "topic"]), heartbeats=False
+    )
+
+    def __init__(self, client: Any, **options: Any) -> None:
+        super().__init__(client, **options)
+        # Set when there may be something to do for who waits in `drain_events`.
+        self.arrived = threading.Event()
+        # Which queue has a topic.
+        self.topics: dict[str, str] = {}
+        self._producer: Producer | None = None
+        self._thread: LoopThread | None = None
+
+    def driver_version(self) -> str:
+        """The version of Eruca."""
+        from eruca import __version__
+
+        return __version__
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    def establish_connection(self) -> Any:
+        """Connect; fails now when no name server answers."""
+        self._thread = find_loop_thread()
+        options = self.client.transport_options
+        timeout = float(options.get("send_timeout", 3.0))
+        self._producer = Producer(
+            group=f"{options.get('group_prefix', 'celery')}-senders", options=self._make_options(), timeout=timeout
+        )
+        self.run(self._connect(self._producer))
+        return super().establish_connection()
+
+    def _make_options(self) -> ClientOptions:
+        client = self.client
+        given = client.transport_options.get("client_options")
+        options: ClientOptions = given or ClientOptions(route_interval_ms=_ROUTE_INTERVAL_MS)
+        url = f"{client.hostname or 'localhost'}:{client.port or self.default_port}"
+        options = replace(options, nameservers=client.transport_options.get("nameservers") or url)
+        if client.userid:
+            options = replace(options, access_key=client.userid, secret_key=client.password or "")
+        return options
+
+    async def _connect(self, producer: Producer) -> None:
+        await producer.start()
+        try:
+            # Whether there is such a topic or not: somebody answered.
+            with contextlib.suppress(NoRoute):
+                await producer.list_queues("celery")
+        except BaseException:
+            await producer.close()
+            raise
+
+    def close_connection(self, connection: Any) -> None:
+        """Close the channels and disconnect."""
+        super().close_connection(connection)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(ClientClosed):  # a connection that came with a fork is the parent's
+                self.run(producer.close())
+
+    def verify_connection(self, connection: Any) -> bool:
+        """Is it still ours?"""
+        return self._thread is not None and not self._thread.is_forked
+
+    # -- for the channels --------------------------------------------------------------------------------------------
+
+    def run(self, work: Any) -> Any:
+        """Do something in the loop of the clients and wait for it."""
+        return self._find_thread(work).run(work)
+
+    def spawn(self, work: Any) -> None:
+        """Begin something in the loop of the clients."""
+        self._find_thread(work).spawn(work)
+
+    def _find_thread(self, work: Any) -> LoopThread:
+        if self._thread is None:
+            work.close()
+            raise ClientClosed("the connection is not established")
+        return self._thread
+
+    def send(self, topic: str, body: bytes, keys: list[str]) -> None:
+        """Send a message and wait until it is stored. Raises SendFailed."""
+        if self._producer is None:
+            raise ClientClosed("the connection is closed")
+        self.run(self._producer.send(topic, body, keys=keys))
+
+    def make_source(self, topic: str, group_prefix: str) -> _Source:
+        """A consumer of a topic. Each topic has a group of its own: members of one must subscribe to the same."""
+        consumer = Consumer(
+            group=f"{group_prefix}-{topic}",
+            subscribe=topic,
+            start="earliest",
+            max_attempts=_ATTEMPTS_MAX,
+            # A task that waits for its time at the head of a queue must not hold up those behind it.
+            limits=PullLimits(span_max=None),
+            options=self._make_options(),
+        )
+        if self._thread is None:
+            raise ClientClosed("the connection is not established")
+        return _Source(self._thread, consumer, self.arrived)
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Deliver the next message; waits for it instead of asking again and again. Raises TimeoutError."""
+        deadline = None if timeout is None else monotonic() + timeout
+        while True:
+            self.arrived.clear()
+            try:
+                self.cycle.get(self._deliver, timeout=timeout)
+            except Empty:
+                left = _LOOK_UP_S if deadline is None else min(_LOOK_UP_S, deadline - monotonic())
+                if left <= 0:
+                    raise socket.timeout from None  # noqa: UP041  # the name by which kombu catches it
+                self.arrived.wait(left)
+            else:
+                return

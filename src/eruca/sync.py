@@ -1,0 +1,39 @@
+"""The clients without `async`: the same names, arguments and errors.
+
+>>> from eruca.sync import Consumer, Producer
+>>> with Producer("127.0.0.1:9876", group="shop") as producer:
+...     producer.send("orders", b"...")
+"""
+
+from __future__ import annotations
+
+from eruca.client.message import Outcome
+from eruca.client.options import ClientOptions
+from eruca.client.outgoing import Outgoing, Receipt, SendStatus
+from eruca.client.subscriptions import Sql
+from eruca.client.sync.base import Message
+from eruca.client.sync.consumer import Consumer
+from eruca.client.sync.producer import Producer
+from eruca.client.sync.pullconsumer import PullConsumer, PullResult
+from eruca.client.sync.transactions import TransactionalProducer
+from eruca.client.transactions import Decision, Half, TransactionReceipt
+from eruca.wire.bodies import MessageQueue
+
+__all__ = [
+    "ClientOptions",
+    "Consumer",
+    "Decision",
+    "Half",
+    "Message",
+    "MessageQueue",
+    "Outcome",
+    "Outgoing",
+    "Producer",
+    "PullConsumer",
+    "PullResult",
+    "Receipt",
+    "SendStatus",
+    "Sql",
+    "TransactionReceipt",
+    "TransactionalProducer",
+]

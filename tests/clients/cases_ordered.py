@@ -1,0 +1,350 @@
+"""Ordered consuming: one message of a queue after the other, by one member at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+from eruca import Consumer, Message, MessageQueue, Outcome, Producer
+from eruca.wire.names import DLQ_PREFIX
+from tests.clients.stage import (
+    Collector,
+    create_topic,
+    fetch_topic,
+    find_broker,
+    list_numbers,
+    make_consumer,
+    send_numbered,
+    wait_for_queues,
+    wait_until,
+    whole,
+)
+
+
+async def _send(nameserver: str, topic: str, group: str, count: int, queues: int = 1) -> list[MessageQueue]:
+    async with Producer(nameserver, group=group) as producer:
+        await create_topic(producer, topic, queues)
+        found = await producer.list_queues(topic)
+        for queue in found:
+            await producer.send_batch(topic, list_numbers(count), queue=queue)
+        return found
+
+
+async def case_each_queue_is_consumed_in_order(nameserver: str, topic: str, group: str) -> None:
+    queues = await _send(nameserver, topic, group, 100, queues=4)
+    consumer = make_consumer(nameserver, group)
+    collector = Collector(consumer, topic, ordered=True)
+    async with consumer:
+        await collector.wait(400)
+    for queue in queues:
+        assert [message.body for message in collector.messages if message.queue == queue] == list_numbers(100)
+
+
+async def case_messages_of_a_shard_stay_in_order(nameserver: str, topic: str, group: str) -> None:
+    seen: defaultdict[str, list[int]] = defaultdict(list)
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, ordered=True)
+    async def work(message: Message) -> None:
+        await asyncio.sleep(0.0005 * (int(message.body) % 3))
+        seen[message.keys[0]].append(int(message.body))
+
+    async with Producer(nameserver, group=group) as producer, consumer:
+        await create_topic(producer, topic, 4)
+        for number in range(30):
+            for customer in ("ann", "bob", "eve", "joe", "kim"):
+                await producer.send(topic, b"%d" % number, keys=[customer], shard=customer)
+        await wait_until(lambda: sum(map(len, seen.values())) >= 150, "150 messages")
+    assert dict(seen) == {name: list(range(30)) for name in ("ann", "bob", "eve", "joe", "kim")}
+
+
+async def case_one_handler_at_a_time_works_on_a_queue(nameserver: str, topic: str, group: str) -> None:
+    running: set[MessageQueue] = set()
+    done = most = 0
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, ordered=True)
+    async def work(message: Message) -> None:
+        nonlocal done, most
+        assert message.queue not in running
+        running.add(message.queue)
+        most = max(most, len(running))
+        await asyncio.sleep(0.002)
+        running.discard(message.queue)
+        done += 1
+
+    await _send(nameserver, topic, group, 30, queues=3)
+    async with consumer:
+        await wait_until(lambda: done == 90, "90 messages")
+    assert most == 3
+
+
+async def case_a_failed_message_is_tried_again_in_its_place(nameserver: str, topic: str, group: str) -> None:
+    seen: list[tuple[bytes, int]] = []
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, ordered=True)
+    async def work(message: Message) -> Outcome | None:
+        seen.append((message.body, message.attempts))
+        if message.body == b"2" and message.attempts == 0:
+            raise ValueError("as wanted")
+        return Outcome.LATER if message.body == b"2" and message.attempts == 1 else None
+
+    await _send(nameserver, topic, group, 5)
+    async with consumer:
+        await wait_until(lambda: len(seen) == 7, "7 calls")
+    assert seen == [(b"0", 0), (b"1", 0), (b"2", 0), (b"2", 1), (b"2", 2), (b"3", 0), (b"4", 0)]
+
+
+async def case_a_failing_queue_waits_a_moment(nameserver: str, topic: str, group: str) -> None:
+    times: list[float] = []
+    consumer = make_consumer(nameserver, group, suspend=0.3)
+
+    @consumer.handler(topic, ordered=True)
+    async def work(message: Message) -> Outcome | None:
+        times.append(asyncio.get_running_loop().time())
+        return Outcome.LATER if message.attempts < 2 else None
+
+    await _send(nameserver, topic, group, 1)
+    async with consumer:
+        await wait_until(lambda: len(times) == 3, "3 calls")
+    assert all(0.29 <= later - earlier < 5 for earlier, later in zip(times, times[1:], strict=False))
+
+
+async def case_a_failing_queue_does_not_hold_up_others(nameserver: str, topic: str, group: str) -> None:
+    released = False
+    done: list[Message] = []
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, ordered=True)
+    async def work(message: Message) -> Outcome | None:
+        if message.queue == one and not released:
+            return Outcome.LATER
+        done.append(message)
+        return None
+
+    one, two = await _send(nameserver, topic, group, 20, queues=2)
+    async with consumer:
+        await wait_until(lambda: len(done) == 20, "20 messages")
+        assert {message.queue for message in done} == {two}
+        released = True
+        await wait_until(lambda: len(done) == 40, "40 messages")
+
+
+async def case_after_too_many_attempts_the_queue_goes_on(nameserver: str, topic: str, group: str) -> None:
+    seen: list[tuple[bytes, int]] = []
+    consumer = make_consumer(nameserver, group, max_attempts=2, suspend=0.3)
+
+    @consumer.handler(topic, ordered=True)
+    async def work(message: Message) -> None:
+        seen.append((message.body, message.attempts))
+        if message.body == b"1":
+            raise ValueError("as wanted")
+
+    await _send(nameserver, topic, group, 3)
+    async with consumer, Producer(nameserver, group=group) as producer:
+        (dead,) = await fetch_topic(producer.session, DLQ_PREFIX + group, 1)
+        assert dead.body == b"1"
+        await wait_until(lambda: len(seen) == 5, "5 calls")
+    assert seen == [(b"0", 0), (b"1", 0), (b"1", 1), (b"1", 2), (b"2", 0)]
+
+
+async def case_a_message_may_be_given_up_at_once(nameserver: str, topic: str, group: str) -> None:
+    seen: list[bytes] = []
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, ordered=True)
+    async def work(message: Message) -> Outcome | None:
+        seen.append(message.body)
+        return Outcome.DEAD if message.body == b"1" else None
+
+    await _send(nameserver, topic, group, 3)
+    async with consumer, Producer(nameserver, group=group) as producer:
+        await wait_until(lambda: len(seen) == 3, "3 calls")
+        (dead,) = await fetch_topic(producer.session, DLQ_PREFIX + group, 1)
+        assert dead.body == b"1"
+    assert seen == list_numbers(3)
+
+
+async def case_several_at_once_keep_their_order(nameserver: str, topic: str, group: str) -> None:
+    batches: list[list[bytes]] = []
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, ordered=True, batch=8)
+    async def work(messages: list[Message]) -> None:
+        batches.append([message.body for message in messages])
+        if len(batches) == 1:
+            raise ValueError("as wanted")
+
+    await _send(nameserver, topic, group, 60)
+    async with consumer:
+        await wait_until(lambda: sum(map(len, batches[1:])) >= 60, "60 messages")
+    assert batches[0] == batches[1][: len(batches[0])]
+    assert [body for batch in batches[1:] for body in batch] == list_numbers(60)
+    assert max(map(len, batches)) == 8
+
+
+async def case_a_handler_may_commit_by_itself(nameserver: str, topic: str, group: str) -> None:
+    seen: list[bytes] = []
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, ordered=True, auto_commit=False)
+    async def work(message: Message) -> Outcome | None:
+        seen.append(message.body)
+        return Outcome.COMMIT if message.body == b"4" else None
+
+    (queue,) = await _send(nameserver, topic, group, 8)
+    async with consumer:
+        await wait_until(lambda: len(seen) == 8, "8 messages")
+        assert consumer.list_offsets(topic) == {queue: 5}
+    # What was not committed comes again.
+    consumer = make_consumer(nameserver, group)
+    collector = Collector(consumer, topic, ordered=True)
+    async with consumer:
+        assert await collector.wait(3) == [b"5", b"6", b"7"]
+
+
+async def case_a_handler_may_roll_back_by_itself(nameserver: str, topic: str, group: str) -> None:
+    seen: list[bytes] = []
+    rolled_back = False
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, ordered=True, auto_commit=False)
+    async def work(message: Message) -> Outcome | None:
+        nonlocal rolled_back
+        seen.append(message.body)
+        if message.body == b"3" and not rolled_back:
+            rolled_back = True
+            return Outcome.ROLLBACK
+        return Outcome.COMMIT if message.body in (b"1", b"5") else None
+
+    (queue,) = await _send(nameserver, topic, group, 6)
+    async with consumer:
+        await wait_until(lambda: len(seen) == 8, "8 calls")
+        assert seen == [b"0", b"1", b"2", b"3", b"2", b"3", b"4", b"5"]
+        await wait_until(lambda: consumer.list_offsets(topic) == {queue: 6}, "committed")
+
+
+async def case_a_clean_restart_goes_on_in_order(nameserver: str, topic: str, group: str) -> None:
+    seen: list[bytes] = []
+    await _send(nameserver, topic, group, 120)
+    for part in (30, 60, 90, 120):
+        consumer = make_consumer(nameserver, group)
+
+        @consumer.handler(topic, ordered=True)
+        async def work(message: Message) -> None:
+            await asyncio.sleep(0.001)
+            seen.append(message.body)
+
+        async with consumer:
+            await wait_until(lambda part=part: len(seen) >= part, f"{part} messages")  # type: ignore[misc]
+    assert seen == list_numbers(120)
+
+
+async def _list_locked(consumer: Consumer, group: str, queues: list[MessageQueue], who: str) -> set[MessageQueue]:
+    """Try to lock queues as somebody else; those that are got are given free again."""
+    calls, address = consumer.session.calls, await find_broker(consumer.session)
+    free = await calls.lock(address, group, who, queues)
+    await calls.unlock(address, group, who, free)
+    return set(queues) - free
+
+
+async def case_the_broker_keeps_queues_for_their_member(nameserver: str, topic: str, group: str) -> None:
+    queues = await _send(nameserver, topic, group, 1, queues=4)
+    consumer = make_consumer(nameserver, group)
+    collector = Collector(consumer, topic, ordered=True)
+    async with make_consumer(nameserver, f"{group}-2", topic) as other:
+        async with consumer:
+            await collector.wait(4)
+            assert await _list_locked(other, group, queues, "somebody") == set(queues)
+        assert await _list_locked(other, group, queues, "somebody") == set()
+
+
+async def case_a_queue_that_another_has_locked_is_waited_for(nameserver: str, topic: str, group: str) -> None:
+    one, two = await _send(nameserver, topic, group, 5, queues=2)
+    async with Producer(nameserver, group=group) as producer:
+        calls, address = producer.session.calls, await find_broker(producer.session)
+        assert await calls.lock(address, group, "somebody", [one]) == {one}
+        consumer = make_consumer(nameserver, group)
+        collector = Collector(consumer, topic, ordered=True)
+        async with consumer:
+            await collector.wait(5)
+            assert {message.queue for message in collector.messages} == {two}
+            await calls.unlock(address, group, "somebody", [one])
+            await collector.wait(10)
+
+
+async def case_a_lock_that_is_lost_ends_the_queue(nameserver: str, topic: str, group: str) -> None:
+    """The broker gives it to another (here by force); the consumer notices when it renews and waits for its turn."""
+    (queue,) = await _send(nameserver, topic, group, 5)
+    consumer = make_consumer(nameserver, group, lock_interval_ms=100)
+    collector = Collector(consumer, topic, ordered=True)
+    async with consumer, Producer(nameserver, group=group) as producer:
+        await collector.wait(5)
+        calls, address = producer.session.calls, await find_broker(producer.session)
+        await calls.unlock(address, group, consumer.session.client_id, [queue])
+        await _lock_stubbornly(calls, address, group, queue)
+        await wait_until(lambda: consumer.queues == [], "given up")
+        await producer.send(topic, b"5")
+        await calls.unlock(address, group, "somebody", [queue])
+        assert await collector.wait(6) == list_numbers(6)
+
+
+async def _lock_stubbornly(calls: Any, address: str, group: str, queue: MessageQueue) -> None:
+    async with asyncio.timeout(20):
+        while queue not in await calls.lock(address, group, "somebody", [queue]):
+            await asyncio.sleep(0.01)
+
+
+async def case_two_members_never_have_one_queue(nameserver: str, topic: str, group: str) -> None:
+    queues = await _send(nameserver, topic, group, 50, queues=4)
+    seen: list[tuple[str, Message]] = []
+
+    def make(name: str) -> Consumer:
+        consumer = make_consumer(nameserver, group)
+
+        @consumer.handler(topic, ordered=True)
+        async def work(message: Message) -> None:
+            await asyncio.sleep(0.002)
+            seen.append((name, message))
+
+        return consumer
+
+    async with make("one") as one:
+        await wait_until(lambda: len(seen) >= 20, "20 messages")
+        async with make("two") as two:
+            await wait_for_queues(two, 2)
+            await wait_for_queues(one, 2)
+            assert not set(one.queues) & set(two.queues)
+            await wait_until(lambda: len(seen) >= 200, "200 messages")
+    for queue in queues:
+        assert [message.body for _, message in seen if message.queue == queue] == list_numbers(50)
+    assert {name for name, _ in seen} == {"one", "two"}
+
+
+@whole
+async def case_order_survives_members_that_come_and_go(nameserver: str, topic: str, group: str) -> None:
+    await _send(nameserver, topic, group, 1, queues=4)
+    seen: defaultdict[int, list[int]] = defaultdict(list)
+
+    def make() -> Consumer:
+        consumer = make_consumer(nameserver, group)
+
+        @consumer.handler(topic, ordered=True)
+        async def work(message: Message) -> None:
+            await asyncio.sleep(0.001)
+            seen[message.queue.queue_id].append(message.offset)
+
+        return consumer
+
+    async with Producer(nameserver, group=group) as producer, make():
+        queues = await producer.list_queues(topic)
+        for turn in range(4):
+            async with make() as guest:
+                await wait_for_queues(guest, 2)
+                for queue in queues:
+                    await send_numbered(producer, topic, range(20), queue=queue)
+                await wait_until(lambda turn=turn: sum(map(len, seen.values())) > 40 + 80 * turn, "more")  # type: ignore[misc]
+        await wait_until(lambda: sum(map(len, seen.values())) >= 324, "all messages")
+    assert dict(seen) == {number: list(range(81)) for number in range(4)}

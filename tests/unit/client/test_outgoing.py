@@ -1,0 +1,124 @@
+"""What a user says of a message: properties as the wire has them, and every limit with a clear error."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from eruca.client.outgoing import build_properties, check_body, check_flag, find_delay_level
+from eruca.errors import MessageIllegal
+from eruca.limits import PROPERTIES_BYTES_MAX
+from eruca.wire.properties import RESERVED, parse_properties
+
+ID = "7F00000100010000000000000000000A"
+
+
+def test_a_plain_message_has_an_id_and_waits() -> None:
+    assert build_properties(ID) == f"UNIQ_KEY\x01{ID}\x02WAIT\x01true"
+    assert build_properties(ID, wait=False) == f"UNIQ_KEY\x01{ID}\x02WAIT\x01false"
+
+
+def test_everything_a_user_may_say() -> None:
+    text = build_properties(ID, "vip", ["o-1", "o-2"], {"a": "1", "b": "ü"}, True, 3, {"PGROUP": "g"})
+    assert parse_properties(text) == {
+        "UNIQ_KEY": ID,
+        "WAIT": "true",
+        "TAGS": "vip",
+        "KEYS": "o-1 o-2",
+        "DELAY": "3",
+        "a": "1",
+        "b": "ü",
+        "PGROUP": "g",
+    }
+    assert not text.endswith("\x02")
+
+
+def test_keys_may_be_one_text_or_nothing() -> None:
+    assert parse_properties(build_properties(ID, keys="o-1"))["KEYS"] == "o-1"
+    assert "KEYS" not in parse_properties(build_properties(ID, keys=[""]))
+    assert "KEYS" not in parse_properties(build_properties(ID, keys=iter(())))
+    assert parse_properties(build_properties(ID, keys=iter(["a", "b"])))["KEYS"] == "a b"
+
+
+def test_what_the_user_set_is_the_user_s() -> None:
+    text = build_properties(ID, properties={"traceparent": "mine"}, extra={"traceparent": "ours", "tracestate": "s"})
+    assert text.count("traceparent") == 1
+    assert parse_properties(text)["traceparent"] == "mine"
+    assert parse_properties(text)["tracestate"] == "s"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"tags": "a\x01b"}, "separator"),
+        ({"keys": ["a\x02b"]}, "separator"),
+        ({"properties": {"a": "b\x01c"}}, "separator"),
+        ({"properties": {"a\x02b": "c"}}, "separator"),
+        ({"keys": ["o 1"]}, "blank"),
+        ({"properties": {"": "c"}}, "no name or no value"),
+        ({"properties": {"a": ""}}, "no name or no value"),
+        ({"properties": {"a": "\ud800"}}, "surrogate"),
+        ({"delay": -1}, "levels begin at 1"),
+        ({"delay": 2**31}, "levels begin at 1"),
+        ({"delay": timedelta(seconds=7)}, "no delay level is 0:00:07"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(MessageIllegal, match=message):
+        build_properties(ID, **how)
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_names_with_a_meaning_are_refused(name: str) -> None:
+    with pytest.raises(MessageIllegal, match=f"{name} has a meaning of its own"):
+        build_properties(ID, properties={name: "x"})
+
+
+@pytest.mark.parametrize("letter", ["x", "ü"])
+def test_properties_have_a_limit_in_bytes(letter: str) -> None:
+    room = PROPERTIES_BYTES_MAX - len(build_properties(ID, properties={"a": "b"}).encode()) + 1
+    fits = letter * (room // len(letter.encode()))
+    assert len(build_properties(ID, properties={"a": fits}).encode()) <= PROPERTIES_BYTES_MAX
+    with pytest.raises(MessageIllegal, match=f"at most {PROPERTIES_BYTES_MAX}"):
+        build_properties(ID, properties={"a": fits + letter})
+
+
+def test_delays_are_levels_or_times_that_are_levels() -> None:
+    assert find_delay_level(3) == 3
+    assert find_delay_level(0) == 0
+    assert find_delay_level(timedelta(0)) == 0
+    assert find_delay_level(timedelta(seconds=1)) == 1
+    assert find_delay_level(timedelta(minutes=1)) == 5
+    assert find_delay_level(timedelta(hours=2)) == 18
+    with pytest.raises(MessageIllegal, match=r"nearest are 0:00:05 and 0:00:10; or give the level") as caught:
+        find_delay_level(timedelta(seconds=7))
+    assert "no delay level is 0:00:07" in str(caught.value)
+    with pytest.raises(MessageIllegal, match=r"nearest are 2:00:00;"):
+        find_delay_level(timedelta(days=1))
+    with pytest.raises(MessageIllegal, match=r"nearest are 0:00:01;"):
+        find_delay_level(timedelta(milliseconds=5))
+
+
+def test_bodies_are_bytes_of_some_length() -> None:
+    body = b"abc"
+    assert check_body(body) is body
+    assert check_body(bytearray(body)) == body
+    assert check_body(memoryview(body)[1:]) == b"bc"
+    wrong: Any = "abc"
+    with pytest.raises(TypeError, match="a body is bytes, not str: encode it first"):
+        check_body(wrong)
+    with pytest.raises(MessageIllegal, match="empty"):
+        check_body(b"")
+    assert check_body(b"12345", 5) == b"12345"
+    with pytest.raises(MessageIllegal, match="6 bytes, at most 5"):
+        check_body(b"123456", 5)
+
+
+def test_flags_have_32_bits() -> None:
+    assert check_flag(-(2**31)) == -(2**31)
+    assert check_flag(2**31 - 1) == 2**31 - 1
+    for flag in (2**31, -(2**31) - 1):
+        with pytest.raises(MessageIllegal, match="32 bits"):
+            check_flag(flag)

@@ -1,0 +1,147 @@
+"""The session: who shares it, whom it tells of its groups, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from eruca.client.options import ClientOptions
+from eruca.client.producer import Producer
+from eruca.client.session import _SESSIONS, Session
+from eruca.errors import ConfigError
+from eruca.nameserver.app import NameServer
+from tests.unit.client.conftest import MakeProducer, StartBroker
+from tests.unit.client.scripted import ScriptedBroker, ScriptedCluster, wait_until
+
+OPTIONS = ClientOptions(ip="127.0.0.1")
+
+
+def list_groups(broker: ScriptedBroker) -> list[set[str]]:
+    return [{group.group_name for group in beat.producer_data_set} for beat in broker.heartbeats]
+
+
+@pytest.fixture
+async def peer(scripted: ScriptedCluster) -> ScriptedBroker:
+    broker = await scripted.add_broker()
+    scripted.add_topic("orders")
+    return broker
+
+
+async def test_equal_settings_share_connections(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    first = await make_producer(scripted.address, group="a")
+    second = await make_producer(scripted.address, group="b")
+    third = await make_producer(scripted.address, group="c", options=ClientOptions(ip="127.0.0.1", instance="x"))
+    session = first.session
+    assert second.session is session
+    assert third.session is not session
+    assert third.session.client_id != session.client_id
+    for producer in (first, second, third):
+        await producer.send("orders", b"x")
+    assert len(peer.server.links) == 2
+    await first.close()
+    assert session.caller.is_connected(peer.address)
+    await second.close()
+    await wait_until(lambda: len(peer.server.links) == 1)
+
+
+async def test_a_group_is_announced_once_it_sends_and_unregistered_when_it_leaves(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    producer = await make_producer(scripted.address, group="a")
+    twin = await make_producer(scripted.address, group="a")
+    await producer.send("orders", b"x")
+    await wait_until(lambda: bool(peer.heartbeats))
+    assert list_groups(peer)[0] == {"a", "CLIENT_INNER_PRODUCER"}
+    assert peer.heartbeats[0].client_id == producer.session.client_id
+    await twin.close()
+    assert peer.goodbyes == []
+    await producer.close()
+    assert peer.goodbyes == ["a"]
+
+
+async def test_a_group_that_comes_later_is_announced_at_once(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    first = await make_producer(scripted.address, group="a")
+    await first.send("orders", b"x")
+    await wait_until(lambda: bool(peer.heartbeats))
+    await make_producer(scripted.address, group="b")
+    await wait_until(lambda: {"a", "b", "CLIENT_INNER_PRODUCER"} in list_groups(peer))
+
+
+async def test_a_lost_connection_is_greeted_again(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    producer = await make_producer(scripted.address, group="a")
+    await producer.send("orders", b"x")
+    await wait_until(lambda: len(peer.heartbeats) == 1)
+    for link in list(peer.server.links):
+        link.abort()
+    await wait_until(lambda: len(peer.heartbeats) == 2)
+
+
+async def test_heartbeats_come_in_intervals(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    options = ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=20, route_interval_ms=20)
+    producer = await make_producer(scripted.address, group="a", options=options)
+    await producer.send("orders", b"x")
+    await wait_until(lambda: len(peer.heartbeats) > 3)
+    await wait_until(lambda: scripted.nameserver.asked.count("orders") > 3)
+
+
+async def test_greeting_waits_for_the_broker_and_is_done_once(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    producer = await make_producer(scripted.address, group="a")
+    await producer.session.greet(peer.address)
+    assert len(peer.heartbeats) == 1
+    await producer.session.greet(peer.address)
+    assert len(peer.heartbeats) == 1
+    await producer.session.greet("127.0.0.1:1")  # a broker that is down is no error
+
+
+async def test_a_real_broker_knows_the_producer(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    broker = await start_broker()
+    producer = await make_producer(nameserver.address, group="a")
+    await producer.send("orders", b"x")
+    assert broker.parts is not None
+    clients = broker.parts.clients
+    await wait_until(lambda: bool(clients.producers.get("a")))
+    (member,) = clients.producers["a"].values()
+    assert member.client_id == producer.session.client_id
+    await producer.close()
+    await wait_until(lambda: not clients.producers.get("a"))
+
+
+def test_clients_nobody_closed_do_not_live_on_in_the_next_loop() -> None:
+    async def use() -> Session:
+        producer = Producer("127.0.0.1:1", group="a", options=OPTIONS)
+        await producer.start()
+        return producer.session
+
+    first = asyncio.run(use())
+    second = asyncio.run(use())
+    assert second is not first
+    assert len([key for key in _SESSIONS if key[0].is_closed()]) == 1
+    _SESSIONS.clear()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"access_key": "a"}, {"secret_key": "b"}, {"call_timeout_ms": 0}, {"calls_max": 0}, {"route_interval_ms": -1}],
+)
+def test_settings_that_cannot_work(how: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ClientOptions(**how)
+
+
+def test_secrets_do_not_show() -> None:
+    options = ClientOptions(access_key="shop", secret_key="hunter2", security_token="hunter3")
+    assert "hunter" not in repr(options)
