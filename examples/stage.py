@@ -48,7 +48,7 @@ def open_stage(story: str) -> Iterator[Stage]:
         print(f"* The cluster is the one at {nameserver}.")
         yield Stage(nameserver, "-" + secrets.token_hex(3))
         return
-    from eruca.testing.embedded import EmbeddedBroker
+    from eruca.testing import EmbeddedBroker
 
     with EmbeddedBroker(hurry=True) as broker:
         print("* A broker was started for this story. It is in a hurry: retries and check-backs come at once.")

@@ -24,9 +24,9 @@ from tests.clients.stage import (
     send_numbered,
     wait_for_queues,
     wait_until,
+    wait_until_steady,
     whole,
 )
-
 
 # -- handlers ------------------------------------------------------------------------------------------------------
 
@@ -296,11 +296,9 @@ async def case_delayed_messages_are_consumed_like_others(nameserver: str, topic:
 async def _watch_cached(consumer: Consumer, limit: int, sent: int) -> None:
     """What is cached grows to the limit and one batch more at most."""
     await wait_until(lambda: _count_cached(consumer) > limit, "full")
-    before = -1
     # It stays full: nothing comes when there is nobody to take it.
-    while before != (before := _count_cached(consumer)):
-        await asyncio.sleep(0.3)
-    assert limit < before <= limit + 8 < sent
+    cached = await wait_until_steady(lambda: _count_cached(consumer))
+    assert limit < cached <= limit + 8 < sent
 
 
 def _count_cached(consumer: Consumer) -> int:
@@ -344,10 +342,7 @@ async def case_one_slow_message_stops_the_queue_at_the_span(nameserver: str, top
         await producer.send_batch(topic, list_numbers(200))
     async with consumer:
         await wait_until(lambda: len(done) > 30, "at the span")
-        before = -1
-        while before != (before := len(done)):
-            await asyncio.sleep(0.3)
-        assert before <= 40
+        assert await wait_until_steady(lambda: len(done)) <= 40
         released.set()
         await wait_until(lambda: len(done) == 200, "200 messages")
 
@@ -369,8 +364,7 @@ async def case_paused_queues_rest_until_they_are_resumed(nameserver: str, topic:
                 await producer.send(topic, b"while", queue=queue)
             assert (await collector.wait(3))[2] == b"while"
             assert collector.messages[2].queue == two
-            await asyncio.sleep(0.3)
-            assert len(collector.messages) == 3
+            assert await wait_until_steady(lambda: len(collector.messages)) == 3
             consumer.resume()
             await collector.wait(4)
             assert collector.messages[3].queue == one

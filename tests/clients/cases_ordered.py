@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import Any
+from itertools import pairwise
 
 from eruca import Consumer, Message, MessageQueue, Outcome, Producer
 from eruca.wire.names import DLQ_PREFIX
@@ -15,6 +15,7 @@ from tests.clients.stage import (
     find_broker,
     list_numbers,
     make_consumer,
+    poll,
     send_numbered,
     wait_for_queues,
     wait_until,
@@ -109,7 +110,7 @@ async def case_a_failing_queue_waits_a_moment(nameserver: str, topic: str, group
     await _send(nameserver, topic, group, 1)
     async with consumer:
         await wait_until(lambda: len(times) == 3, "3 calls")
-    assert all(0.29 <= later - earlier < 5 for earlier, later in zip(times, times[1:], strict=False))
+    assert all(0.29 <= later - earlier < 5 for earlier, later in pairwise(times))
 
 
 async def case_a_failing_queue_does_not_hold_up_others(nameserver: str, topic: str, group: str) -> None:
@@ -284,17 +285,11 @@ async def case_a_lock_that_is_lost_ends_the_queue(nameserver: str, topic: str, g
         await collector.wait(5)
         calls, address = producer.session.calls, await find_broker(producer.session)
         await calls.unlock(address, group, consumer.session.client_id, [queue])
-        await _lock_stubbornly(calls, address, group, queue)
+        await poll(lambda: calls.lock(address, group, "somebody", [queue]), lambda got: queue in got)
         await wait_until(lambda: consumer.queues == [], "given up")
         await producer.send(topic, b"5")
         await calls.unlock(address, group, "somebody", [queue])
         assert await collector.wait(6) == list_numbers(6)
-
-
-async def _lock_stubbornly(calls: Any, address: str, group: str, queue: MessageQueue) -> None:
-    async with asyncio.timeout(20):
-        while queue not in await calls.lock(address, group, "somebody", [queue]):
-            await asyncio.sleep(0.01)
 
 
 async def case_two_members_never_have_one_queue(nameserver: str, topic: str, group: str) -> None:
@@ -314,8 +309,7 @@ async def case_two_members_never_have_one_queue(nameserver: str, topic: str, gro
     async with make("one") as one:
         await wait_until(lambda: len(seen) >= 20, "20 messages")
         async with make("two") as two:
-            await wait_for_queues(two, 2)
-            await wait_for_queues(one, 2)
+            await wait_until(lambda: len(one.queues) == len(two.queues) == 2, "two queues each")
             assert not set(one.queues) & set(two.queues)
             await wait_until(lambda: len(seen) >= 200, "200 messages")
     for queue in queues:

@@ -342,6 +342,8 @@ async def case_seek_to_a_time(nameserver: str, topic: str, group: str) -> None:
         stored_at = (await consumer.pull(queue, 5)).messages[0].stored_at
         assert await consumer.seek_to_time(queue, stored_at) == 5
         assert await consumer.offset_at(queue, stored_at - timedelta(days=1)) == 0
+        assert await consumer.offset_at(queue, stored_at - timedelta(milliseconds=1)) == 5
+        assert await consumer.offset_at(queue, stored_at + timedelta(days=1)) == 10
         assert read_bodies(await poll_until(consumer, 5)) == list_numbers(10)[5:]
 
 

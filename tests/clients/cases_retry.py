@@ -24,11 +24,11 @@ from tests.clients.stage import (
 class _Failing:
     """A handler that fails on each message a number of times, in one of the ways to fail."""
 
-    def __init__(self, consumer: Consumer, topic: str, times: int, outcome: object = None, **settings: int) -> None:
+    def __init__(self, consumer: Consumer, topic: str, times: int, outcome: object = None) -> None:
         self.seen: list[Message] = []
         self._times = times
         self._outcome = outcome
-        consumer.handler(topic, **settings)(self.work)
+        consumer.handler(topic)(self.work)
 
     async def work(self, message: Message) -> object:
         """The handler."""

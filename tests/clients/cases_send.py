@@ -6,6 +6,8 @@ import asyncio
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,6 @@ from eruca.wire.ids import decode_offset_id
 from eruca.wire.properties import WAIT, parse_properties
 from eruca.wire.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD, get_compression
 from tests.clients.stage import (
-    PATIENCE_SECONDS,
     READ,
     create_topic,
     fetch,
@@ -27,6 +28,7 @@ from tests.clients.stage import (
     find_broker,
     list_numbers,
     make_consumer,
+    poll,
     read_messages,
     send_numbered,
     wait_for_topic,
@@ -85,9 +87,8 @@ async def case_messages_are_found_by_key(nameserver: str, topic: str, group: str
         address = await find_broker(producer.session)
         for key in ("needle", "pin"):
             header = QueryMessageHeader(topic=topic, key=key, max_num=32, begin_timestamp=0, end_timestamp=2**62)
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not (found := await producer.session.calls.query_messages(address, header)):
-                    await asyncio.sleep(0.02)
+            ask = partial(producer.session.calls.query_messages, address, header)
+            found = await poll(ask, bool)
             assert [record.body for record in found] == [b"found"]
             assert found[0].queue_offset == receipt.offset
 
@@ -96,7 +97,13 @@ async def case_messages_are_found_by_key(nameserver: str, topic: str, group: str
 
 
 async def case_any_bytes_are_a_body(nameserver: str, topic: str, group: str) -> None:
-    bodies = [b"\x00", bytes(range(256)), bytearray(b"array"), memoryview(b"view of")[:4], "текст 🚀".encode()]
+    bodies: list[bytes | bytearray | memoryview] = [
+        b"\x00",
+        bytes(range(256)),
+        bytearray(b"array"),
+        memoryview(b"view of")[:4],
+        "текст 🚀".encode(),
+    ]
     async with Producer(nameserver, group=group) as producer:
         for body in bodies:
             message = await fetch(producer, await producer.send(topic, body))
@@ -146,16 +153,17 @@ async def case_times_and_hosts_arrive(nameserver: str, topic: str, group: str) -
 
 async def case_properties_that_cannot_be_written_are_refused(nameserver: str, topic: str, group: str) -> None:
     async with Producer(nameserver, group=group) as producer:
-        for refused in (
+        wrong: list[dict[str, Any]] = [
             {"keys": ["with blank"]},
             {"tags": "a\x01b"},
             {"properties": {"a": "b\x02c"}},
             {"properties": {"TAGS": "reserved"}},
             {"properties": {"empty": ""}},
             {"properties": {"long": "x" * 40_000}},
-        ):
+        ]
+        for refused in wrong:
             with pytest.raises(MessageIllegal):
-                await producer.send(topic, b"x", **refused)  # type: ignore[arg-type]
+                await producer.send(topic, b"x", **refused)
 
 
 # -- which queue ---------------------------------------------------------------------------------------------------
@@ -344,9 +352,10 @@ async def case_large_bodies_are_compressed_with_zstd(nameserver: str, topic: str
 
 
 async def case_compression_begins_at_its_size(nameserver: str, topic: str, group: str) -> None:
-    async with Producer(nameserver, group=group) as producer, Producer(
-        nameserver, group=group, compress_from=None
-    ) as plain:
+    async with (
+        Producer(nameserver, group=group) as producer,
+        Producer(nameserver, group=group, compress_from=None) as plain,
+    ):
         for who, size, compressed in ((producer, 4095, 0), (producer, 4096, COMPRESSED), (plain, 50_000, 0)):
             message = await fetch(who, await who.send(topic, b"x" * size))
             assert message.record.sys_flag & COMPRESSED == compressed

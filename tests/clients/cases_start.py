@@ -16,6 +16,7 @@ from tests.clients.stage import (
     find_broker,
     list_numbers,
     make_consumer,
+    poll,
     read_messages,
     send_numbered,
     wait_for_queues,
@@ -185,9 +186,7 @@ async def case_offsets_are_committed_in_intervals(nameserver: str, topic: str, g
         await send_numbered(producer, topic, range(5))
     async with make_consumer(nameserver, group, topic, offsets_interval_ms=50) as consumer:
         await read_messages(consumer, 5)
-        async with asyncio.timeout(20):
-            while await _read_offset(consumer, group) != 5:
-                await asyncio.sleep(0.02)
+        await poll(lambda: _read_offset(consumer, group), lambda offset: offset == 5)
 
 
 async def _read_offset(consumer: Consumer, group: str) -> int | None:

@@ -36,7 +36,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def run(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Run]:
     """All chosen cases, on their way against one system."""
     chosen = {
-        item.callspec.params["case"]
+        str(item.callspec.params["case"])
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.name.startswith("test_behaviour[")
     }

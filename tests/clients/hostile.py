@@ -7,6 +7,7 @@ requests of its own it sends to clients that did not ask for any.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from random import Random
 
@@ -80,8 +81,9 @@ _TO_CLIENTS = (
 class HostilePeer:
     """Listens on loopback and misbehaves as its seed says."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, queues: int = QUEUES) -> None:
         self._rng = rng = Random(seed)
+        self.queues = queues
         # How often it is bad, and whether only to some requests: a client that never gets far shows little.
         self._chance = rng.choice((0.05, 0.2, 0.5, 1.0))
         self._asks_chance = rng.choice((0.0, 0.05, 0.3))
@@ -92,6 +94,9 @@ class HostilePeer:
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self.done: Counter[str] = Counter()
+        # Requests by code, and connections there ever were.
+        self.requests: Counter[int] = Counter()
+        self.connections = 0
 
     async def start(self) -> None:
         """Listen."""
@@ -115,6 +120,7 @@ class HostilePeer:
     def add(self, connection: _Connection) -> None:
         """A client came."""
         self._connections.add(connection)
+        self.connections += 1
 
     def remove(self, connection: _Connection) -> None:
         """A client left."""
@@ -141,6 +147,13 @@ class HostilePeer:
             return [*steps, *spoilt]
         self.done["right"] += 1
         return [*steps, *([hold] if hold else []), encode_roughly(answer)]
+
+    def answer_rightly(self, request: Command) -> list[Step]:
+        """What a friendly server does."""
+        if request.flag & FLAG_ONEWAY:
+            return []
+        answer, hold = self._answer(request)
+        return [hold, encode_roughly(answer)] if hold else [encode_roughly(answer)]
 
     def _ask_back(self) -> bytes:
         """A request of our own, mostly wrong."""
@@ -169,7 +182,7 @@ class HostilePeer:
         }
         body = b""
         if code in (RequestCode.CHECK_TRANSACTION_STATE, RequestCode.CONSUME_MESSAGE_DIRECTLY):
-            body = encode_record(self._make_record(0, rng.randrange(MESSAGES), group))
+            body = encode_record(self.make_record(0, rng.randrange(MESSAGES), group))
         elif code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
             body = write_tables(rng, TOPIC, BROKER)
         command = make_request(code, None, body, opaque=rng.choice((0, 1, -1, 2**31 - 1)), oneway=rng.random() < 0.3)
@@ -192,7 +205,7 @@ class HostilePeer:
         if code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             body = TopicRouteData(
                 broker_datas=[BrokerData(broker_name=BROKER, broker_addrs={0: self.address}, cluster="c")],
-                queue_datas=[QueueData(broker_name=BROKER, read_queue_nums=QUEUES, write_queue_nums=QUEUES)],
+                queue_datas=[QueueData(broker_name=BROKER, read_queue_nums=self.queues, write_queue_nums=self.queues)],
             )
         elif code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
             body = TopicList(topic_list=[TOPIC, "TBW102"])
@@ -210,7 +223,7 @@ class HostilePeer:
         elif code in _SENDS:
             header = SendMessageAnswerHeader(message_id="7F00000100002A9F0000000000000000", queue_id=0, queue_offset=3)
         elif code in (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE):
-            data = encode_record(self._make_record(0, 0, "g"))
+            data = encode_record(self.make_record(0, 0, "g"))
             answer = request.answer(
                 ResponseCode.SUCCESS,
                 QueryMessageAnswerHeader(index_last_update_timestamp=0, index_last_update_position=0),
@@ -222,8 +235,8 @@ class HostilePeer:
     def _meet(self, data: object) -> None:
         if isinstance(data, HeartbeatData):
             self._clients = [*self._clients[-3:], data.client_id]
-            groups = [*data.consumer_data_set, *data.producer_data_set]
-            self._groups = [group.group_name for group in groups]
+            self._groups = [group.group_name for group in data.consumer_data_set]
+            self._groups += [group.group_name for group in data.producer_data_set]
 
     def _pull(self, request: Command) -> tuple[Command, float]:
         asked = request.decode_header(PullMessageHeader)
@@ -233,11 +246,12 @@ class HostilePeer:
         header = PullMessageAnswerHeader(0, end, 0, MESSAGES)
         if not found:
             return request.answer(ResponseCode.PULL_NOT_FOUND, header), _HOLD_S
-        records = [self._make_record(asked.queue_id, number, "g") for number in range(offset, end)]
+        records = [self.make_record(asked.queue_id, number, "g") for number in range(offset, end)]
         body = b"".join([encode_record(record) for record in records])
         return request.answer(ResponseCode.SUCCESS, header, body), 0.0
 
-    def _make_record(self, queue_id: int, offset: int, group: str) -> Record:
+    def make_record(self, queue_id: int, offset: int, group: str) -> Record:
+        """A message as it is stored."""
         host = pack_host("127.0.0.1", 10911)
         properties = {"TAGS": "vip", "PGROUP": group, CLUSTER: "c", CORRELATION_ID: "id", REPLY_TO_CLIENT: "nobody"}
         return Record(
@@ -281,6 +295,7 @@ class _Connection(asyncio.Protocol):
         for request in self._frames.feed(data):
             if request.is_response:
                 continue
+            self._peer.requests[request.code] += 1
             task = asyncio.get_running_loop().create_task(self._play(self._peer.handle(request)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -293,6 +308,8 @@ class _Connection(asyncio.Protocol):
                 self._transport.write(step)
             elif step is None:
                 self._transport.close()
+            elif step == math.inf:
+                self._transport.pause_reading()
             else:
                 await asyncio.sleep(step)
 

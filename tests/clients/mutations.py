@@ -6,6 +6,7 @@ Every function takes the random numbers of a seed, so that the seed tells all th
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable
 from random import Random
@@ -20,17 +21,17 @@ from eruca.wire.record import Message as Record
 from eruca.wire.record import decode_records, encode_record
 from eruca.wire.sysflag import COMPRESSED
 
-# What a server does with a connection: write bytes, wait for seconds, or close it (None).
+# What a server does with a connection: write bytes, wait for seconds, read no more (inf), or close it (None).
 Step = bytes | float | None
 
 TEXTS = (
     "", "abc", "-1", "0", "1", "7", "-9223372036854775808", "9223372036854775807", "9223372036854775808", "1e9", "NaN",
-    "null", "true", "9" * 5000, "١٢", "\x00", "\ud83d\ude00", "a\x01b\x02", "%s%d%n", " 3 ", "0x10",
+    "null", "true", "9" * 5000, "\u0661\u0662", "\x00", "\ud83d\ude00", "a\x01b\x02", "%s%d%n", " 3 ", "0x10",
 )  # fmt: skip
 NUMBERS = (0, 1, -1, 2, 99, 2**31 - 1, -(2**31), 2**31, 2**63 - 1, -(2**63), 2**63, 2**200)
 ADDRESSES = (
     "", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:1", "127.0.0.1:0", "127.0.0.1:-1", "127.0.0.1:99999999", "[::1]:x",
-    "\x00:1", "a" * 5000 + ":1", "256.256.256.256:1", "127.0.0.1:١", " :9876", "127.0.0.1:9\n",
+    "\x00:1", "a" * 5000 + ":1", "256.256.256.256:1", "127.0.0.1:\u0661", " :9876", "127.0.0.1:9\n",
 )  # fmt: skip
 CODES = (*(int(code) for code in ResponseCode), -1, 32_767, 9999)
 # A body of this many bytes unpacks to more than anything may, or keeps a parser busy.
@@ -198,14 +199,16 @@ def bend_members(rng: Random, answer: Command) -> None:
         bend_bytes(rng, answer)
         return
     others = [f"10.0.0.{number}@1#{number}" for number in range(rng.choice((1, 3, 200_000)))]
-    chosen = rng.choice(([], others, ids * 3, [*ids, *others], [*ids, *TEXTS], [*ids, None], [*ids, 7], [*others, *ids]))
+    chosen: list[Any] = rng.choice(
+        ([], others, ids * 3, [*ids, *others], [*ids, *TEXTS], [*ids, None], [*ids, 7], [*others, *ids])
+    )
     answer.body = json.dumps({"consumerIdList": chosen}).encode()
 
 
 def bend_locks(rng: Random, answer: Command) -> None:
     """Locks of queues nobody asked for."""
     foreign = {"brokerName": "elsewhere", "queueId": rng.choice(NUMBERS[:7]), "topic": rng.choice(TEXTS)}
-    chosen = rng.choice(([], [foreign], [foreign] * 1000, [None], [{}], "all", {"0": foreign}))
+    chosen: Any = rng.choice(([], [foreign], [foreign] * 1000, [None], [{}], "all", {"0": foreign}))
     answer.body = json.dumps({"lockOKMQSet": chosen}).encode()
 
 
@@ -279,7 +282,7 @@ _BODIES: dict[int, Callable[[Random, Command], None]] = {
 
 def bend_frame(rng: Random, frame: bytes) -> list[Step]:
     """Bytes that are no frame, or come as no peer sends them."""
-    kind = rng.randrange(11)
+    kind = rng.randrange(12)
     cut = rng.randrange(len(frame))
     if kind == 0:
         return [frame[:cut], None]
@@ -290,7 +293,7 @@ def bend_frame(rng: Random, frame: bytes) -> list[Step]:
     if kind == 3:
         return [frame[:4] + rng.choice((b"\x00\xff\xff\xff", b"\x07", b"\xff\xff\xff\xff")) + frame[5:]]
     if kind == 4:
-        return [part for byte in frame[:200] for part in (bytes((byte,)), 0.005)] + [frame[200:]]
+        return [*[part for byte in frame[:200] for part in (bytes((byte,)), 0.005)], frame[200:]]
     if kind == 5:
         return [frame, frame, frame]
     if kind == 6:
@@ -303,12 +306,16 @@ def bend_frame(rng: Random, frame: bytes) -> list[Step]:
         return [bytes(bent)]
     if kind == 9:
         return [frame, None]
+    if kind == 10:
+        return [frame, math.inf]
     return [None]
 
 
 def spoil(rng: Random, request: Command, answer: Command) -> tuple[str, list[Step]]:
     """Do something bad to the answer of a request; gives what, and the steps that send it."""
-    kind = rng.choice(("header", "header", "code", "body", "body", "body", "json", "frame", "silence", "opaque", "late"))
+    kind = rng.choice(
+        ("header", "header", "code", "body", "body", "body", "json", "frame", "silence", "opaque", "late")
+    )
     if kind == "silence":
         return kind, []
     if kind == "header":

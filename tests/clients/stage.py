@@ -17,11 +17,13 @@ from eruca.wire.headers import CreateTopicHeader, EmptyHeader, PullMessageHeader
 
 Case = Callable[[str, str, str], Awaitable[None]]
 _Case = TypeVar("_Case", bound=Case)
+_Answer = TypeVar("_Answer")
 
 # A broker on a busy machine may take its time; nothing here waits that long when all is well.
 PATIENCE_SECONDS = 30.0
 READ, WRITE = 4, 2
 _POLL_SECONDS = 0.02
+_STEADY_SECONDS = 0.3
 _EXPRESSION = 4
 # Groups and queues are looked at often, so that nothing waits for an interval of the defaults.
 QUICK: dict[str, Any] = {
@@ -60,6 +62,25 @@ async def wait_until(check: Callable[[], bool], what: str, seconds: float = PATI
     while not check():
         assert loop.time() < deadline, f"after {seconds:.0f} s: not {what}"
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def poll(ask: Callable[[], Awaitable[_Answer]], is_wanted: Callable[[_Answer], bool]) -> _Answer:
+    """Ask again and again until the answer is the wanted one; gives it."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE_SECONDS
+    while not is_wanted(answer := await ask()):
+        assert loop.time() < deadline, f"after {PATIENCE_SECONDS:.0f} s: still {answer!r}"
+        await asyncio.sleep(_POLL_SECONDS)
+    return answer
+
+
+async def wait_until_steady(measure: Callable[[], int]) -> int:
+    """Wait until a number has not changed for a while; gives it."""
+    while True:
+        before = measure()
+        await asyncio.sleep(_STEADY_SECONDS)
+        if measure() == before:
+            return before
 
 
 async def wait_for_queues(consumer: Consumer, count: int) -> None:
@@ -113,12 +134,16 @@ async def fetch(client: Producer | Consumer, receipt: Receipt) -> Message:
 
 async def fetch_queue(session: Session, queue: MessageQueue, count: int, offset: int = 0) -> list[Message]:
     """Wait until a queue has so many messages from an offset on, which may take a moment with Java, and read them."""
-    found: list[Message] = []
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(found) < count:
-            found += await _pull(session, queue, offset + len(found))
-            await asyncio.sleep(0 if len(found) >= count else _POLL_SECONDS)
+    found = await poll(lambda: read_queue(session, queue, offset), lambda found: len(found) >= count)
     return found[:count]
+
+
+async def read_queue(session: Session, queue: MessageQueue, offset: int = 0) -> list[Message]:
+    """Read all that a queue has now from an offset on."""
+    found: list[Message] = []
+    while batch := await _pull(session, queue, offset + len(found)):
+        found += batch
+    return found
 
 
 async def _pull(session: Session, queue: MessageQueue, offset: int) -> list[Message]:
@@ -143,20 +168,14 @@ async def _pull(session: Session, queue: MessageQueue, offset: int) -> list[Mess
 
 async def fetch_topic(session: Session, topic: str, count: int) -> list[Message]:
     """Wait until a topic has so many messages and read them, queue by queue; fails when it has more."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE_SECONDS
-    while True:
-        found: list[Message] = []
-        for queue in await list_queues(session, topic):
-            offset = 0
-            while batch := await _pull(session, queue, offset):
-                found += batch
-                offset = batch[-1].offset + 1
-        if len(found) >= count:
-            assert len(found) == count, found
-            return found
-        assert loop.time() < deadline, f"{topic} has {len(found)} messages, not {count}"
-        await asyncio.sleep(_POLL_SECONDS)
+
+    async def read() -> list[Message]:
+        queues = await list_queues(session, topic)
+        return [message for queue in queues for message in await read_queue(session, queue)]
+
+    found = await poll(read, lambda found: len(found) >= count)
+    assert len(found) == count, found
+    return found
 
 
 async def list_queues(session: Session, topic: str) -> tuple[MessageQueue, ...]:
@@ -169,10 +188,7 @@ async def list_queues(session: Session, topic: str) -> tuple[MessageQueue, ...]:
 
 async def wait_for_topic(session: Session, topic: str, queues: int) -> tuple[MessageQueue, ...]:
     """Wait until name servers say that a topic has so many queues."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(found := await list_queues(session, topic)) != queues:
-            await asyncio.sleep(_POLL_SECONDS)
-    return found
+    return await poll(lambda: list_queues(session, topic), lambda found: len(found) == queues)
 
 
 # -- administration ------------------------------------------------------------------------------------------------

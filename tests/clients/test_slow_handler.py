@@ -1,4 +1,4 @@
-"""Handlers that take longer than a heartbeat starve nothing: a small and quick form of `make torture ONLY=slow-handler`."""
+"""Handlers slower than heartbeats starve nothing: a small, quick form of `make torture ONLY=slow-handler`."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import defaultdict
 from contextlib import suppress
+from itertools import pairwise
 
 from eruca.wire.bodies import HeartbeatData
 from eruca.wire.catalog import decode_request
@@ -76,7 +77,7 @@ class HeartbeatTap:
             if name != group:
                 continue
             moments = [*[moment for moment in times if moment <= until], until]
-            gap = max(later - earlier for earlier, later in zip(moments, moments[1:], strict=False))
+            gap = max(later - earlier for earlier, later in pairwise(moments))
             if gap > largest:
                 largest, who = gap, client_id
         return largest, who

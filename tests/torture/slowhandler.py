@@ -65,9 +65,9 @@ class Result:
         """One line."""
         settings = self.settings
         return (
-            f"slow-handler: {settings.members} members in {settings.processes} processes, {self.seconds / 60:.1f} minutes,"
-            f" handlers of {settings.handler_s:g} s: {len(self.changes)} ownership changes, largest heartbeat gap"
-            f" {self.gap_s:.1f} s (at most {settings.gap_s_max:g}; {self.heartbeats} heartbeats),"
+            f"slow-handler: {settings.members} members in {settings.processes} processes,"
+            f" {self.seconds / 60:.1f} minutes, handlers of {settings.handler_s:g} s:"
+            f" {len(self.changes)} ownership changes, largest heartbeat gap {self.gap_s:.1f} s (at most {settings.gap_s_max:g}; {self.heartbeats} heartbeats),"
             f" {self.handled} messages handled, {self.begun} begun"
         )
 

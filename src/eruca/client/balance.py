@@ -103,7 +103,8 @@ class Balance:
             found = await self._allot(topic, route)
             if found is None:
                 return False
-            allotted = found
+            # A strategy that was told its queues gives them for every topic, that of the retries too.
+            allotted = [queue for queue in found if queue.topic == topic]
         change = plan_change(owned, allotted)
         for queue in change.dropped:
             owned.discard(queue)

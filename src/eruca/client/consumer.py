@@ -25,8 +25,8 @@ from eruca.client.ordered import OrderedService
 from eruca.client.producer import to_ms
 from eruca.client.pulling import PullLimits
 from eruca.client.redelivery import Redelivery
-from eruca.client.running import describe_running
 from eruca.client.routes import Route
+from eruca.client.running import describe_running
 from eruca.client.session import Session
 from eruca.client.starting import Start, describe_start
 from eruca.client.subscriptions import SQL92, Sql, Subscribe, Subscription, make_subscription, make_subscriptions

@@ -13,7 +13,7 @@ from eruca.client.outgoing import Receipt, SendStatus
 from eruca.client.routes import Route
 from eruca.client.sending import Parcel, Sender, read_receipt
 from eruca.client.session import Session
-from eruca.errors import ErucaError, NetError, RequestRefused, SendFailed, WireError
+from eruca.errors import ErucaError, NetError, RequestRefused, SendFailed, TooManyCalls, WireError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import RequestCode, ResponseCode
 
@@ -95,7 +95,7 @@ class Delivery:
                     route = await self._prepare_retry(parcel.topic, route, queue, error, turn, deadline, choose)
             else:
                 if route.is_template:
-                    self._session.spawn(routes.learn(parcel.topic))
+                    self._learn(parcel.topic)
                 if receipt.status is SendStatus.STORED or not self._retry_when_not_synced:
                     return receipt
                 failure = None
@@ -113,14 +113,22 @@ class Delivery:
         await self.sender.send_oneway(parcel, queue)
         self._tell_after(parcel, queue, None, None, 0)
         if route.is_template:
-            self._session.spawn(self._session.routes.learn(parcel.topic))
+            self._learn(parcel.topic)
+
+    def _learn(self, topic: str) -> None:
+        """The topic is there now, so it has a route of its own soon."""
+        if not self._session.routes.is_learning(topic):
+            self._session.spawn(self._session.routes.learn(topic))
 
     def _pick(self, route: Route, choose: Selector | None, last: MessageQueue | None) -> MessageQueue:
         if choose is None:
-            return self._chooser.pick(route, last, self._session.clock.now_ms() if self._is_timed else 0)
+            return self._chooser.pick(route, last, self._now_ms() if self._is_timed else 0)
         if not route.write_queues:
             raise explain_not_writable(route)
         return choose(route.write_queues)
+
+    def _now_ms(self) -> int:
+        return round(self._session.clock.monotonic() * 1000)
 
     async def _try_timed(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Receipt:
         """One try, of which hooks and the record of slow brokers are told."""
@@ -137,8 +145,9 @@ class Delivery:
         finally:
             spent_ms = round((loop.time() - started) * 1000)
             if receipt is not None or failure is not None:  # neither: it was cancelled
-                now_ms = self._session.clock.now_ms()
-                self._chooser.faults.update(queue.broker_name, spent_ms, failure is not None, now_ms)
+                # A message that no broker would take says nothing about this one.
+                is_fault = failure is not None and _may_retry(parcel, failure)
+                self._chooser.faults.update(queue.broker_name, spent_ms, is_fault, self._now_ms())
                 self._tell_after(parcel, queue, receipt, failure, spent_ms)
         return receipt
 
@@ -167,10 +176,10 @@ class Delivery:
             pause = _BACKOFF_S * 2**turn * random.uniform(0.5, 1.5)
             await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
         is_misled = isinstance(failure, RequestRefused) and failure.code == ResponseCode.TOPIC_NOT_EXIST
-        if isinstance(failure, NetError) or is_misled:
+        if is_misled or (isinstance(failure, NetError) and not isinstance(failure, TooManyCalls)):
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await self._session.routes.refresh(topic)
+                    return await self._session.routes.refresh_for_send(topic)
             except (ErucaError, TimeoutError):
                 return route  # the old one is all we have
         return route

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from eruca.client.inbox import Inbox
-from eruca.client.message import Message
+from eruca.client.message import Message, Settle
 from eruca.client.offsets import OffsetStore
 from eruca.client.pulling import LITE, Puller, PullLimits
 from eruca.client.session import Session
@@ -41,21 +41,28 @@ class PullInbox(Inbox):
     @property
     def done_offset(self) -> int:
         """What a crash must repeat begins here."""
-        return self.position if self.unfinished is None else self.unfinished
+        return self.position if self.unfinished is None else min(self.unfinished, self.position)
 
 
 class Holdings:
     """The queues of one started pull consumer."""
 
     def __init__(
-        self, session: Session, group: str, namespace: str, limits: PullLimits, cached_max: int, offsets: OffsetStore
+        self,
+        session: Session,
+        group: str,
+        limits: PullLimits,
+        offsets: OffsetStore,
+        *,
+        namespace: str,
+        settle: Settle,
+        cached_max: int,
     ) -> None:
         self.inboxes: dict[MessageQueue, PullInbox] = {}
         self.offsets = offsets
         self._namespace = namespace
-        self._puller = Puller(
-            session, group, limits, self._deliver, flags=LITE, has_room=lambda: self._has_room
-        )
+        self._settle = settle
+        self._puller = Puller(session, group, limits, self._deliver, flags=LITE, has_room=lambda: self._has_room)
         self._cached_max = cached_max
         self._cached = 0
         # Queues that have messages ready, the one whose turn it is first.
@@ -180,7 +187,7 @@ class Holdings:
             inbox.process.finish(record.queue_offset)
         inbox.changed.set()
         inbox.last_consumed = asyncio.get_running_loop().time()
-        return [Message(record, inbox.queue, self._namespace) for record in records]
+        return [Message(record, inbox.queue, self._namespace, self._settle) for record in records]
 
     def _forget(self, count: int) -> None:
         had_room = self._has_room

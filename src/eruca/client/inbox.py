@@ -50,7 +50,7 @@ class Inbox:
         return done
 
     def move(self, offset: int) -> None:
-        """Go on elsewhere, since the broker has nothing at `next_offset`: messages expired, or it lost its last ones."""
+        """Go on elsewhere: what `next_offset` says is not there, because it expired or because the broker lost it."""
         if offset < self.next_offset:
             # New messages get offsets we have seen before, and must not be taken for those.
             self.process = ProcessQueue()
@@ -61,6 +61,10 @@ class Inbox:
     def is_ours(self) -> bool:
         """Is the queue still ours? It may be another's after any wait."""
         return not self.dropped
+
+    def is_paused(self) -> bool:
+        """Does the user not want anything of it? That may change during any wait too."""
+        return self.paused
 
     def drop(self) -> None:
         """It is not ours any more."""

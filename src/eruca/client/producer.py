@@ -140,10 +140,12 @@ class Producer:
                 self._is_closing = True
                 await self._window.wait_empty()
         except TimeoutError:
+            self._is_closing = True
             log.warning("producer %s is closed while %d sends are under way", self.group, self._window.count)
         session = self._take_session()
         if session is None:  # closed by somebody else meanwhile
             return
+        self._requests.fail(self._explain_closed())
         if self._trace is not None:
             await self._trace.dispatcher.close()
             self._trace = None
@@ -299,6 +301,7 @@ class Producer:
         timeout_ms = self._timeout_ms if timeout is None else to_ms(timeout)
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         correlation_id, reply = self._requests.open()
+        is_sent = False
         try:
             extra = describe_request(session, correlation_id, timeout_ms)
             choose = choose_queue(shard, queue, selector)
@@ -309,11 +312,14 @@ class Producer:
                 if packer.is_large(parcel):
                     await packer.compress(parcel)
                 await self._post(parcel, choose, timeout_ms / 1000)
+                is_sent = True
                 return await reply
         except TimeoutError:
+            what = f"request {correlation_id} of topic {topic} within {timeout_ms} ms"
+            if not is_sent:
+                raise RequestTimeout(f"could not send {what}") from None
             raise RequestTimeout(
-                f"nobody replied to request {correlation_id} of topic {topic} within {timeout_ms} ms",
-                hint="is a consumer of the topic running that replies?",
+                f"nobody replied to {what}", hint="is a consumer of the topic running that replies?"
             ) from None
         finally:
             self._requests.close(correlation_id)

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from eruca.client.balance import Balance
 from eruca.client.consumer import OFFSETS_DIRECTORY
-from eruca.client.holdings import Holdings, PullInbox
-from eruca.client.membership import QueueListener
+from eruca.client.holdings import PullInbox
+from eruca.client.membership import GroupSettings, QueueListener
 from eruca.client.message import Message
-from eruca.client.namespaces import unwrap, wrap
+from eruca.client.namespaces import wrap
 from eruca.client.observing import ConsumeObserver
 from eruca.client.offsets import BrokerOffsets, LocalOffsets, OffsetStore
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.producer import to_ms
 from eruca.client.pulling import PullLimits
-from eruca.client.queuereading import PullResult, QueueReader
+from eruca.client.pullmembership import PullMembership
+from eruca.client.queuereading import PullResult
 from eruca.client.redelivery import Redelivery
 from eruca.client.running import describe_running
 from eruca.client.session import Session
-from eruca.client.starting import Start, StartOffsets, describe_start
+from eruca.client.starting import Start, describe_start
 from eruca.client.subscriptions import SQL92, Sql, Subscribe, make_subscription, make_subscriptions
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy, find_strategy
-from eruca.errors import ClientClosed, ConfigError, ErucaError, NoRoute, OffsetLost, QueueNotOurs
+from eruca.errors import ClientClosed, ConfigError, OffsetLost, QueueNotOurs
 from eruca.wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -39,10 +38,8 @@ from eruca.wire.bodies import (
     MessageModel,
     MessageQueue,
 )
-from eruca.wire.names import check_group
+from eruca.wire.names import check_group, check_topic
 from eruca.wire.record import Message as Record
-
-log = logging.getLogger(__name__)
 
 _DEFAULT_GROUPS = frozenset({"DEFAULT_CONSUMER"})
 _ATTEMPTS_MAX = 16
@@ -100,102 +97,82 @@ class PullConsumer:
         _check_count("poll_batch", poll_batch)
         self.group = wrap(self.options.namespace, group)
         self._subscriptions = make_subscriptions(subscribe, self.options.namespace, 0)
-        # All queues of these topics as far as is known, for those who assign.
         topics = [watch] if isinstance(watch, str) else watch
-        self._watched: dict[str, tuple[MessageQueue, ...]] = {
-            wrap(self.options.namespace, topic): () for topic in topics
-        }
+        self._watched = [wrap(self.options.namespace, check_topic(topic)) for topic in topics]
         if self._watched and self._subscriptions:
             raise ConfigError(
                 "watch= is for consumers that assign", hint="on_queues is told of subscribed topics anyway"
             )
-        self._start_at = start
-        self._strategy = find_strategy(strategy) if isinstance(strategy, str) else strategy
-        self._broadcast = broadcast
+        self._settings = GroupSettings(
+            start=start,
+            broadcast=broadcast,
+            strategy=find_strategy(strategy) if isinstance(strategy, str) else strategy,
+            limits=limits or _LITE_LIMITS,
+            offsets_interval_ms=to_ms(auto_commit_interval),
+            rebalance_interval_ms=rebalance_interval_ms,
+            on_queues=on_queues,
+        )
         self._auto_commit = auto_commit
-        self._auto_commit_s = to_ms(auto_commit_interval) / 1000
         self._poll_batch = poll_batch
         self._cached_max = cached_max
-        self._limits = limits or _LITE_LIMITS
-        self._on_queues = on_queues
         self._offsets_directory = offsets_directory
-        self._rebalance_interval_ms = rebalance_interval_ms
         self._clock = clock
         self._observer = ConsumeObserver(self.group)
-        self._parts: _Parts | None = None
-        self._is_assigned = False
+        self._started_ms = 0
+        self._membership: PullMembership | None = None
         self._ended = asyncio.Event()
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Make ready, and join the group when topics are subscribed; `async with` does it. Raises ErucaError."""
-        if self._parts is not None:
+        if self._membership is not None:
             return
         is_member = bool(self._subscriptions)
         session = Session.acquire(self.options, consumer_group=self.group if is_member else "", clock=self._clock)
         self._ended.clear()
-        self._is_assigned = False
-        version = session.clock.now_ms()
+        self._started_ms = session.clock.now_ms()
+        # The broker takes the newest of several versions.
         self._subscriptions = {
-            topic: make_subscription(topic, Sql(old.text) if old.kind == SQL92 else old.text, version)
+            topic: make_subscription(topic, Sql(old.text) if old.kind == SQL92 else old.text, self._started_ms)
             for topic, old in self._subscriptions.items()
         }
-        self._parts = parts = _Parts(self, session)
+        self._membership = membership = PullMembership(
+            session,
+            self._subscriptions,
+            self._watched,
+            self._settings,
+            self._make_offsets(session),
+            self,
+            auto_commit=self._auto_commit,
+            cached_max=self._cached_max,
+        )
         if is_member:
             session.add_consumer(self)
         try:
-            await parts.holdings.offsets.open()
-            await self._introduce(parts)
+            await membership.start()
         except BaseException:
             await self.close()
             raise
-        parts.start(balances=is_member, commit_s=self._auto_commit_s if self._auto_commit else None)
 
-    async def _introduce(self, parts: _Parts) -> None:
-        """Find the brokers, let them read the expressions, and tell them of the group."""
-        session = parts.session
-        for topic in [*self._subscriptions, *self._watched]:
-            session.routes.watch(topic)
-            parts.watching.append(topic)
-            try:
-                route = await session.routes.get(topic)
-            except NoRoute as error:
-                log.warning("nothing can be consumed of %s yet: %s", topic, error)
-                continue
-            if topic in self._watched:
-                self._watched[topic] = route.read_queues
-            elif self._subscriptions[topic].kind == SQL92:
-                await parts.reader.check_sql([self._subscriptions[topic]])
-        session.routes.on_change.append(self._on_route_change)
-        if self._subscriptions:
-            await session.heartbeat()
+    def _make_offsets(self, session: Session) -> OffsetStore:
+        if not self._settings.broadcast:
+            return BrokerOffsets(session, self.group)
+        owner = f"{self.options.ip}@{self.options.instance}"
+        return LocalOffsets(self._offsets_directory.expanduser(), owner, self.group)
 
     async def close(self) -> None:
         """Commit what was handed out (with `auto_commit`) and leave. Safe to call twice."""
         await self._close(is_clean=True)
 
     async def _close(self, *, is_clean: bool) -> None:
-        parts, self._parts = self._parts, None
-        if parts is None:
+        membership, self._membership = self._membership, None
+        if membership is None:
             return
         self._ended.set()
-        await parts.stop()
-        if self._auto_commit:
-            try:
-                await (parts.holdings.commit_handed_out() if is_clean else parts.holdings.commit_done())
-            except ErucaError as error:
-                log.warning("not all offsets could be committed, some messages will come again: %s", error)
-        for queue in list(parts.holdings.inboxes):
-            parts.holdings.remove(queue)
-        await parts.holdings.offsets.close()
-        routes = parts.session.routes
-        if self._on_route_change in routes.on_change:
-            routes.on_change.remove(self._on_route_change)
-        for topic in parts.watching:
-            routes.unwatch(topic)
-        await parts.session.remove_consumer(self)
-        await parts.session.release()
+        await membership.stop(is_clean=is_clean)
+        await membership.session.remove_consumer(self)
+        await membership.session.release()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -207,17 +184,17 @@ class PullConsumer:
         # Whatever was being worked on when the exception came is not done.
         await self._close(is_clean=kind is None)
 
-    def _require_parts(self) -> _Parts:
-        if self._parts is None:
+    def _require_started(self) -> PullMembership:
+        if self._membership is None:
             raise ClientClosed(
                 "the consumer is not started", hint="use `async with PullConsumer(...)`, or await start()"
             )
-        return self._parts
+        return self._membership
 
     @property
     def session(self) -> Session:
         """The session this consumer works with. Raises ClientClosed."""
-        return self._require_parts().session
+        return self._require_started().session
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +205,7 @@ class PullConsumer:
 
     @property
     def _inboxes(self) -> dict[MessageQueue, PullInbox]:
-        return {} if self._parts is None else self._parts.holdings.inboxes
+        return {} if self._membership is None else self._membership.holdings.inboxes
 
     def owns(self, queue: MessageQueue) -> bool:
         """Is a queue ours now?"""
@@ -239,41 +216,21 @@ class PullConsumer:
 
         Each goes on where the group is, or at `start`; a queue that was assigned before goes on where it is.
         """
-        parts = self._require_parts()
+        membership = self._require_started()
         if self._subscriptions:
             raise ConfigError(
                 "a consumer that subscribes to topics cannot be assigned queues",
                 hint="leave out subscribe=, or use a second consumer",
             )
-        wanted = {self._name(queue) for queue in queues}
-        for topic in sorted({queue.topic for queue in wanted}):
-            await parts.session.routes.get(topic)
-        subscriptions = {queue: make_subscription(queue.topic, tags, parts.session.clock.now_ms()) for queue in wanted}
-        if isinstance(tags, Sql):
-            await parts.reader.check_sql({old.topic: old for old in subscriptions.values()}.values())
-        # All or nothing: first what may fail, then the change.
-        begin = {
-            queue: await parts.starts.find(queue, frozenset(wanted), keep=self._auto_commit)
-            for queue in sorted(wanted - self._inboxes.keys())
-        }
-        self._is_assigned = True
-        for queue in self._inboxes.keys() - wanted:
-            await self._let_go(queue)
-        for queue, offset in begin.items():
-            parts.holdings.add(queue, subscriptions[queue], offset)
-        for queue in wanted - begin.keys():
-            inbox, subscription = self._inboxes[queue], subscriptions[queue]
-            if (inbox.subscription.kind, inbox.subscription.text) != (subscription.kind, subscription.text):
-                inbox.subscription = subscription
-                parts.holdings.move(queue, inbox.position)
+        await membership.assign({self._name(queue) for queue in queues}, tags)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Hand out nothing of these queues (of all) until `resume`."""
-        self._require_parts().holdings.pause(self._name_all(queues))
+        self._require_started().holdings.pause(self._name_all(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """The opposite of `pause`."""
-        self._require_parts().holdings.resume(self._name_all(queues))
+        self._require_started().holdings.resume(self._name_all(queues))
 
     @property
     def paused(self) -> list[MessageQueue]:
@@ -282,39 +239,7 @@ class PullConsumer:
 
     async def list_queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic that can be read, whoever has them. Raises NoRoute."""
-        return await self._require_parts().reader.list_queues(topic)
-
-    async def _take(self, queue: MessageQueue) -> bool:
-        parts = self._require_parts()
-        try:
-            offset = await parts.starts.find(queue, parts.balance.first_seen.get(queue.topic, frozenset()))
-        except ErucaError as error:
-            log.warning("where to begin in %s cannot be found now: %s", queue, error)
-            return False
-        parts.holdings.add(queue, self._subscriptions[queue.topic], offset)
-        return True
-
-    async def _let_go(self, queue: MessageQueue) -> None:
-        holdings = self._require_parts().holdings
-        inbox = holdings.remove(queue)
-        if inbox is not None and self._auto_commit:
-            await holdings.commit_last(inbox)
-
-    def _tell_queues(self, topic: str, everything: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
-        if self._on_queues is None:
-            return
-        try:
-            self._on_queues(unwrap(self.options.namespace, topic), list(everything), list(mine))
-        except Exception:
-            log.exception("the listener for queues failed")
-
-    def _on_route_change(self, topic: str) -> None:
-        if topic not in self._watched:
-            return
-        route = None if self._parts is None else self._parts.session.routes.peek(topic)
-        if route is not None and route.read_queues != self._watched[topic]:
-            self._watched[topic] = route.read_queues
-            self._tell_queues(topic, route.read_queues, [queue for queue in self.assignment if queue.topic == topic])
+        return await self._require_started().reader.list_queues(topic)
 
     def _name(self, queue: MessageQueue) -> MessageQueue:
         """A queue as the broker knows it."""
@@ -331,14 +256,15 @@ class PullConsumer:
 
         It gives at once what is here. `timeout=None` waits as long as it takes. The messages of earlier polls are done.
         """
-        parts = self._require_parts()
-        if not self._subscriptions and not self._is_assigned:
+        membership = self._require_started()
+        if not self._subscriptions and not membership.is_assigned:
             raise ConfigError("nothing is subscribed or assigned", hint="subscribe= topics, or await assign(queues)")
         count = self._poll_batch if max_messages is None else max_messages
         _check_count("max_messages", count)
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        parts.holdings.start_fetching()
-        found = parts.holdings.take(count)
+        holdings = membership.holdings
+        holdings.start_fetching()
+        found = holdings.take(count)
         if found:
             return found
         loop = asyncio.get_running_loop()
@@ -348,15 +274,15 @@ class PullConsumer:
             if left is not None and left <= 0:
                 await asyncio.sleep(0)  # whoever polls without waiting lets others work
                 break
-            await parts.holdings.wait(left)
-            found = parts.holdings.take(count)
+            await holdings.wait(left)
+            found = holdings.take(count)
         return found
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        if self._parts is None and self._ended.is_set():
+        if self._membership is None and self._ended.is_set():
             raise StopAsyncIteration
         # One by one, so that what is not yet worked on does not count as done.
         found = await self.poll(None, 1)
@@ -379,7 +305,7 @@ class PullConsumer:
         `hold` lets the broker wait that long for a message when there is none. Our position does not change.
         """
         _check_count("max_messages", max_messages)
-        return await self._require_parts().reader.pull(
+        return await self._require_started().reader.pull(
             self._name(queue),
             offset,
             wanted=tags,
@@ -389,13 +315,24 @@ class PullConsumer:
         )
 
     async def send_back(self, message: Message, delay_level: int = 0) -> None:
-        """Have a message delivered to the group again after a delay level, as retry; below 0 makes it a dead letter."""
-        parts = self._require_parts()
-        await Redelivery(parts.session, self.group, _ATTEMPTS_MAX).send_back(message.record, message.queue, delay_level)
+        """Have a message delivered to the group again after a delay level; below 0 makes it a dead letter.
+
+        It comes to the retry topic of the group, `%RETRY%` and the group's name, which is subscribed to or assigned
+        like any other.
+        """
+        redelivery = Redelivery(self._require_started().session, self.group, _ATTEMPTS_MAX)
+        await redelivery.send_back(message.record, message.queue, delay_level)
+
+    async def ack(self, message: Message) -> None:
+        """Nothing to do: what is done is said by the next poll, or by `commit`."""
+
+    async def retry(self, message: Message, delay_level: int) -> None:
+        """`message.retry()` and `message.bury()` send it back."""
+        await self.send_back(message, delay_level)
 
     async def view(self, offset_id: str) -> Message:
         """The message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
-        return await self._require_parts().reader.view(offset_id)
+        return await self._require_started().reader.view(offset_id)
 
     async def query(
         self,
@@ -408,7 +345,7 @@ class PullConsumer:
         unique: bool = False,
     ) -> list[Message]:
         """The messages of a topic with a key, or with `unique` the one with a message id, the oldest first."""
-        reader = self._require_parts().reader
+        reader = self._require_started().reader
         return await reader.query(topic, key, begin, end, max_messages, is_unique_id=unique)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
@@ -444,11 +381,11 @@ class PullConsumer:
     def _move(self, queue: MessageQueue, offset: int) -> int:
         # The queue may have gone to another member while the broker was asked.
         inbox = self._find_inbox(queue)
-        self._require_parts().holdings.move(inbox.queue, offset)
+        self._require_started().holdings.move(inbox.queue, offset)
         return offset
 
     def _find_inbox(self, queue: MessageQueue) -> PullInbox:
-        self._require_parts()
+        self._require_started()
         inbox = self._inboxes.get(self._name(queue))
         if inbox is None:
             raise QueueNotOurs(
@@ -459,50 +396,50 @@ class PullConsumer:
 
     async def begin_offset(self, queue: MessageQueue) -> int:
         """The first offset a queue still has."""
-        return await self._require_parts().reader.find_begin(self._name(queue))
+        return await self._require_started().reader.find_begin(self._name(queue))
 
     async def end_offset(self, queue: MessageQueue) -> int:
         """The offset behind the last message of a queue."""
-        return await self._require_parts().reader.find_end(self._name(queue))
+        return await self._require_started().reader.find_end(self._name(queue))
 
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
-        """The offset of the first message of a queue that was stored at a time or later, as its broker finds it."""
-        return await self._require_parts().reader.find_at(self._name(queue), time)
+        """The offset of the first message of a queue that was stored at a time or later; its end when there is none."""
+        return await self._require_started().reader.find_at(self._name(queue), time)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Where the group goes on after a restart; None when it has never committed."""
-        parts, named = self._require_parts(), self._name(queue)
-        await parts.session.routes.get(named.topic)
-        return await parts.holdings.offsets.read(named)
+        membership, named = self._require_started(), self._name(queue)
+        await membership.session.routes.get(named.topic)
+        return await membership.offsets.read(named)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit what was handed out so far, or these offsets, and wait until the broker has it. Raises ErucaError."""
-        parts = self._require_parts()
+        membership = self._require_started()
         if offsets is None:
-            await parts.holdings.commit_handed_out()
+            await membership.holdings.commit_handed_out()
             return
         for queue in offsets:
-            if self._subscriptions and not self._broadcast:
+            if self._subscriptions and not self._settings.broadcast:
                 self._find_inbox(queue)  # where another member is, is not ours to say
-            await parts.session.routes.get(self._name(queue).topic)
-        await parts.holdings.commit_offsets({self._name(queue): offset for queue, offset in offsets.items()})
+            await membership.session.routes.get(self._name(queue).topic)
+        await membership.holdings.commit_offsets({self._name(queue): offset for queue, offset in offsets.items()})
 
     # -- what the session asks ---------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerData:
         """What heartbeats say."""
         return ConsumerData(
-            consume_from_where=describe_start(self._start_at),
+            consume_from_where=describe_start(self._settings.start),
             consume_type=ConsumeType.CONSUME_ACTIVELY,
             group_name=self.group,
-            message_model=MessageModel.BROADCASTING if self._broadcast else MessageModel.CLUSTERING,
+            message_model=MessageModel.BROADCASTING if self._settings.broadcast else MessageModel.CLUSTERING,
             subscription_data_set=[subscription.data for subscription in self._subscriptions.values()],
         )
 
     def wake(self) -> None:
         """Look again which queues are ours."""
-        if self._parts is not None:
-            self._parts.balance.wake()
+        if self._membership is not None:
+            self._membership.wake()
 
     def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """How far we are."""
@@ -510,13 +447,8 @@ class PullConsumer:
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """An operator moved the group: forget what was fetched and go on from the new offsets."""
-        if self._parts is None:
-            return
-        for queue, offset in offsets.items():
-            if queue.topic == topic and queue in self._inboxes:
-                self._move(queue, offset)
-                log.info("queue %s goes on at %d, as an operator wished", queue, offset)
-        await self._parts.holdings.commit_done()
+        if self._membership is not None:
+            await self._membership.reset(topic, offsets)
 
     async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
         """Refuse: there is no handler that could work on a message."""
@@ -526,14 +458,13 @@ class PullConsumer:
 
     def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
         """What the console shows of this consumer."""
-        versions = [subscription.version for subscription in self._subscriptions.values()]
         properties = {
-            "PROP_CONSUMER_START_TIMESTAMP": str(max(versions, default=0)),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
             "PROP_CONSUME_ORDERLY": "false",
             "PROP_THREADPOOL_CORE_SIZE": "0",
             "consumerGroup": self.group,
-            "messageModel": "BROADCASTING" if self._broadcast else "CLUSTERING",
-            "allocateMessageQueueStrategy": self._strategy.name,
+            "messageModel": "BROADCASTING" if self._settings.broadcast else "CLUSTERING",
+            "allocateMessageQueueStrategy": self._settings.strategy.name,
         }
         return describe_running(
             self.session,
@@ -549,48 +480,3 @@ class PullConsumer:
 def _check_count(name: str, count: int) -> None:
     if not 1 <= count <= _POLL_COUNT_MAX:
         raise ConfigError(f"{name}={count}: must be 1 to {_POLL_COUNT_MAX}")
-
-
-class _Parts:
-    """What a started consumer works with."""
-
-    def __init__(self, consumer: PullConsumer, session: Session) -> None:
-        options = consumer.options
-        self.session = session
-        self.reader = QueueReader(session, consumer.group, options.namespace)
-        offsets: OffsetStore = BrokerOffsets(session, consumer.group)
-        if consumer._broadcast:
-            owner = f"{options.ip}@{options.instance}"
-            offsets = LocalOffsets(consumer._offsets_directory.expanduser(), owner, consumer.group)
-        self.starts = StartOffsets(session, offsets, consumer._start_at)
-        self.holdings = Holdings(
-            session, consumer.group, options.namespace, consumer._limits, consumer._cached_max, offsets
-        )
-        self.balance = Balance(
-            session,
-            consumer.group,
-            consumer._strategy,
-            broadcast=consumer._broadcast,
-            interval_ms=consumer._rebalance_interval_ms,
-            take=consumer._take,
-            drop=consumer._let_go,
-            on_change=consumer._tell_queues,
-        )
-        self.balance.set_topics(consumer._subscriptions)
-        self.watching: list[str] = []
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self, *, balances: bool, commit_s: float | None) -> None:
-        """Begin with what runs beside the user."""
-        loop = asyncio.get_running_loop()
-        if balances:
-            self._tasks.append(loop.create_task(self.balance.run()))
-        if commit_s is not None:
-            self._tasks.append(loop.create_task(self.holdings.commit_in_intervals(commit_s)))
-
-    async def stop(self) -> None:
-        """End it."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.holdings.stop_fetching()

@@ -93,7 +93,7 @@ class Puller:
                 continue
             if not inbox.is_ours():
                 return
-            if inbox.paused:
+            if inbox.is_paused():
                 continue  # it was asked for before; it is asked for again when it is wanted
             before = inbox.next_offset
             self._take(inbox, pulled)

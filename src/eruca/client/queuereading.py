@@ -1,4 +1,4 @@
-"""Single questions about queues and messages, for those who pull by themselves: no group, no background, no state."""
+"""Single questions about queues and messages, for those who pull by themselves: no group, no background."""
 
 from __future__ import annotations
 

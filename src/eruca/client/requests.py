@@ -45,6 +45,13 @@ class Requests:
         """Wait for a reply no longer."""
         self._waiting.pop(correlation_id, None)
 
+    def fail(self, error: ErucaError) -> None:
+        """End all requests: no reply can come any more."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # nobody may be waiting any more
+
     async def prepare(self, session: Session, route: Route) -> None:
         """Let every broker that a reply may come by know us: those of the topic, and the others of its clusters."""
         for cluster in route.clusters:

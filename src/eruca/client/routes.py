@@ -114,21 +114,28 @@ class Routes:
 
     async def get_for_send(self, topic: str) -> Route:
         """The route to send to: that of the template when the topic is still to be made."""
-        found = self._routes.get(topic) or await self._ask_once(topic)
+        return self._routes.get(topic) or await self.refresh_for_send(topic)
+
+    async def refresh_for_send(self, topic: str) -> Route:
+        """Ask for the route to send to again, now; like `refresh`, a route that was known stays in use."""
+        found = await self._ask_once(topic)
         if found is not None:
             return found
-        template = await self._ask_once(TEMPLATE_TOPIC)
+        template = None if self._is_real(topic) else await self._ask_once(TEMPLATE_TOPIC)
         if template is None:
             raise await self._explain_once(topic)
+        if self._is_real(topic):  # somebody else learnt it while we asked
+            return self._routes[topic]
         queues = tuple(
             MessageQueue(queue.broker_name, queue.queue_id, topic)
             for queue in template.write_queues
             if queue.queue_id < TEMPLATE_QUEUES
         )
-        # Somebody else may have come here, or learnt the real route, while we asked.
-        return self._routes.get(topic) or self._keep(
-            Route(topic, queues, queues, template.brokers, is_template=True, clusters=template.clusters)
-        )
+        return self._keep(Route(topic, queues, queues, template.brokers, is_template=True, clusters=template.clusters))
+
+    def _is_real(self, topic: str) -> bool:
+        known = self._routes.get(topic)
+        return known is not None and not known.is_template
 
     async def refresh(self, topic: str) -> Route:
         """Ask for a topic again, now. Raises NoRoute; a route that was known stays in use all the same."""
@@ -141,12 +148,20 @@ class Routes:
         """Ask for every topic in use again; what cannot be learnt now stays as it was."""
         for topic in {*self._routes, *self._watched}:
             try:
-                await self._ask_once(topic)
+                known = self._routes.get(topic)
+                # The template may have other brokers by now.
+                await (self.refresh_for_send(topic) if known and known.is_template else self._ask_once(topic))
+            except NoRoute:
+                continue  # nobody makes topics there any more
             except NetError as error:
                 log.warning("no route could be asked: %s", error)
                 return
             except ErucaError as error:
                 log.warning("the route of %s could not be asked: %s", topic, error)
+
+    def is_learning(self, topic: str) -> bool:
+        """Is `learn` at work for a topic?"""
+        return topic in self._learning
 
     async def learn(self, topic: str) -> None:
         """Replace the route of a template by the real one: the first message made the topic, so it has one soon.
@@ -154,8 +169,6 @@ class Routes:
         Not at once when there are several brokers: each makes the topic when its first message comes, and who asks
         before that has only the first broker from then on.
         """
-        if topic in self._learning:
-            return
         self._learning.add(topic)
         try:
             pause = _LEARN_ALONE_S

@@ -6,7 +6,9 @@ import asyncio
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import CoroutineType, FrameType
+from typing import Any
 
 from eruca.client.inbox import Inbox
 from eruca.client.observing import ConsumeObserver
@@ -49,6 +51,15 @@ def format_stacks() -> str:
     for ident, frame in sys._current_frames().items():
         parts.append(f"thread {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}")
     for task in asyncio.all_tasks():
-        frames = "".join(["".join(traceback.format_stack(frame, limit=1)) for frame in task.get_stack()])
+        frames = "".join(["".join(traceback.format_stack(frame, limit=1)) for frame in _list_frames(task)])
         parts.append(f"task {task.get_name()}\n{frames}")
     return "\n".join(parts)
+
+
+def _list_frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
+    """The frames of a task down to where it waits; the task itself knows only the outermost."""
+    waiting: Any = task.get_coro()
+    while isinstance(waiting, CoroutineType):
+        if waiting.cr_frame is not None:
+            yield waiting.cr_frame
+        waiting = waiting.cr_await

@@ -22,6 +22,9 @@ from eruca.wire.headers import SendMessageAnswerHeader, SendMessageV2Header
 _PREFIX = struct.Struct(">iI")
 _quote = msgspec.json.Encoder().encode
 _BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+_END = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION_ANNOUNCED}}}'.encode()
+# One for each queue in use, and a few for messages with flags of their own.
+_TEXTS_MAX = 4096
 
 _STATUS = {
     int(ResponseCode.SUCCESS): SendStatus.STORED,
@@ -59,17 +62,9 @@ class Sender:
         self._session = session
         self._group = group
         self._template = template
-        # The request as text with holes for what differs, in the order of Java's map.
-        self._request = (
-            '{"code":%d,"extFields":{"a":'
-            + _quote(group).decode().replace("%", "%%")
-            + ',"b":"%s","c":'
-            + _quote(template).decode().replace("%", "%%")
-            + f',"d":"{TEMPLATE_QUEUES}"'
-            + ',"e":"%d","f":"%d","g":"%d","h":"%d","i":%s,"j":"%d","k":"false","m":"%s"},"flag":%d,'
-            + '"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
-            + f"{VERSION_ANNOUNCED}}}"
-        )
+        # What requests have in common, by what they have in common: the text before the time, between the time and the
+        # properties, and between the properties and the number of the call.
+        self._texts: dict[tuple[str, int, int, int, int, int, int], tuple[bytes, bytes, bytes]] = {}
 
     async def send(self, parcel: Parcel, queue: MessageQueue, timeout_ms: int) -> Receipt:
         """Send and wait for the receipt. Raises NetError, RequestRefused and WireError."""
@@ -120,25 +115,39 @@ class Sender:
         return ConnectFailed(f"no name server knows a broker {queue.broker_name}", hint=f"known brokers: {names}")
 
     def _encode(self, parcel: Parcel, queue: MessageQueue, flag: int, opaque: int) -> bytes:
-        code = parcel.code
-        header = (
-            self._request
-            % (
-                code,
-                parcel.topic,
-                queue.queue_id,
-                parcel.sys_flag,
-                self._session.clock.now_ms(),
-                parcel.flag,
-                _quote(parcel.properties).decode(),
-                parcel.reconsume_times,
-                "true" if code == _BATCH else "false",
-                flag,
-                opaque,
-            )
-        ).encode()
+        """The frame that `_build` leads to, put together by hand: every send pays for it."""
+        key = (
+            parcel.topic,
+            queue.queue_id,
+            parcel.code,
+            parcel.sys_flag,
+            parcel.flag,
+            parcel.reconsume_times,
+            flag,
+        )
+        before, between, behind = self._texts.get(key) or self._write_texts(key)
+        now_ms = self._session.clock.now_ms()
+        header = b"%b%d%b%b%b%d%b" % (before, now_ms, between, _quote(parcel.properties), behind, opaque, _END)
         body = parcel.body
         return b"".join((_PREFIX.pack(4 + len(header) + len(body), len(header)), header, body))
+
+    def _write_texts(self, key: tuple[str, int, int, int, int, int, int]) -> tuple[bytes, bytes, bytes]:
+        topic, queue_id, code, sys_flag, message_flag, reconsume_times, flag = key
+        group, template = _quote(self._group).decode(), _quote(self._template).decode()
+        # In the order of Java's map.
+        before = (
+            f'{{"code":{code},"extFields":{{"a":{group},"b":{_quote(topic).decode()},"c":{template},'
+            f'"d":"{TEMPLATE_QUEUES}","e":"{queue_id}","f":"{sys_flag}","g":"'
+        )
+        between = f'","h":"{message_flag}","i":'
+        behind = (
+            f',"j":"{reconsume_times}","k":"false","m":"{"true" if code == _BATCH else "false"}"}},"flag":{flag},'
+            '"language":"PYTHON","opaque":'
+        )
+        if len(self._texts) >= _TEXTS_MAX:
+            self._texts.clear()
+        texts = self._texts[key] = before.encode(), between.encode(), behind.encode()
+        return texts
 
     def _build(self, parcel: Parcel, queue: MessageQueue) -> Command:
         header = SendMessageV2Header(

@@ -199,6 +199,11 @@ class Session:
         if not others:
             self.producers.pop(producer.group, None)
             await self._unregister_everywhere(producer=producer.group)
+            if self.producers:
+                # Java's broker forgets with one group where to bring the replies for all groups of a client, and
+                # learns it again only from a group that is new to it.
+                await self._unregister_everywhere(producer=_INNER_PRODUCER_GROUP)
+                await self.heartbeat()
 
     async def remove_consumer(self, consumer: ConsumerMember) -> None:
         """Leave a consumer group."""

@@ -81,7 +81,9 @@ async def find_offset_since(calls: Calls, address: str, group: str, queue: Messa
     offset = await calls.find_offset_at(address, queue, time_ms)
     while offset > 0:
         first = max(0, offset - _LOOK_AROUND)
-        records = [record for record in await _look(calls, address, group, queue, first) if record.queue_offset < offset]
+        records = [
+            record for record in await _look(calls, address, group, queue, first) if record.queue_offset < offset
+        ]
         since = [record.queue_offset for record in records if record.store_timestamp >= time_ms]
         if not since:
             break

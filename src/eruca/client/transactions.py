@@ -20,7 +20,7 @@ from eruca.client.choosing import Selector, choose_queue
 from eruca.client.message import Message
 from eruca.client.outgoing import Receipt, SendStatus
 from eruca.client.packing import Body
-from eruca.client.producer import Producer
+from eruca.client.producer import Producer, to_ms
 from eruca.client.routes import MASTER_ID
 from eruca.client.sending import Parcel
 from eruca.errors import ErucaError, MessageIllegal, SendFailed
@@ -153,8 +153,8 @@ class TransactionalProducer(Producer):
         is rolled back without the work being done. `check_after` is how long the broker waits before it asks.
         """
         how = (tags, keys, properties, flag, delay, check_after)
-        parcel = await self._pack_half(topic, body, *how)
-        receipt = await self._post(parcel, choose_queue(shard, queue, selector), timeout)
+        parcel, left_s = await self._pack_half(topic, body, *how, timeout)
+        receipt = await self._post(parcel, choose_queue(shard, queue, selector), left_s)
         if receipt.status is not SendStatus.STORED:
             log.warning("half message %s is rolled back: %s", receipt.message_id, receipt.status.value)
             await self._decide(parcel, receipt, Decision.ROLLBACK)
@@ -189,8 +189,8 @@ class TransactionalProducer(Producer):
         Raises SendFailed when the half is not stored, or not synced as the broker's mode wants.
         """
         how = (tags, keys, properties, flag, delay, check_after)
-        parcel = await self._pack_half(topic, body, *how)
-        receipt = await self._post(parcel, choose_queue(shard, queue, selector), timeout)
+        parcel, left_s = await self._pack_half(topic, body, *how, timeout)
+        receipt = await self._post(parcel, choose_queue(shard, queue, selector), left_s)
         if receipt.status is not SendStatus.STORED:
             await self._decide(parcel, receipt, Decision.ROLLBACK)
             why = f"{receipt.queue.broker_name}: {receipt.status.value}"
@@ -213,7 +213,9 @@ class TransactionalProducer(Producer):
         flag: int,
         delay: timedelta | int | None,
         check_after: timedelta | None,
-    ) -> Parcel:
+        timeout: timedelta | float | None,
+    ) -> tuple[Parcel, float]:
+        """A half that can be sent, and the seconds that are left for that."""
         if delay:
             raise MessageIllegal(
                 "a transactional message cannot be delayed", hint="commit it later, or send a delayed one on commit"
@@ -222,14 +224,26 @@ class TransactionalProducer(Producer):
         if check_after is not None:
             extra[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(max(0, round(check_after.total_seconds())))
         ids, packer = self.session.unique_ids, self._packer
-        # The broker must know whom to ask before it has anything to ask about.
-        await self.session.routes.get_for_send(packer.find_topic(topic))
-        await self.session.greet_all()
+        left_s = await self._greet_brokers(topic, timeout)
         parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, True, None, extra)
         if packer.is_large(parcel):
             await packer.compress(parcel)
         parcel.sys_flag = set_transaction(parcel.sys_flag, TRANSACTION_PREPARED)
-        return parcel
+        return parcel, left_s
+
+    async def _greet_brokers(self, topic: str, timeout: timedelta | float | None) -> float:
+        """Let the brokers know whom to ask, before they have anything to ask about; gives the seconds that are left."""
+        loop = asyncio.get_running_loop()
+        timeout_ms = self._timeout_ms if timeout is None else to_ms(timeout)
+        deadline = loop.time() + timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.session.routes.get_for_send(self._packer.find_topic(topic))
+                await self.session.greet_all()
+        except TimeoutError:
+            why = f"no server answered within {timeout_ms} ms"
+            raise SendFailed(f"the half message for {topic} was not sent: {why}", [why]) from None
+        return max(0.001, deadline - loop.time())
 
     async def _decide(self, parcel: Parcel, receipt: Receipt, decision: Decision, *, remark: str | None = None) -> None:
         """Tell the broker that has a half what becomes of it; should that be lost, the broker asks."""

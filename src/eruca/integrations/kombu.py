@@ -21,6 +21,7 @@ Options in `broker_transport_options`: `nameservers` (several, instead of the UR
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import socket
 import threading
@@ -42,6 +43,8 @@ from eruca.client.pulling import PullLimits
 from eruca.client.sync.loopthread import LoopThread, find_loop_thread
 from eruca.errors import ClientClosed, ErucaError, InvalidName, MessageIllegal, NetError, NoRoute, SendFailed
 from eruca.wire.names import check_topic
+
+log = logging.getLogger(__name__)
 
 TRANSPORT_ALIASES["eruca"] = "eruca.integrations.kombu:Transport"
 
@@ -210,12 +213,21 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def _restore(self, message: Any) -> None:
         """Give back what was taken and not acknowledged: kombu does that when a channel closes."""
         taken = self._taken.pop(message.delivery_tag, None)
-        if taken is not None:
+        if taken is None:
+            return
+        try:
             self.connection.run(taken.retry(delay_level=_REQUEUE_LEVEL))
+        except ErucaError as error:
+            # Nothing is lost: the broker has it, and gives it to whoever gets the queue.
+            log.warning("messages that were not acknowledged could not be given back: %s", error)
+            self._taken.clear()
 
     def close(self) -> None:
         """Give back what was not acknowledged, commit the rest, leave the groups."""
         sources = list(self._sources.values())
+        if self.connection is not None and not self.connection.verify_connection(self.connection):
+            self._taken.clear()  # a fork's copy: what it holds is the parent's
+            sources = []
         super().close()
         self._sources.clear()
         for source in sources:

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -55,7 +56,7 @@ class EmbeddedBroker:
         self._options = options
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._stopping = asyncio.Event()
         self._broker: Broker | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         # What clients are told: `host:port` of the name server, and of the broker.
@@ -70,6 +71,7 @@ class EmbeddedBroker:
             return
         if self._directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="eruca-")
+        self._stopping = asyncio.Event()
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="eruca-broker", daemon=True)
         self._thread.start()
@@ -84,10 +86,13 @@ class EmbeddedBroker:
         thread = self._thread
         if thread is None:
             return
-        if self._loop is not None and self._stopping is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        if self._loop is None:
+            self._stopping.set()
+        else:
+            with suppress(RuntimeError):  # the start failed, and the loop is closed already
+                self._loop.call_soon_threadsafe(self._stopping.set)
         thread.join()
-        self._thread = self._loop = self._stopping = self._broker = None
+        self._thread = self._loop = self._broker = None
         self.nameserver = self.address = ""
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -145,7 +150,6 @@ class EmbeddedBroker:
                 started.set_exception(error)
 
     async def _serve(self, started: Future[None]) -> None:
-        self._stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         home = Path(self._temporary.name) if self._temporary is not None else self._directory
         assert home is not None

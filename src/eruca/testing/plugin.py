@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    import eruca.sync
     from eruca.client.consumer import Consumer
     from eruca.client.producer import Producer
     from eruca.testing.embedded import EmbeddedBroker
 
 MakeConsumer = Callable[..., "Consumer"]
+MakeSyncConsumer = Callable[..., "eruca.sync.Consumer"]
 
 _NAME_CHARACTERS_MAX = 60
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -76,6 +78,38 @@ def eruca_consumer(request: pytest.FixtureRequest) -> MakeConsumer:
     return make
 
 
+@pytest.fixture
+def eruca_sync_producer(eruca_broker: EmbeddedBroker, eruca_group: str) -> Iterator[eruca.sync.Producer]:
+    """A started producer for a plain test."""
+    from eruca.sync import Producer
+
+    with Producer(eruca_broker.nameserver, group=eruca_group) as producer:
+        yield producer
+
+
+@pytest.fixture
+def eruca_sync_consumer(eruca_broker: EmbeddedBroker, eruca_group: str) -> Iterator[MakeSyncConsumer]:
+    """Makes consumers for a plain test: `with eruca_sync_consumer(subscribe=eruca_topic) as consumer`.
+
+    The same as `eruca_consumer` without `async`.
+    """
+    from eruca.sync import Consumer
+
+    made: list[eruca.sync.Consumer] = []
+
+    def make(**options: Any) -> eruca.sync.Consumer:
+        made.append(Consumer(eruca_broker.nameserver, **_choose_defaults(eruca_group, options)))
+        return made[-1]
+
+    yield make
+    for consumer in reversed(made):
+        consumer.close()
+
+
+def _choose_defaults(group: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"group": group, "start": "earliest", "drain": 1.0, **options}
+
+
 # -- async fixtures: pytest-asyncio wants its own mark on them, anyio takes plain ones ---------------------------------
 
 
@@ -96,8 +130,7 @@ def _define(mark: Callable[[Any], Any]) -> tuple[Any, Any]:
         made: list[Consumer] = []
 
         def make(**options: Any) -> Consumer:
-            defaults: dict[str, Any] = {"group": eruca_group, "start": "earliest", "drain": 1.0}
-            made.append(Consumer(eruca_broker.nameserver, **(defaults | options)))
+            made.append(Consumer(eruca_broker.nameserver, **_choose_defaults(eruca_group, options)))
             return made[-1]
 
         yield make

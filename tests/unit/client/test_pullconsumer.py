@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, Message, MessageQueue, PullConsumer, Sql
+from eruca.client.holdings import Holdings
 from eruca.client.pulling import PullLimits
+from eruca.client.session import _SESSIONS
+from eruca.client.subscriptions import make_subscription
 from eruca.errors import ClientClosed, ConfigError, NoRoute, RequestRefused
 from eruca.nameserver.app import NameServer
 from eruca.wire.bodies import ConsumeFromWhere, ConsumeResult, ConsumeType, MessageModel
@@ -34,8 +37,11 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", CASES)
 async def test_case(case: str, nameserver: NameServer, start_broker: StartBroker) -> None:
-    await start_broker()
+    broker = await start_broker()
     await CASES[case](nameserver.address, "orders", "billing")
+    # Whoever came has left.
+    assert parts_of(broker).clients.consumers == {}
+    assert _SESSIONS == {}
 
 
 def pull(nameserver: NameServer, subscribe: Any = (), **how: Any) -> PullConsumer:
@@ -300,7 +306,66 @@ async def test_a_namespace_is_not_seen(
         assert len((await consumer.pull(plain, 0)).messages) == 1
         assert [found.topic for found in await consumer.query("orders", "k")] == ["orders"]
         assert list(parts_of(broker).clients.consumers) == ["shop%billing"]
-    assert told == ["orders"]
+        await wait_until(lambda: told == ["orders"], "the listener is told")
+
+
+async def test_messages_can_be_given_back(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    await start_broker()
+    await send_all(make_producer, nameserver, [b"again", b"dead"], queue=QUEUE)
+    async with pull(nameserver, ["orders", "%RETRY%billing"]) as consumer:
+        again, dead = await poll_until(consumer, 2)
+        await again.ack()  # as everywhere, but the next poll says it too
+        await again.retry(delay_level=1)
+        await dead.bury()
+        (repeated,) = await poll_until(consumer, 1)
+        assert (repeated.body, repeated.topic, repeated.attempts) == (b"again", "orders", 1)
+        assert await consumer.end_offset(MessageQueue("broker-a", 0, "%DLQ%billing")) == 1
+
+
+class SlowOffsets:
+    """Keeps offsets, but only when the gate is open."""
+
+    group = "billing"
+
+    def __init__(self) -> None:
+        self.kept: dict[MessageQueue, int] = {}
+        self.asked = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def open(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self.kept.get(queue)
+
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
+        self.asked.set()
+        await self.gate.wait()
+        self.kept.update(offsets)
+
+
+async def test_a_commit_that_closing_interrupts_is_made_up_for() -> None:
+    offsets = SlowOffsets()
+    anybody: Any = None
+    holdings = Holdings(
+        anybody, "billing", PullLimits(), offsets, namespace="", settle=PullConsumer(group="billing"), cached_max=10
+    )
+    holdings.add(QUEUE, make_subscription("orders", "*", 0), 5).written = 3
+    inbox = holdings.remove(QUEUE)
+    assert inbox is not None
+    leaving = asyncio.create_task(holdings.commit_last(inbox))
+    await offsets.asked.wait()
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert offsets.kept == {}
+    offsets.gate.set()
+    await holdings.commit_handed_out()
+    assert offsets.kept == {QUEUE: 5}
 
 
 # -- when brokers come and go --------------------------------------------------------------------------------------

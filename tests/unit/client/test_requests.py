@@ -146,6 +146,9 @@ async def test_nobody_replies(nameserver: NameServer, start_broker: StartBroker,
         await asker.request("questions", b"who?", timeout=0.3)
     assert caught.value.retryable
     assert asker._requests._waiting == {}
+    with pytest.raises(MessageIllegal):
+        await asker.request("questions", b"")
+    assert asker._requests._waiting == {}
     # A late reply is taken and dropped: the replier is not to blame.
     (request,) = find_requests(broker)
     await asker.reply(request, b"me")
@@ -162,8 +165,20 @@ async def test_the_time_is_for_all_of_it(scripted: ScriptedCluster, make_produce
         await asker.request("questions", b"who?")
     assert asker._requests._waiting == {}
     scripted.nameserver.is_silent = True
-    with pytest.raises(RequestTimeout):
+    with pytest.raises(RequestTimeout, match="could not send request"):
         await asker.request("unknown", b"who?")
+
+
+async def test_closing_ends_requests(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    broker = await start_broker()
+    asker = await make_producer(nameserver.address, group="askers")
+    asking = asyncio.get_running_loop().create_task(asker.request("questions", b"who?", timeout=60))
+    await wait_until(lambda: len(find_requests(broker)) == 1 and asker._window.count == 0)
+    await asker.close()
+    with pytest.raises(ClientClosed):
+        await asking
 
 
 async def test_the_broker_knows_the_requester_before_the_request_comes(
@@ -194,7 +209,7 @@ async def test_a_request_that_cannot_be_sent(
     with pytest.raises(NoRoute):
         await asker.request("questions", b"who?")
     with pytest.raises(MessageIllegal):
-        await asker.request("questions", b"")
+        await asker.request("SCHEDULE_TOPIC_XXXX", b"who?")
     assert asker._requests._waiting == {}
     await asker.close()
     with pytest.raises(ClientClosed):

@@ -140,6 +140,21 @@ async def test_a_topic_that_is_still_to_be_made_has_queues_of_the_template(
         await routes.get("T")
 
 
+async def test_the_brokers_of_a_template_may_change(routes: Routes, scripted: ScriptedCluster) -> None:
+    scripted.nameserver.topics["TBW102"] = make_route_data({"broker-a": A})
+    await routes.get_for_send("T")
+    scripted.nameserver.topics["TBW102"] = make_route_data({"broker-b": B})
+    assert name((await routes.refresh_for_send("T")).write_queues)[0] == "broker-b:0"
+    scripted.nameserver.topics["TBW102"] = make_route_data({"broker-a": A})
+    await routes.refresh_all()
+    found = routes.peek("T")
+    assert found is not None
+    assert (name(found.write_queues)[0], found.is_template) == ("broker-a:0", True)
+    scripted.nameserver.topics.clear()
+    await routes.refresh_all()
+    assert routes.peek("T") is found
+
+
 @pytest.mark.usefixtures("forbid_waiting")
 async def test_the_real_route_is_learnt_when_the_name_server_has_it(routes: Routes, scripted: ScriptedCluster) -> None:
     scripted.nameserver.topics["TBW102"] = make_route_data({"broker-a": A})

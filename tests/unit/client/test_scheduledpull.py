@@ -32,8 +32,9 @@ async def make_topic(nameserver: NameServer, make_producer: MakeProducer, count:
 
 
 async def test_case(nameserver: NameServer, start_broker: StartBroker) -> None:
-    await start_broker()
+    broker = await start_broker()
     await cases_pull.case_scheduled_pull_calls_for_the_queues_that_are_ours(nameserver.address, "orders", "billing")
+    assert parts_of(broker).clients.consumers == {}
 
 
 async def test_a_call_that_fails_is_repeated(

@@ -71,6 +71,21 @@ async def test_a_group_that_comes_later_is_announced_at_once(
     await wait_until(lambda: bool(peer.heartbeats))
     await make_producer(scripted.address, group="b")
     await wait_until(lambda: {"a", "b", "CLIENT_INNER_PRODUCER"} in list_groups(peer))
+    assert len({beat.client_id for beat in peer.heartbeats}) == 1
+
+
+async def test_those_who_stay_are_announced_again_when_a_group_leaves(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    """Java's broker forgets with one group where the replies for the others go."""
+    first = await make_producer(scripted.address, group="a")
+    second = await make_producer(scripted.address, group="b")
+    await first.send("orders", b"x")
+    await wait_until(lambda: bool(peer.heartbeats))
+    peer.heartbeats.clear()
+    await second.close()
+    assert peer.goodbyes == ["b", "CLIENT_INNER_PRODUCER"]
+    assert list_groups(peer)[-1] == {"a", "CLIENT_INNER_PRODUCER"}
 
 
 async def test_a_lost_connection_is_greeted_again(
@@ -82,6 +97,7 @@ async def test_a_lost_connection_is_greeted_again(
     for link in list(peer.server.links):
         link.abort()
     await wait_until(lambda: len(peer.heartbeats) == 2)
+    assert list_groups(peer) == [{"a", "CLIENT_INNER_PRODUCER"}] * 2
 
 
 async def test_heartbeats_come_in_intervals(
@@ -92,6 +108,7 @@ async def test_heartbeats_come_in_intervals(
     await producer.send("orders", b"x")
     await wait_until(lambda: len(peer.heartbeats) > 3)
     await wait_until(lambda: scripted.nameserver.asked.count("orders") > 3)
+    assert peer.bodies == [b"x"]
 
 
 async def test_greeting_waits_for_the_broker_and_is_done_once(

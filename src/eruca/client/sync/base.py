@@ -46,7 +46,8 @@ class PlainClient(Generic[Twin]):
         # While it is started.
         self._thread: LoopThread | None = None
         self._is_closed = False
-        self._closing = threading.Lock()
+        # One thread at a time starts or closes it; the next one leaves when that is done.
+        self._changing = threading.Lock()
 
     @property
     def group(self) -> str:
@@ -60,13 +61,15 @@ class PlainClient(Generic[Twin]):
 
     def start(self) -> None:
         """Make ready and begin; `with` does it."""
-        thread = find_loop_thread()
-        if self._thread is not None and not self._thread.is_forked:
-            return
-        thread.run(self._twin.start())
-        thread.add(self._twin)
-        self._thread = thread
-        self._is_closed = False
+        thread = self._thread or find_loop_thread()
+        thread.check_caller()
+        with self._changing:
+            if self._thread is not None:
+                return
+            thread.run(self._twin.start())
+            thread.add(self._twin)
+            self._thread = thread
+            self._is_closed = False
 
     def close(self) -> None:
         """End cleanly, and wait until that is done. Safe to call twice, and from any thread."""
@@ -88,7 +91,7 @@ class PlainClient(Generic[Twin]):
         if thread is None or thread.is_forked:
             return
         thread.check_caller()
-        with self._closing:  # whoever comes second leaves when it is done
+        with self._changing:
             if self._thread is None:
                 return
             thread.run(self._twin.__aexit__(kind, error, trace), goes_on=True)

@@ -139,7 +139,8 @@ class Consumer(PlainClient[AsyncConsumer]):
         )
 
         def register(function: Function) -> Function:
-            if not callable(function) or is_async_function(function):
+            given: object = function
+            if is_async_function(function) or not callable(given):  # what cannot be called is refused there
                 register_twin(function)
             else:
                 register_twin(self._make_plain(function, is_batch=batch > 1))

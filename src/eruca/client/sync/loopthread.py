@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
+import inspect
 import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, Protocol, TypeVar
@@ -26,6 +28,9 @@ Answer = TypeVar("Answer")
 _GRACE_S = 1.0
 # The same for calls that may take as long as they need.
 _STUCK_S = 15.0
+# A lock cannot be waited for without end and with a timeout; this long it can.
+_PATIENCE_S_MAX = 3600.0
+_PLACES_SHOWN = 3
 # How long the end of the process may wait for clients that were not closed.
 _EXIT_S = 10.0
 
@@ -40,7 +45,7 @@ class Closable(Protocol):
 class Call(Generic[Result]):
     """One coroutine in the loop, and the thread that waits for it."""
 
-    __slots__ = ("bell", "context", "errand", "error", "result", "task")
+    __slots__ = ("bell", "context", "errand", "error", "result", "task", "work")
 
     def __init__(self) -> None:
         # Held until there is something to look at: a lock is the cheapest thing a thread can wait for.
@@ -48,6 +53,7 @@ class Call(Generic[Result]):
         self.bell.acquire()
         # Spans and the like of the caller are those of the call.
         self.context = contextvars.copy_context()
+        self.work: Coroutine[Any, Any, Result] | None = None
         self.task: asyncio.Task[None] | None = None
         self.result: Result | None = None
         self.error: BaseException | None = None
@@ -109,7 +115,8 @@ class LoopThread:
         """
         call = call or Call()
         self.check_caller(work)
-        self._post(self._begin, (call, work), work)
+        call.work = work
+        self._post(self._begin, call, work)
         try:
             self._wait(call, timeout_s)
             while call.errand is not None:
@@ -180,14 +187,14 @@ class LoopThread:
                 work.close()
             raise ClientClosed("the loop of the plain clients has ended with the process") from None
 
-    def _begin(self, begun: tuple[Call[Any], Coroutine[Any, Any, Any]]) -> None:
-        call, work = begun
-        call.task = self._loop.create_task(call.carry(work), context=call.context)
+    def _begin(self, call: Call[Any]) -> None:
+        assert call.work is not None
+        call.task = self._loop.create_task(call.carry(call.work), context=call.context)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _wait(self, call: Call[Any], timeout_s: float | None) -> None:
-        patience = _STUCK_S if timeout_s is None else timeout_s + _GRACE_S
+        patience = _STUCK_S if timeout_s is None else min(max(timeout_s, 0.0) + _GRACE_S, _PATIENCE_S_MAX)
         while not call.bell.acquire(timeout=patience):
             patience = _STUCK_S if timeout_s is None else _GRACE_S
             answered = threading.Lock()
@@ -195,7 +202,7 @@ class LoopThread:
             self._handover.post(_ring, answered)
             if not answered.acquire(timeout=patience):
                 raise CallTimeout(
-                    f"the loop of the plain clients does not answer, it is busy at {self._find_place()}",
+                    f"the loop of the plain clients does not answer, it is busy in {self._find_place()}",
                     hint="async handlers, hooks and listeners must not block; plain handlers may",
                 )
 
@@ -203,7 +210,8 @@ class LoopThread:
         frame = sys._current_frames().get(self._thread.ident or 0)
         if frame is None:
             return "nothing: its thread has ended"
-        return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+        places = traceback.extract_stack(frame, limit=_PLACES_SHOWN)
+        return ", called by ".join([f"{place.name} ({place.filename}:{place.lineno})" for place in reversed(places)])
 
     def _do_errand(self, call: Call[Any]) -> None:
         assert call.errand is not None
@@ -276,8 +284,11 @@ def _ring(bell: threading.Lock) -> None:
 
 
 def _cancel(call: Call[Any]) -> None:
-    if call.task is not None:
-        call.task.cancel()
+    if call.task is None or call.work is None:
+        return
+    call.task.cancel()
+    if inspect.getcoroutinestate(call.work) == inspect.CORO_CREATED:
+        call.work.close()  # the task ends before it could do so
 
 
 def _resolve(answer: tuple[asyncio.Future[Any], Any, BaseException | None]) -> None:

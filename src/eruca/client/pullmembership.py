@@ -1,0 +1,193 @@
+"""A pull consumer's queues: shared with the other members of its group, or assigned by its user."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from eruca.client.balance import Balance
+from eruca.client.holdings import Holdings
+from eruca.client.membership import GroupSettings
+from eruca.client.message import Settle
+from eruca.client.namespaces import unwrap
+from eruca.client.offsets import OffsetStore
+from eruca.client.pulling import PullLimits
+from eruca.client.queuereading import QueueReader
+from eruca.client.session import Session
+from eruca.client.starting import StartOffsets
+from eruca.client.subscriptions import SQL92, Sql, Subscription, make_subscription
+from eruca.errors import ErucaError, NoRoute
+from eruca.wire.bodies import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class PullMembership:
+    """The queues of one started pull consumer."""
+
+    def __init__(
+        self,
+        session: Session,
+        subscriptions: dict[str, Subscription],
+        watched: Iterable[str],
+        settings: GroupSettings,
+        offsets: OffsetStore,
+        settle: Settle,
+        *,
+        auto_commit: bool,
+        cached_max: int,
+    ) -> None:
+        self.session = session
+        self.offsets = offsets
+        self.is_assigned = False
+        self._subscriptions = subscriptions
+        # All queues of these topics as far as is known, for those who assign.
+        self._watched: dict[str, tuple[MessageQueue, ...]] = dict.fromkeys(watched, ())
+        self._watching: list[str] = []
+        self._settings = settings
+        self._auto_commit = auto_commit
+        self._namespace = namespace = session.options.namespace
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starts = StartOffsets(session, offsets, settings.start)
+        self.reader = QueueReader(session, offsets.group, namespace)
+        self.holdings = Holdings(
+            session,
+            offsets.group,
+            settings.limits or PullLimits(),
+            offsets,
+            namespace=namespace,
+            settle=settle,
+            cached_max=cached_max,
+        )
+        self._balance = Balance(
+            session,
+            offsets.group,
+            settings.strategy,
+            broadcast=settings.broadcast,
+            interval_ms=settings.rebalance_interval_ms,
+            take=self._take,
+            drop=self._let_go,
+            on_change=self._tell_queues,
+        )
+        self._balance.set_topics(subscriptions)
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find the brokers, let them read the expressions, tell them of the group, and begin. Raises ErucaError."""
+        await self.offsets.open()
+        routes = self.session.routes
+        for topic in [*self._subscriptions, *self._watched]:
+            routes.watch(topic)
+            self._watching.append(topic)
+            try:
+                route = await routes.get(topic)
+            except NoRoute as error:
+                log.warning("nothing can be consumed of %s yet: %s", topic, error)
+                continue
+            if topic in self._watched:
+                self._watched[topic] = route.read_queues
+            elif self._subscriptions[topic].kind == SQL92:
+                await self.reader.check_sql([self._subscriptions[topic]])
+        routes.on_change.append(self._on_route_change)
+        work = []
+        if self._subscriptions:
+            await self.session.heartbeat()
+            work.append(self._balance.run())
+        if self._auto_commit:
+            work.append(self.holdings.commit_in_intervals(self._settings.offsets_interval_ms / 1000))
+        self._tasks = [asyncio.get_running_loop().create_task(item) for item in work]
+
+    async def stop(self, *, is_clean: bool) -> None:
+        """Commit what was handed out, or what is known to be done, and let go of every queue."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.holdings.stop_fetching()
+        if self._auto_commit:
+            try:
+                await (self.holdings.commit_handed_out() if is_clean else self.holdings.commit_done())
+            except ErucaError as error:
+                log.warning("not all offsets could be committed, some messages will come again: %s", error)
+        for queue in list(self.holdings.inboxes):
+            self.holdings.remove(queue)
+        await self.offsets.close()
+        routes = self.session.routes
+        if self._on_route_change in routes.on_change:
+            routes.on_change.remove(self._on_route_change)
+        for topic in self._watching:
+            routes.unwatch(topic)
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Look again which queues are ours."""
+        self._balance.wake()
+
+    async def assign(self, wanted: set[MessageQueue], tags: str | Sql) -> None:
+        """Have exactly these queues from now on. Raises ErucaError, and then nothing has changed."""
+        inboxes, holdings, session = self.holdings.inboxes, self.holdings, self.session
+        version = session.clock.now_ms()
+        topics = sorted({queue.topic for queue in wanted})
+        subscriptions = {topic: make_subscription(topic, tags, version) for topic in topics}
+        for topic in topics:
+            await session.routes.get(topic)
+        if isinstance(tags, Sql):
+            await self.reader.check_sql(subscriptions.values())
+        begin = {
+            queue: await self._starts.find(queue, frozenset(wanted), keep=self._auto_commit)
+            for queue in sorted(wanted - inboxes.keys())
+        }
+        self.is_assigned = True
+        for queue in inboxes.keys() - wanted:
+            await self._let_go(queue)
+        for queue in wanted:
+            subscription = subscriptions[queue.topic]
+            inbox = inboxes.get(queue)
+            if inbox is None:
+                holdings.add(queue, subscription, begin[queue])
+            elif (inbox.subscription.kind, inbox.subscription.text) != (subscription.kind, subscription.text):
+                inbox.subscription = subscription
+                holdings.move(queue, inbox.position)
+
+    async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """Forget what was fetched of a topic and go on from other offsets. Raises ErucaError."""
+        for queue, offset in offsets.items():
+            if queue.topic == topic and queue in self.holdings.inboxes:
+                self.holdings.move(queue, offset)
+                log.info("queue %s goes on at %d, as an operator wished", queue, offset)
+        await self.holdings.commit_done()
+
+    async def _take(self, queue: MessageQueue) -> bool:
+        """Begin with a queue that is ours now; False when that did not work and is to be tried again soon."""
+        try:
+            offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
+        except ErucaError as error:
+            log.warning("where to begin in %s cannot be found now: %s", queue, error)
+            return False
+        self.holdings.add(queue, self._subscriptions[queue.topic], offset)
+        return True
+
+    async def _let_go(self, queue: MessageQueue) -> None:
+        inbox = self.holdings.remove(queue)
+        if inbox is not None and self._auto_commit:
+            await self.holdings.commit_last(inbox)
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def _tell_queues(self, topic: str, everything: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
+        listener = self._settings.on_queues
+        if listener is None:
+            return
+        try:
+            listener(unwrap(self._namespace, topic), list(everything), list(mine))
+        except Exception:
+            log.exception("the listener for queues failed")
+
+    def _on_route_change(self, topic: str) -> None:
+        route = self.session.routes.peek(topic)
+        if topic in self._watched and route is not None and route.read_queues != self._watched[topic]:
+            self._watched[topic] = route.read_queues
+            mine = sorted([queue for queue in self.holdings.inboxes if queue.topic == topic])
+            self._tell_queues(topic, route.read_queues, mine)

@@ -1,0 +1,36 @@
+"""Members of consumer groups with our client, in processes of their own."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from tests.clients.members import MemberSettings, ProgramMember
+from tests.interop.javapeer import JavaProcess, JavaProgram
+
+PROGRAM = Path(__file__).with_name("groupmember.py")
+
+
+class PythonProgram(JavaProgram):
+    """The program `groupmember.py`, which takes and answers the same lines as its twin in Java."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        # -P: the modules beside the program are not for it.
+        command = [sys.executable, "-P", str(PROGRAM), *arguments]
+        JavaProcess.__init__(self, command, home / "groupmember.log", talks=True)
+        self._read_to = 0
+
+
+class PythonMember(ProgramMember):
+    """A push consumer of our client; its handler is a coroutine function, or a plain one that runs in threads."""
+
+    def __init__(self, home: Path, name: str, settings: MemberSettings, *, plain: bool = False) -> None:
+        times = (settings.rebalance_ms, settings.lock_renew_ms, settings.lock_rely_ms)
+        place = home / name
+        program = PythonProgram(place, *map(str, times), "plain" if plain else "async")
+        super().__init__(program, place, name, settings)
+
+    def terminate(self) -> int:
+        """End it as an operator does, by SIGTERM; gives the exit status."""
+        return self._program.end(signal.SIGTERM)

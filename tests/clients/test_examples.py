@@ -1,0 +1,127 @@
+"""Every example, run as its reader runs it: alone, and on a cluster of either kind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.interop.brokers import Cluster
+from tests.interop.javapeer import SETUP_SECONDS_MAX
+from tests.paths import REPOSITORY
+
+EXAMPLES = REPOSITORY / "examples"
+SECONDS_MAX = 110
+
+# What each must say: these lines, in this order, with others in between.
+STORIES: dict[str, list[str]] = {
+    "order_life": [
+        r"\* 6 orders were placed, paid and done, all mixed",
+        r"  (Ada|Bob): o-3 placed",
+        r"  (Ada|Bob): o-3 paid: the bank does not answer",
+        r"  (Ada|Bob): o-3 paid",
+        r"  (Ada|Bob): o-3 done",
+        r"\* Every order was placed, then paid, then done.",
+    ],
+    "payment_transaction": [
+        r"\* The process that took the payment of carla died after booking",
+        r"\* The process that took the payment of dora died before booking",
+        r"\* Who paid has points, and nobody else: anna 3, ben 0, carla 5, dora 0.",
+    ],
+    "retry_to_dead_letter": [
+        r"\* Three invoices were sent.",
+        r"  i-3: delivery 3",
+        r'\* i-3 is a dead letter after 3 deliveries: {"id": "i-3", "amount": -30}',
+        r"\* Repaired and sent again; i-3 is booked.",
+    ],
+    "async_for": [
+        r"\* Sent three pages as one batch.",
+        r"  not now: kind regards",
+        r"  read: kind regards \(came again\)",
+        r"\* All five letters were read, and no advert.",
+    ],
+    "plain": [
+        r"\* Five readings were sent",
+        r"  r-3 is 35.9 degrees: ring the bell!",
+        r"\* The average of 5 readings is 23.18 degrees.",
+    ],
+    "request_reply": [
+        r"\* What is one apple\? 0.50",
+        r"\* What is one melon\? 3.20",
+        r"\* What is one moonfruit\? No answer: nobody replied",
+    ],
+    "celery_tasks": [
+        r"\* 3 tasks were sent.",
+        r"  worker: the adding machine is warming up",
+        r"  worker: 1 \+ 2 \+ 3 = 6, at the second try",
+        r"\* All tasks are done, and the worker was told to stop.",
+    ],
+    "taskiq_tasks": [
+        r"\* 3 tasks were sent.",
+        r"\* All tasks are done, and the worker was told to stop.",
+    ],
+}
+# Besides these, wherever they stand.
+ASIDES = {
+    "payment_transaction": {
+        "* anna paid 30.",
+        "* ben did not pay: the card of ben is not good for 70.",
+        "  The broker asks about the payment of carla: commit.",
+        "  The broker asks about the payment of dora: rollback.",
+    },
+    "retry_to_dead_letter": {"* i-1 is booked.", "* i-2 is booked.", "  i-2: delivery 2"},
+    "celery_tasks": {"  worker: mail to ada: your order is on its way", "  worker: mail to bob: so is yours"},
+    "taskiq_tasks": {"  worker: mail to ada: your order is on its way", "  worker: 1 + 2 + 3 = 6"},
+}
+SLOW = {"celery_tasks", "taskiq_tasks"}
+CASES = [pytest.param(name, marks=pytest.mark.whole if name in SLOW else ()) for name in STORIES]
+
+
+def run_example(name: str, *arguments: str) -> str:
+    """Run an example; gives what it prints. It must end well, and by itself."""
+    environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    run = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=REPOSITORY
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Traceback" not in run.stderr, run.stderr
+    return run.stdout
+
+
+def check_story(name: str, said: str) -> None:
+    """The lines are there, and in order."""
+    lines = iter(said.splitlines())
+    for wanted in STORIES[name]:
+        assert any(re.match(wanted, line) for line in lines), f"not found, or not in order: {wanted}\n{said}"
+    assert ASIDES.get(name, set()) <= set(said.splitlines()), said
+
+
+def test_every_example_is_here() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*STORIES, "stage"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_example_alone(name: str) -> None:
+    said = run_example(name)
+    assert said.startswith("* A broker was started for this story.")
+    check_story(name, said)
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(SETUP_SECONDS_MAX + SECONDS_MAX)
+@pytest.mark.parametrize("name", STORIES)
+def test_example_on_a_cluster(name: str, cluster: Cluster) -> None:
+    said = run_example(name, "--nameserver", cluster.name_server)
+    assert said.startswith(f"* The cluster is the one at {cluster.name_server}.")
+    check_story(name, said)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_help_says_what_it_is_about(name: str) -> None:
+    said = run_example(name, "--help")
+    assert f"python examples/{name}.py" in said
+    assert "NAMESRV_ADDR" in said

@@ -1,0 +1,261 @@
+"""Servers that do one thing wrong for ever, and what a client makes of each."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from eruca import ClientOptions, Consumer, Message, Producer
+from eruca.client.pulling import PullLimits
+from eruca.client.routes import make_route
+from eruca.client.transactions import Decision, TransactionalProducer
+from eruca.errors import CallTimeout, ErucaError, WireError
+from eruca.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
+from eruca.wire.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from eruca.wire.frame import Command, encode_command
+from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader
+from eruca.wire.record import encode_record
+from tests.clients.hostile import BROKER, TOPIC, HostilePeer
+from tests.clients.mutations import Step
+
+# What a scripted server does with a request; None is the right answer.
+Script = Callable[[Command], list[Step] | None]
+_WAIT_S = 20.0
+
+
+class ScriptedPeer(HostilePeer):
+    """A server that answers rightly, except where its script says otherwise."""
+
+    def __init__(self, script: Script, queues: int = 4) -> None:
+        super().__init__(0, queues)
+        self.script = script
+
+    def handle(self, request: Command) -> list[Step]:
+        """The steps that answer a request."""
+        steps = self.script(request)
+        return self.answer_rightly(request) if steps is None else steps
+
+
+@asynccontextmanager
+async def serve(script: Script, **how: Any) -> AsyncIterator[ScriptedPeer]:
+    peer = ScriptedPeer(script, **how)
+    await peer.start()
+    try:
+        yield peer
+    finally:
+        await peer.stop()
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_WAIT_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def make_consumer(peer: HostilePeer, **how: Any) -> Consumer:
+    options = ClientOptions(nameservers=peer.address, call_timeout_ms=300, ip="127.0.0.1")
+    return Consumer(group="g", options=options, start="earliest", rebalance_interval_ms=50, drain=0.5, **how)
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+async def send(producer: TransactionalProducer) -> object:
+    return await producer.send(TOPIC, b"x")
+
+
+async def send_batch(producer: TransactionalProducer) -> object:
+    return await producer.send_batch(TOPIC, [b"x"])
+
+
+async def request(producer: TransactionalProducer) -> object:
+    return await producer.request(TOPIC, b"x")
+
+
+async def send_transaction(producer: TransactionalProducer) -> object:
+    return await producer.send_transaction(TOPIC, b"x", local=lambda _: Decision.COMMIT)
+
+
+SENDS: tuple[Callable[[TransactionalProducer], Awaitable[object]], ...] = (send, send_batch, request, send_transaction)
+
+
+@pytest.mark.parametrize("knows_routes", [False, True], ids=["nothing", "all-but-routes"])
+@pytest.mark.parametrize("work", SENDS, ids=lambda work: work.__name__)
+async def test_a_silent_server_costs_a_send_no_more_than_its_timeout(
+    work: Callable[[TransactionalProducer], Awaitable[object]], knows_routes: bool
+) -> None:
+    """The timeout of the send counts, not that of the many calls it may need."""
+
+    def be_silent(request: Command) -> list[Step] | None:
+        return None if knows_routes and request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC else []
+
+    async with serve(be_silent) as peer:
+        options = ClientOptions(nameservers=peer.address, call_timeout_ms=60_000, ip="127.0.0.1")
+        producer = TransactionalProducer(
+            group="shop", options=options, timeout=0.3, check=lambda message: Decision.UNKNOWN
+        )
+        await producer.start()
+        async with asyncio.timeout(_WAIT_S):
+            with pytest.raises(ErucaError):
+                await work(producer)
+        await peer.stop()  # which ends the connection, and with it the waiting of `close`
+        await producer.close()
+
+
+async def test_closing_takes_one_timeout_however_many_queues_there_are() -> None:
+    silent = False
+    async with serve(lambda request: [] if silent else None, queues=200) as peer:
+        consumer = make_consumer(peer, subscribe=TOPIC)
+        await consumer.start()
+        await wait_until(lambda: len(consumer.queues) == 200)
+        silent = True
+        async with asyncio.timeout(_WAIT_S):  # 200 timeouts one after the other are a minute
+            await consumer.close()
+
+
+async def test_a_server_that_reads_nothing_ends_a_oneway_send() -> None:
+    def read_nothing(request: Command) -> list[Step] | None:
+        return [math.inf] if request.flag & FLAG_ONEWAY else None
+
+    async with serve(read_nothing) as peer:
+        options = ClientOptions(nameservers=peer.address, call_timeout_ms=300, ip="127.0.0.1")
+        async with asyncio.timeout(_WAIT_S), Producer(group="shop", options=options, compress_from=None) as producer:
+            with pytest.raises(CallTimeout, match="does not read"):
+                for _ in range(200):
+                    await producer.send_oneway(TOPIC, bytes(1024 * 1024))
+
+
+# --- work ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    ],
+    ids=lambda code: code.name,
+)
+async def test_a_broker_that_has_nothing_and_says_so_at_once_is_not_asked_in_a_circle(code: ResponseCode) -> None:
+    def answer_at_once(request: Command) -> list[Step] | None:
+        if request.code != RequestCode.PULL_MESSAGE:
+            return None
+        asked = request.decode_header(PullMessageHeader)
+        # Two places that send it to each other when the offset is said to be wrong.
+        place = 1 - min(asked.queue_offset, 1) if code == ResponseCode.PULL_OFFSET_MOVED else asked.queue_offset
+        return [encode_command(request.answer(code, PullMessageAnswerHeader(0, place, 0, 9)))]
+
+    async with serve(answer_at_once) as peer:
+        consumer = make_consumer(peer, subscribe=TOPIC)
+        async with consumer:
+            await wait_until(lambda: peer.requests[RequestCode.PULL_MESSAGE] >= 8)
+            before = peer.requests[RequestCode.PULL_MESSAGE]
+            await asyncio.sleep(1.0)
+            # Eight queues, ten a second each; without a pause it is thousands.
+            assert peer.requests[RequestCode.PULL_MESSAGE] - before < 400
+
+
+async def test_a_broker_that_takes_clients_in_and_throws_them_out_is_not_stormed() -> None:
+    def throw_out(request: Command) -> list[Step] | None:
+        return [*peer.answer_rightly(request), None] if request.code == RequestCode.HEART_BEAT else None
+
+    async with serve(throw_out) as peer:
+        consumer = make_consumer(peer, subscribe=TOPIC, limits=PullLimits(error_pause_ms=1000))
+        async with consumer:
+            await wait_until(lambda: peer.connections >= 3)
+            before = peer.connections
+            await asyncio.sleep(1.0)
+            assert peer.connections - before < 100
+
+
+async def test_a_broken_strategy_does_not_end_the_sharing_of_queues() -> None:
+    class Moody:
+        name = "MOODY"
+        calls = 0
+
+        def allocate(self, group: str, client: str, queues: Any, clients: Any) -> list[MessageQueue]:
+            self.calls += 1
+            if self.calls < 4:
+                raise ZeroDivisionError
+            return list(queues)
+
+    async with serve(lambda request: None) as peer, make_consumer(peer, subscribe=TOPIC, strategy=Moody()) as consumer:
+        await wait_until(lambda: len(consumer.queues) == 4)
+
+
+# --- offsets -------------------------------------------------------------------------------------------------------
+
+
+async def test_messages_at_offsets_a_broker_lost_and_gave_again_are_delivered() -> None:
+    """As after a failover to a slave that lacked the last messages."""
+    has_lost = False
+
+    def pull(request: Command) -> list[Step] | None:
+        if request.code != RequestCode.PULL_MESSAGE:
+            return None
+        asked = request.decode_header(PullMessageHeader)
+        if asked.topic != TOPIC or asked.queue_id:
+            return peer.answer_rightly(request)
+        offset, end = asked.queue_offset, 5 if has_lost else 10
+        if offset > end:
+            moved = PullMessageAnswerHeader(0, 3, 0, end)
+            return [encode_command(request.answer(ResponseCode.PULL_OFFSET_MOVED, moved))]
+        if offset == end:
+            nothing = PullMessageAnswerHeader(0, end, 0, end)
+            return [0.05, encode_command(request.answer(ResponseCode.PULL_NOT_FOUND, nothing))]
+        records = [peer.make_record(0, number, "g") for number in range(offset, end)]
+        for record in records:
+            record.body = b"again" if has_lost else b"first"
+        body = b"".join([encode_record(record) for record in records])
+        return [encode_command(request.answer(ResponseCode.SUCCESS, PullMessageAnswerHeader(0, end, 0, end), body))]
+
+    seen: list[tuple[int, bytes]] = []
+    async with serve(pull, queues=1) as peer:
+        consumer = make_consumer(peer, offsets_interval_ms=20)
+
+        @consumer.handler(TOPIC)
+        async def handle(message: Message) -> None:
+            seen.append((message.offset, message.body))
+
+        async with consumer:
+            await wait_until(lambda: len(seen) == 10)
+            has_lost = True
+            await wait_until(lambda: len(seen) == 12)
+            assert seen[10:] == [(3, b"again"), (4, b"again")]
+            await wait_until(lambda: consumer.list_offsets(TOPIC) == {MessageQueue(BROKER, 0, TOPIC): 5})
+
+
+# --- routes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_route_has_bounds() -> None:
+    def make(brokers: int, queues: int) -> None:
+        names = [f"b{number}" for number in range(brokers)]
+        data = TopicRouteData(
+            broker_datas=[BrokerData(broker_name=name, broker_addrs={0: "127.0.0.1:1"}) for name in names],
+            queue_datas=[
+                QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues) for name in names
+            ],
+        )
+        make_route(TOPIC, data)
+
+    make(ROUTE_BROKERS_MAX, 1)
+    make(ROUTE_QUEUES_MAX // 64, 64)
+    for brokers, queues in ((ROUTE_BROKERS_MAX + 1, 1), (ROUTE_QUEUES_MAX // 64 + 1, 64), (1, TOPIC_QUEUES_MAX + 1)):
+        with pytest.raises(WireError):
+            make(brokers, queues)
+
+
+def test_a_broker_that_a_route_names_twice_has_its_queues_once() -> None:
+    queue = QueueData(broker_name="a", read_queue_nums=2, write_queue_nums=2)
+    broker = BrokerData(broker_name="a", broker_addrs={0: "127.0.0.1:1"})
+    route = make_route(TOPIC, TopicRouteData(broker_datas=[broker, broker], queue_datas=[queue, queue]))
+    assert len(route.read_queues) == len(route.write_queues) == 2
