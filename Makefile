@@ -45,7 +45,7 @@ $(READY): $(LOCKED) pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# What `make test-interop`, `test-console` and `test-replication` need besides Python, as (command, Debian package).
+# What `make test-interop`, `test-clients`, `test-console` and `test-replication` need besides Python, as (command, Debian package).
 JAVA_TOOLS := javac:openjdk-17-jdk-headless mvn:maven
 CLIENT_TOOLS := go:golang-go node:nodejs npm:npm
 CONSOLE_TOOLS := chromium:chromium chromedriver:chromium-driver
@@ -126,7 +126,8 @@ test: export ERUCA_SEEDS ?= 100
 test: $(READY) ## a slice of every suite, at most 20 minutes
 	@without=; \
 	$(MAKE) setup-java || { test -z "$$CI" || exit 1; \
-	    echo "make test goes on WITHOUT the interop slice" >&2; without=--ignore=tests/interop; }; \
+	    echo "make test goes on WITHOUT the interop slice and the Java broker" >&2; \
+	    without=--ignore=tests/interop; export ERUCA_WITHOUT_JAVA=1; }; \
 	$(MAKE) setup-clients || { test -z "$$CI" || exit 1; \
 	    echo "make test goes on WITHOUT the Go and Node clients" >&2; \
 	    without="$$without --ignore-glob=*/interop/test_go_*.py --ignore-glob=*/interop/test_node_*.py"; }; \
@@ -139,7 +140,7 @@ SUITES := unit golden interop clients delivery replication spark console securit
 test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
 test-golden: ## tests/golden: bytes captured from the Java broker and client (ERUCA_SHARED names where)
 test-interop: ## tests/interop: Java, Go and Node clients, stores; ours and Java's side by side (Java 17, Maven, Go, Node)
-test-clients: ## tests/clients: Java, Go and Node clients against our broker
+test-clients: ## tests/clients: our clients against our broker and Java's, beside Java members (Java 17, Maven)
 test-delivery: ## tests/delivery: what was acknowledged is delivered
 test-replication: ## tests/replication: primary, replica, failover
 test-spark: ## tests/spark: the data sources and the jobs
@@ -147,7 +148,7 @@ test-console: ## tests/console: the web page in a browser
 test-security: ## tests/security: hostile peers, rights, defaults
 
 test-interop: setup-java setup-clients
-test-spark: setup-java
+test-clients test-spark: setup-java
 $(addprefix test-,$(SUITES)): test-%: $(READY)
 	@test -n "$$(find tests/$* -name 'test_*.py' 2>/dev/null | head -n 1)" \
 	    || { echo "make $@: there is no suite tests/$* yet" >&2; exit 1; }

@@ -1,14 +1,17 @@
-"""Builds the compiled twin of `eruca.wire.hot` where there is a C compiler; everything runs without it, slower."""
+"""Builds the compiled twins of the hot modules where there is a C compiler; all runs without them too, slower."""
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 # `optional`: a machine without compiler gets a plain installation instead of an error.
-HOT = Extension("eruca.wire.hot", ["src/eruca/wire/hot.py"], optional=True, extra_compile_args=["-O2"])
+HOT = [
+    Extension(f"eruca.wire.{name}", [f"src/eruca/wire/{name}.py"], optional=True, extra_compile_args=["-O2"])
+    for name in ("hot", "hotread")
+]
 
 setup(
     ext_modules=cythonize(
-        [HOT],
+        HOT,
         build_dir="build",
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True},
     )

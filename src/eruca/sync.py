@@ -15,6 +15,7 @@ from eruca.client.sync.base import Message
 from eruca.client.sync.consumer import Consumer
 from eruca.client.sync.producer import Producer
 from eruca.client.sync.pullconsumer import PullConsumer, PullResult
+from eruca.client.sync.scheduledpull import PullContext, ScheduledPull
 from eruca.client.sync.transactions import TransactionalProducer
 from eruca.client.transactions import Decision, Half, TransactionReceipt
 from eruca.wire.bodies import MessageQueue
@@ -30,8 +31,10 @@ __all__ = [
     "Outgoing",
     "Producer",
     "PullConsumer",
+    "PullContext",
     "PullResult",
     "Receipt",
+    "ScheduledPull",
     "SendStatus",
     "Sql",
     "TransactionReceipt",

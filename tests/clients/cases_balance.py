@@ -286,5 +286,10 @@ async def case_twenty_members_share_forty_queues(nameserver: str, topic: str, gr
     queues = await _prepare(nameserver, topic, group, 40)
     async with AsyncExitStack() as stack:
         members = await _join(stack, [make_consumer(nameserver, group, topic) for _ in range(20)])
-        await wait_until(lambda: all(len(member.queues) == 2 for member in members), "two queues each", 60)
-        assert sorted(queue for member in members for queue in member.queues) == sorted(queues)
+        await wait_until(
+            lambda: (
+                all(len(member.queues) == 2 for member in members)
+                and sorted(queue for member in members for queue in member.queues) == sorted(queues)
+            ),
+            "two queues each",
+        )

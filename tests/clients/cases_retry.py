@@ -80,6 +80,7 @@ async def case_a_wrong_answer_of_a_handler_brings_the_message_again(nameserver: 
         assert [message.attempts for message in await handler.wait(2)] == [0, 1]
 
 
+@whole
 async def case_a_plain_function_may_fail_too(nameserver: str, topic: str, group: str) -> None:
     consumer = make_consumer(nameserver, group)
     seen: list[int] = []
@@ -97,6 +98,7 @@ async def case_a_plain_function_may_fail_too(nameserver: str, topic: str, group:
     assert seen == [0, 1]
 
 
+@whole
 async def case_every_failure_counts(nameserver: str, topic: str, group: str) -> None:
     consumer = make_consumer(nameserver, group)
     handler = _Failing(consumer, topic, 3)
@@ -216,6 +218,7 @@ async def case_one_by_one_a_message_may_be_wanted_again(nameserver: str, topic: 
         assert again.message_id == receipt.message_id
 
 
+@whole
 async def case_the_pause_before_a_retry_may_be_chosen(nameserver: str, topic: str, group: str) -> None:
     async with Producer(nameserver, group=group) as producer:
         await producer.send(topic, b"x")
@@ -241,6 +244,7 @@ async def case_one_by_one_a_message_may_be_buried(nameserver: str, topic: str, g
             assert consumer.list_offsets(topic)[queue] == message.offset + 1
 
 
+@whole
 async def case_a_handler_that_takes_too_long_loses_its_message(nameserver: str, topic: str, group: str) -> None:
     consumer = make_consumer(nameserver, group, consume_timeout=0.4)
     released = asyncio.Event()
@@ -260,6 +264,7 @@ async def case_a_handler_that_takes_too_long_loses_its_message(nameserver: str, 
     assert seen == [(b"slow", 0), (b"slow", 1)]
 
 
+@whole
 async def case_compressed_messages_come_again_whole(nameserver: str, topic: str, group: str) -> None:
     body = b"long " * 5000
     consumer = make_consumer(nameserver, group)

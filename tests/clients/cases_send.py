@@ -97,13 +97,8 @@ async def case_messages_are_found_by_key(nameserver: str, topic: str, group: str
 
 
 async def case_any_bytes_are_a_body(nameserver: str, topic: str, group: str) -> None:
-    bodies: list[bytes | bytearray | memoryview] = [
-        b"\x00",
-        bytes(range(256)),
-        bytearray(b"array"),
-        memoryview(b"view of")[:4],
-        "текст 🚀".encode(),
-    ]
+    bodies: list[bytes | bytearray | memoryview] = [b"\x00", bytes(range(256)), "текст 🚀".encode()]
+    bodies += [bytearray(b"array"), memoryview(b"view of")[:4]]
     async with Producer(nameserver, group=group) as producer:
         for body in bodies:
             message = await fetch(producer, await producer.send(topic, body))

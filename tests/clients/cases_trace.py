@@ -24,6 +24,7 @@ from tests.clients.stage import (
     poll,
     read_queue,
     send_numbered,
+    whole,
 )
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -95,6 +96,7 @@ async def case_deliveries_are_traced(nameserver: str, topic: str, group: str) ->
         assert after.outcome == (TracedOutcome.SUCCESS if after.success else TracedOutcome.FAILED)
 
 
+@whole
 async def case_retries_are_traced(nameserver: str, topic: str, group: str) -> None:
     consumer = make_consumer(nameserver, group, trace=f"{topic}-trace")
 

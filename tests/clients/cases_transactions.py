@@ -218,6 +218,7 @@ async def case_many_transactions_at_once(nameserver: str, topic: str, group: str
         assert {message.body for message in messages} == wanted
 
 
+@whole
 async def case_a_plain_producer_is_never_asked(nameserver: str, topic: str, group: str) -> None:
     """A producer of the group without a check leaves the question to one that has one."""
     checker = _Checker(Decision.COMMIT)

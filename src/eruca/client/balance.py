@@ -16,6 +16,7 @@ from eruca.wire.bodies import MessageQueue
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_TAKEN_AT_ONCE = 32
 
 
 class Balance:
@@ -109,18 +110,24 @@ class Balance:
         for queue in change.dropped:
             owned.discard(queue)
             await self._drop(queue)
-        all_taken = True
-        for queue in change.added:
-            if await self._take(queue):
-                owned.add(queue)
-            else:
-                all_taken = False
+        taken = [queue for queue, is_taken in await self._take_all(change.added) if is_taken]
+        owned.update(taken)
         if change.added or change.dropped:
             log.info("group %s has %d of %d queues of %s", self._group, len(owned), len(everything), topic)
             self._on_change(topic, everything, sorted(owned))
         if topic not in self._topics:
             del self.owned[topic]
-        return all_taken
+        return len(taken) == len(change.added)
+
+    async def _take_all(self, queues: list[MessageQueue]) -> list[tuple[MessageQueue, bool]]:
+        """Begin with queues side by side: each takes several questions to its broker."""
+        slots = asyncio.Semaphore(_TAKEN_AT_ONCE)
+
+        async def take(queue: MessageQueue) -> tuple[MessageQueue, bool]:
+            async with slots:
+                return queue, await self._take(queue)
+
+        return await asyncio.gather(*[take(queue) for queue in queues])
 
     async def _allot(self, topic: str, route: Route) -> list[MessageQueue] | None:
         """The queues that are ours by the strategy; None when it cannot be said now."""

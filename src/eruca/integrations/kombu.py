@@ -11,7 +11,8 @@ of the message: what a worker had not acknowledged when it died comes again, tog
 queue of the topic (at least once). What a worker has not acknowledged when it stops cleanly is given back. A rejected
 message is delivered again after a second when Celery wants it requeued, and otherwise becomes a dead letter of the
 group. Times (`eta`, `countdown`) are kept by the worker, as Celery does with other brokers. Exchanges are direct or
-topic; there is no fanout, and so no remote control (`celery inspect`). Pools that swap threads for greenlets (gevent,
+topic, and bindings are known to the process that declared them, so sender and worker declare the same queues, as Celery
+does; there is no fanout, and so no remote control (`celery inspect`). Pools that swap threads for greenlets (gevent,
 eventlet) do not work; prefork, threads and solo do.
 
 Options in `broker_transport_options`: `nameservers` (several, instead of the URL's one), `queue_name_prefix`,

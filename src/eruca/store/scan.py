@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from eruca.store.chain import Chain, Segment
 from eruca.store.filesystem import Buffer
-from eruca.wire import hot
+from eruca.wire import hotread
 from eruca.wire.record import BlankView, InvalidView, RecordView, find_record, inspect_record
 
 # A progress report, and a run of records that is passed in one call, is about this long.
@@ -105,10 +105,10 @@ def _scan_segment(
     reported = at
     limit = size if stop is None else min(size, stop - base)
     while at < limit:
-        if visit is None and hot.compiled:
+        if visit is None and hotread.compiled:
             # Nobody wants to see each record, so whole runs of them are passed in one call.
             stretch = min(limit, at + _REPORT_BYTES)
-            at, count, first_time, last_time = hot.skip_records(buffer, at, stretch, base, check_crc)
+            at, count, first_time, last_time = hotread.skip_records(buffer, at, stretch, base, check_crc)
             if count:
                 _count_records(scan, count, first_time, last_time)
                 if progress is not None:
@@ -247,7 +247,7 @@ def read_records_plainly(buffer: Buffer, at: int, end: int, base: int, count_max
     return found
 
 
-read_records = hot.read_records if hot.compiled else read_records_plainly
+read_records = hotread.read_records if hotread.compiled else read_records_plainly
 
 
 def iter_records(

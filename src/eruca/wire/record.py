@@ -29,7 +29,7 @@ import msgspec
 
 from eruca.errors import WireError
 from eruca.limits import RECORD_PROPERTIES_BYTES_MAX, RECORD_TOPIC_BYTES_MAX
-from eruca.wire import hot
+from eruca.wire import hot, hotread
 from eruca.wire.compression import decompress
 from eruca.wire.host import NO_HOST, V4_HOST_BYTES, V6_HOST_BYTES
 from eruca.wire.properties import get_property, parse_properties
@@ -400,9 +400,9 @@ def decode_records(data: BytesLike, *, check_crc: bool = True) -> list[Message]:
     messages: list[Message] = []
     at = 0
     end = len(data)
-    if hot.compiled and type(data) is bytes:
+    if hotread.compiled and type(data) is bytes:
         # What is wrong with the rest, if anything, is said below.
-        messages, at = hot.decode_records(data, Message, check_crc)
+        messages, at = hotread.decode_records(data, Message, check_crc)
     while at < end:
         message = decode_record(data, at, check_crc=check_crc)
         messages.append(message)

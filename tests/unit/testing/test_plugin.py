@@ -13,6 +13,7 @@ import pytest
 
 from eruca.errors import ConfigError, ErucaError
 from eruca.testing import EmbeddedBroker
+from tests.paths import REPOSITORY
 
 # How long a run may take on a machine that does other things too.
 SECONDS_MAX = 100
@@ -158,11 +159,18 @@ def test_async_tests(tmp_path: Path, mark: str, arguments: list[str]) -> None:
 def test_plain_tests(tmp_path: Path) -> None:
     said = run_pytest(tmp_path, PLAIN_TESTS)
     assert "5 passed" in said
-    assert re.search(r"start \d\.\d{3} s, stop \d\.\d{3} s", said)
+    assert re.search(r"start \d+\.\d{3} s, stop \d+\.\d{3} s", said)
 
 
 def test_options(tmp_path: Path) -> None:
     assert "2 passed" in run_pytest(tmp_path, OPTIONS_TESTS)
+
+
+def test_the_guide_is_right(tmp_path: Path) -> None:
+    guide = (REPOSITORY / "docs" / "guide" / "testing.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    tests = "\n\n".join(block for block in blocks if "def test_" in block or "EmbeddedBroker" in block)
+    assert f"{tests.count('def test_')} passed" in run_pytest(tmp_path, tests, "-o", "asyncio_mode=auto")
 
 
 def test_a_run_without_its_fixtures_pays_nothing() -> None:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from eruca.errors import WireError
 from eruca.store.indexfile import HEADER, SLOT, file_bytes, put_index_entries_plainly
 from eruca.store.scan import read_records_plainly
-from eruca.wire import digest, hot
+from eruca.wire import digest, hot, hotread
 from eruca.wire.digest import digest_properties_plainly, index_prefix
 from eruca.wire.record import (
     Message,
@@ -38,13 +38,15 @@ from eruca.wire.record import (
 from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from tests.paths import REPOSITORY
 
-SOURCE = REPOSITORY / "src" / "eruca" / "wire" / "hot.py"
+SOURCES = REPOSITORY / "src" / "eruca" / "wire"
+MODULES = {"hot": hot, "hotread": hotread}
+each_module = pytest.mark.parametrize("name", MODULES)
 
 
 def load_source(name: str, *, with_cython: bool) -> ModuleType:
-    """Load `hot` from its source, as a machine without compiler does, with or without the package `cython`."""
-    loader = importlib.machinery.SourceFileLoader(name, str(SOURCE))
-    spec = importlib.util.spec_from_loader(name, loader)
+    """Load a module from its source, as a machine without compiler does, with or without the package `cython`."""
+    loader = importlib.machinery.SourceFileLoader(f"{name}_source_{with_cython}", str(SOURCES / f"{name}.py"))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
@@ -54,18 +56,25 @@ def load_source(name: str, *, with_cython: bool) -> ModuleType:
     return module
 
 
-TWINS = {
-    "built": hot,
-    "plain": load_source("hot_with_cython", with_cython=True),
-    "bare": load_source("hot_without_cython", with_cython=False),
-}
+def load_twins(name: str) -> dict[str, ModuleType]:
+    """A module as it is built, as plain Python beside Cython, and as plain Python alone."""
+    return {
+        "built": MODULES[name],
+        "plain": load_source(name, with_cython=True),
+        "bare": load_source(name, with_cython=False),
+    }
+
+
+TWINS = load_twins("hot")
+READING_TWINS = load_twins("hotread")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
+each_reading_twin = pytest.mark.parametrize("twin", READING_TWINS.values(), ids=READING_TWINS.keys())
 
 
-def find_built_file() -> Path | None:
+def find_built_file(name: str) -> Path | None:
     """The extension of this interpreter, if it was built."""
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        built = SOURCE.with_name("hot" + suffix)
+        built = SOURCES / f"{name}{suffix}"
         if built.exists():
             return built
     return None
@@ -74,29 +83,32 @@ def find_built_file() -> Path | None:
 # --- which one is in use --------------------------------------------------------------------------------------------
 
 
-def test_the_built_extension_is_the_one_in_use() -> None:
-    built = find_built_file()
-    assert hot.compiled is (built is not None)
+@each_module
+def test_the_built_extension_is_the_one_in_use(name: str) -> None:
+    built = find_built_file(name)
+    assert MODULES[name].compiled is (built is not None)
     if built is not None:
-        assert hot.__file__ == str(built)
+        assert MODULES[name].__file__ == str(built)
         assert digest.digest_properties is hot.digest_properties
 
 
-def test_a_machine_with_a_compiler_has_the_extension() -> None:
+@each_module
+def test_a_machine_with_a_compiler_has_the_extension(name: str) -> None:
     """Our machines must measure the compiled loops; one without compiler runs the plain ones."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is not None and find_built_file() is None:
+    if compiler is not None and find_built_file(name) is None:
         pytest.fail(
-            f"there is a C compiler ({compiler}) but eruca.wire.hot is not compiled, so everything runs several times "
-            "slower: run `python setup.py -q build_ext --inplace` with the project's interpreter"
+            f"there is a C compiler ({compiler}) but eruca.wire.{name} is not compiled, so everything runs several "
+            "times slower: run `python setup.py -q build_ext --inplace` with the project's interpreter"
         )
-    assert hot.compiled is (find_built_file() is not None)
+    assert MODULES[name].compiled is (find_built_file(name) is not None)
 
 
-def test_the_extension_is_not_older_than_its_source() -> None:
-    built = find_built_file()
-    assert built is None or built.stat().st_mtime >= SOURCE.stat().st_mtime, (
-        "eruca.wire.hot was edited after it was compiled: run `python setup.py -q build_ext --inplace`"
+@each_module
+def test_the_extension_is_not_older_than_its_source(name: str) -> None:
+    built = find_built_file(name)
+    assert built is None or built.stat().st_mtime >= (SOURCES / f"{name}.py").stat().st_mtime, (
+        f"eruca.wire.{name} was edited after it was compiled: run `python setup.py -q build_ext --inplace`"
     )
 
 
@@ -277,7 +289,7 @@ def may_be_cut_short(data: bytes, at: int, end: int, base: int) -> bool:
     return any(data[place] == 0 for place in suspects)
 
 
-@each_twin
+@each_reading_twin
 @given(log=draw_logs(), check_crc=st.booleans())
 def test_records_are_skipped_alike(twin: Any, log: tuple[bytes, int, int, int], check_crc: bool) -> None:
     data, at, end, base = log
@@ -288,7 +300,7 @@ def test_records_are_skipped_alike(twin: Any, log: tuple[bytes, int, int, int], 
         assert found == skip_records_plainly(data, at, found[0], base, check_crc)
 
 
-@each_twin
+@each_reading_twin
 @given(log=draw_logs(), count_max=st.integers(0, 6))
 def test_records_are_read_alike(twin: Any, log: tuple[bytes, int, int, int], count_max: int) -> None:
     data, at, end, base = log
@@ -300,7 +312,7 @@ def test_records_are_read_alike(twin: Any, log: tuple[bytes, int, int, int], cou
         assert may_be_cut_short(data, stop, end, base)
 
 
-@each_twin
+@each_reading_twin
 @given(log=draw_logs(), check_crc=st.booleans())
 def test_records_are_decoded_alike(twin: Any, log: tuple[bytes, int, int, int], check_crc: bool) -> None:
     data, at, end, _ = log
@@ -316,7 +328,7 @@ def test_records_are_decoded_alike(twin: Any, log: tuple[bytes, int, int, int], 
     assert twin.decode_records(answer, Message, check_crc) == (expected, stop)
 
 
-@each_twin
+@each_reading_twin
 @given(data=st.binary(max_size=300), at=st.integers(0, 300), base=INT64.filter(lambda n: abs(n) < 2**62))
 def test_noise_is_no_record(twin: Any, data: bytes, at: int, base: int) -> None:
     """Neither do bytes beyond the buffer count, whatever the caller says its end is."""
@@ -325,7 +337,7 @@ def test_noise_is_no_record(twin: Any, data: bytes, at: int, base: int) -> None:
         assert twin.read_records(data, min(at, len(data)), end, base, 9) == []
 
 
-@each_twin
+@each_reading_twin
 def test_an_end_behind_the_buffer_is_not_read(twin: Any) -> None:
     record = encode_record(Message("t", body=b"b", properties=b"p"))
     torn = record[:-1]
@@ -334,7 +346,7 @@ def test_an_end_behind_the_buffer_is_not_read(twin: Any) -> None:
     assert twin.skip_records(record, 0, len(record) + 100, 0, True)[:2] == (len(record), 1)
 
 
-@each_twin
+@each_reading_twin
 def test_a_closed_mapping_is_an_error_and_not_a_crash(twin: Any) -> None:
     mapped = mmap.mmap(-1, 4096)
     mapped.close()

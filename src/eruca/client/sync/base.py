@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
@@ -14,13 +15,14 @@ from eruca.client.options import ClientOptions
 from eruca.client.sync.loopthread import Call, LoopThread, find_loop_thread
 from eruca.errors import ClientClosed
 
+log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
 
 
 class AsyncClient(Protocol):
     """An async producer or consumer."""
 
-    group: str
     options: ClientOptions
 
     async def start(self) -> None:
@@ -48,11 +50,6 @@ class PlainClient(Generic[Twin]):
         self._is_closed = False
         # One thread at a time starts or closes it; the next one leaves when that is done.
         self._changing = threading.Lock()
-
-    @property
-    def group(self) -> str:
-        """The group, as the broker knows it."""
-        return self._twin.group
 
     @property
     def options(self) -> ClientOptions:
@@ -126,6 +123,39 @@ class PlainClient(Generic[Twin]):
             work.close()
         else:
             self._thread.spawn(work)
+
+
+class RunningClient(PlainClient[Twin]):
+    """A plain client that calls functions of the user by itself, and so can just be run."""
+
+    def __init__(self, twin: Twin) -> None:
+        super().__init__(twin)
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Join the group and begin; `with` does it. Raises when a subscription cannot be read."""
+        if self._thread is None:
+            self._ended.clear()
+        super().start()
+
+    def run(self) -> None:
+        """Go on until Ctrl-C or `close`, and then end cleanly: what was begun is ended, offsets are committed.
+
+        >>> consumer.run()
+        """
+        self.start()
+        try:
+            self._ended.wait()
+        except KeyboardInterrupt:
+            log.info("interrupted: the %s ends", type(self).__name__)
+        finally:
+            self.close()
+
+    def _close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        super()._close(kind, error, trace)
 
 
 class Message(ReceivedMessage):

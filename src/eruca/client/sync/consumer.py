@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import functools
-import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from eruca.client.consumer import OFFSETS_DIRECTORY
@@ -22,13 +19,11 @@ from eruca.client.options import ClientOptions
 from eruca.client.pulling import PullLimits
 from eruca.client.starting import Start
 from eruca.client.subscriptions import Sql, Subscribe
-from eruca.client.sync.base import Message, PlainClient
+from eruca.client.sync.base import Message, RunningClient
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy
 from eruca.errors import ConfigError
 from eruca.wire.bodies import MessageQueue
-
-log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=AnyHandler)
 
@@ -36,7 +31,7 @@ Function = TypeVar("Function", bound=AnyHandler)
 _AHEAD_MAX = 64
 
 
-class Consumer(PlainClient[AsyncConsumer]):
+class Consumer(RunningClient[AsyncConsumer]):
     """A member of a consumer group.
 
     With handlers (a return is the acknowledgement, an exception a later retry), each message in one of `concurrency`
@@ -108,8 +103,12 @@ class Consumer(PlainClient[AsyncConsumer]):
             )
         )
         self._ahead: deque[AsyncMessage] = deque()
-        self._ended = threading.Event()
         self._has_handlers = False
+
+    @property
+    def group(self) -> str:
+        """The group, as the broker knows it."""
+        return self._twin.group
 
     # -- handlers ----------------------------------------------------------------------------------------------------
 
@@ -161,34 +160,6 @@ class Consumer(PlainClient[AsyncConsumer]):
             return function([Message(message, self) for message in messages])
 
         return handle_batch if is_batch else handle
-
-    # -- coming and going --------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Join the group and begin to consume; `with` does it. Raises when a subscription cannot be read."""
-        if self._thread is None:
-            self._ended.clear()
-            self._ahead.clear()
-        super().start()
-
-    def run(self) -> None:
-        """Consume until Ctrl-C or `close`, and then end cleanly: handlers end, offsets are committed.
-
-        >>> consumer.run()
-        """
-        self.start()
-        try:
-            self._ended.wait()
-        except KeyboardInterrupt:
-            log.info("interrupted: consumer %s ends", self.group)
-        finally:
-            self.close()
-
-    def _close(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        super()._close(kind, error, trace)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ Answer = TypeVar("Answer")
 # What is not done this long after its timeout makes us ask whether the loop still runs, and so long it may answer.
 _GRACE_S = 1.0
 # The same for calls that may take as long as they need.
+_LOOK_AFTER_S = 15.0
 _STUCK_S = 15.0
 # A lock cannot be waited for without end and with a timeout; this long it can.
 _PATIENCE_S_MAX = 3600.0
@@ -194,13 +195,13 @@ class LoopThread:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _wait(self, call: Call[Any], timeout_s: float | None) -> None:
-        patience = _STUCK_S if timeout_s is None else min(max(timeout_s, 0.0) + _GRACE_S, _PATIENCE_S_MAX)
+        patience = _LOOK_AFTER_S if timeout_s is None else min(max(timeout_s, 0.0) + _GRACE_S, _PATIENCE_S_MAX)
         while not call.bell.acquire(timeout=patience):
-            patience = _STUCK_S if timeout_s is None else _GRACE_S
+            patience = _LOOK_AFTER_S
             answered = threading.Lock()
             answered.acquire()
             self._handover.post(_ring, answered)
-            if not answered.acquire(timeout=patience):
+            if not answered.acquire(timeout=_STUCK_S if timeout_s is None else _GRACE_S):
                 raise CallTimeout(
                     f"the loop of the plain clients does not answer, it is busy in {self._find_place()}",
                     hint="async handlers, hooks and listeners must not block; plain handlers may",

@@ -84,6 +84,11 @@ class Producer(PlainClient[AsyncProducer]):
     def _find_timeout(self, timeout: timedelta | float | None) -> float:
         return self._timeout_s if timeout is None else to_seconds(timeout)
 
+    @property
+    def group(self) -> str:
+        """The group, as the broker knows it."""
+        return self._twin.group
+
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def send(

@@ -16,6 +16,7 @@ from eruca.client.pulling import PullLimits
 from eruca.client.starting import Start
 from eruca.client.subscriptions import Sql, Subscribe
 from eruca.client.sync.base import Message, PlainClient, to_seconds
+from eruca.client.sync.loopthread import LoopThread
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy
 from eruca.wire.bodies import MessageQueue
@@ -95,6 +96,19 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
                 clock=clock,
             )
         )
+
+    @property
+    def group(self) -> str:
+        """The group, as the broker knows it."""
+        return self._twin.group
+
+    @classmethod
+    def _show(cls, twin: AsyncPullConsumer, thread: LoopThread) -> PullConsumer:
+        """A plain face for a consumer that somebody else started, and will close."""
+        shown = cls.__new__(cls)
+        PlainClient.__init__(shown, twin)
+        shown._thread = thread
+        return shown
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
