@@ -126,16 +126,19 @@ class Restarts:
             self._never.wait(SLOW_SECONDS)
         self.done.append(message.body)
 
-    async def run(self, restarts: int, feed: Feed) -> list[bytes]:
-        """Start and end a consumer so often while it is at work, and once more to have the rest; gives what was sent."""
+    async def run(self, restarts: int) -> None:
+        """Start and end a consumer so often, each time while it is at work."""
         for _ in range(restarts):
             wanted = len(self.done) + BUSY_WITH
             async with self.make():
                 await wait_until(lambda wanted=wanted: len(self.done) >= wanted, f"{wanted} messages")  # type: ignore[misc]
-        sent = await feed.stop()
+
+    async def finish(self, sent: list[bytes]) -> None:
+        """Start a consumer once more, for what is left, and assert that all came, and came once."""
         async with self.make():
             await wait_until(lambda: set(self.done) >= set(sent), f"all of {len(sent)}", ARRIVE_SECONDS_MAX)
-        return sent
+        check_once(sent, self.done)
+        await check_nothing_is_left(self.make, self._topic, sent)
 
 
 @MANY
@@ -144,9 +147,9 @@ async def test_clean_restarts_lose_and_repeat_nothing(kind: str, restarts: int, 
     topic = f"restarts-{kind}-{restarts}"
     it = Restarts(cluster, topic, kind)
     async with Feed(cluster.name_server, topic) as feed:
-        sent = await it.run(restarts, feed)
-    check_once(sent, it.done)
-    await check_nothing_is_left(it.make, topic, sent)
+        await it.run(restarts)
+        sent = await feed.stop()
+    await it.finish(sent)
     print(f"{cluster.kind}, {kind} handlers: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
 
 
@@ -173,10 +176,25 @@ async def test_clean_restarts_of_a_reader_lose_and_repeat_nothing(restarts: int,
                 wanted = len(done) + BUSY_WITH
                 await read(lambda wanted=wanted: len(done) >= wanted)  # type: ignore[misc]
             sent = await feed.stop()
-            await read(lambda: len(set(done)) == len(sent))
+            if len(set(done)) < len(sent):
+                await read(lambda: len(set(done)) == len(sent))
     check_once(sent, done)
     await check_nothing_is_left(make, topic, sent)
     print(f"{cluster.kind}, async for: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
+
+
+async def test_an_end_in_the_middle_of_a_beginning_leaves_no_lock(cluster: Cluster) -> None:
+    """The brokers here keep a lock for a minute, so one that is left behind keeps the next consumer from its queue."""
+    topic = "restarts-at-once"
+    it = Restarts(cluster, topic, "ordered")
+    async with Producer(cluster.name_server, group=topic) as producer:
+        await create_topic(producer, topic, QUEUES)
+    for turns in range(0, 40, 2):
+        async with it.make():
+            for _ in range(turns):
+                await asyncio.sleep(0)
+    async with it.make() as consumer:
+        await wait_for_queues(consumer, QUEUES)
 
 
 @SOME
@@ -200,10 +218,10 @@ async def test_broadcast_consumers_restart_from_their_local_offsets(
         for name in ("one", "two")
     ]
     async with Feed(cluster.name_server, topic) as feed:
-        sent, _ = await asyncio.gather(*[member.run(restarts, feed) for member in members])
+        await asyncio.gather(*[member.run(restarts) for member in members])
+        sent = await feed.stop()
     for member in members:
-        check_once(sent, member.done)
-        await check_nothing_is_left(member.make, topic, sent)
+        await member.finish(sent)
     print(f"{cluster.kind}, broadcast, {kind} handlers: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
 
 

@@ -27,8 +27,13 @@ class Handover:
         """Have `function(argument)` called in the loop soon. Raises RuntimeError when the loop is closed."""
         self._line.append((function, argument))
         if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon_threadsafe(self._make_calls)
+            try:
+                self._is_called = True
+                self._loop.call_soon_threadsafe(self._make_calls)
+            except BaseException:
+                # An interrupt may come at any place here; with the mark left up nobody would ever call again.
+                self._is_called = False
+                raise
 
     def _make_calls(self) -> None:
         # First the mark, then the count: who joins the line after the count finds the mark down and calls again.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import os
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -108,6 +107,7 @@ class LocalOffsets:
         self._offsets: dict[MessageQueue, int] = {}
         self._lock: IO[bytes] | None = None
         self._saving = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Read the file and keep others away from it. Raises ConfigError when another process has it."""
@@ -143,19 +143,37 @@ class LocalOffsets:
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
         """Write the file when anything changed."""
+        # Whoever is cancelled leaves the write to itself: its thread goes on all the same, and the next write, and
+        # whoever opens the file after us, must not meet it.
+        task = asyncio.get_running_loop().create_task(self._write(offsets))
+        self._writes.add(task)
+        task.add_done_callback(self._end_write)
+        await asyncio.shield(task)
+
+    def _end_write(self, task: asyncio.Task[None]) -> None:
+        self._writes.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("the offsets of group %s could not be written: %s", self.group, error)
+
+    async def _write(self, offsets: dict[MessageQueue, int]) -> None:
         async with self._saving:
             if offsets.items() <= self._offsets.items():
                 return
-            self._offsets.update(offsets)
-            await asyncio.to_thread(self._save, dict(self._offsets))
+            merged = {**self._offsets, **offsets}
+            await asyncio.to_thread(self._save, merged)
+            # Not before: what could not be written is written the next time.
+            self._offsets = merged
 
     def _save(self, offsets: dict[MessageQueue, int]) -> None:
-        if self._path.exists():
-            os.replace(self._path, self._path.with_name("offsets.json.bak"))
-        replace_file(LocalFileSystem(), self._path, encode_reset_offsets(ResetOffsetBody(offset_table=offsets)))
+        disk = LocalFileSystem()
+        if disk.exists(self._path):
+            disk.rename(self._path, self._path.with_name("offsets.json.bak"))
+        replace_file(disk, self._path, encode_reset_offsets(ResetOffsetBody(offset_table=offsets)))
 
     async def close(self) -> None:
-        """Let others have the file."""
+        """Wait for what is being written, and let others have the file."""
+        if self._writes:
+            await asyncio.wait(self._writes)
         if self._lock is not None:
             await asyncio.to_thread(self._lock.close)
             self._lock = None

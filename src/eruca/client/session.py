@@ -114,6 +114,7 @@ class Session:
         self._greeted: set[str] = set()
         # Those that were waited for once, whether they answered or not.
         self._tried: set[str] = set()
+        self._groups_version = 0
         self._key: tuple[Any, ...] = ()
         # When the last heartbeats went out, for those who look whether anything starves them.
         self.last_heartbeat = 0.0
@@ -179,8 +180,7 @@ class Session:
     def add_producer(self, producer: ProducerMember) -> None:
         """Announce a producer group with the next heartbeats."""
         self.producers.setdefault(producer.group, []).append(producer)
-        self._greeted.clear()
-        self._tried.clear()
+        self._forget_greetings()
         # Not only with the next heartbeats: brokers ask and bring replies only to those they know.
         self._beat_now.set()
 
@@ -188,6 +188,11 @@ class Session:
         """Announce a consumer group with the next heartbeats."""
         assert consumer.group not in self.consumers
         self.consumers[consumer.group] = consumer
+        self._forget_greetings()
+
+    def _forget_greetings(self) -> None:
+        """Our groups changed: what brokers know of us, also by heartbeats on their way, is not all any more."""
+        self._groups_version += 1
         self._greeted.clear()
         self._tried.clear()
 
@@ -230,16 +235,18 @@ class Session:
             return
         self.last_heartbeat = asyncio.get_running_loop().time()
         targets = self._list_heartbeat_addresses() if addresses is None else addresses
-        await asyncio.gather(*[self._beat(address, data) for address in targets])
+        version = self._groups_version
+        await asyncio.gather(*[self._beat(address, data, version) for address in targets])
 
-    async def _beat(self, address: str, data: HeartbeatData) -> None:
+    async def _beat(self, address: str, data: HeartbeatData, version: int) -> None:
         try:
             await self.calls.heartbeat(address, data)
         except ErucaError as error:
             self._greeted.discard(address)
             log.warning("no heartbeat to broker %s: %s", address, error)
         else:
-            self._greeted.add(address)
+            if version == self._groups_version:
+                self._greeted.add(address)
 
     async def greet(self, address: str) -> None:
         """Make sure that a broker has heard of our groups since they changed last."""

@@ -150,6 +150,8 @@ if importlib.util.find_spec("pytest_asyncio") is not None:
 
 def _find_async(request: pytest.FixtureRequest, name: str) -> Any:
     runner = "anyio" if "anyio_backend" in request.fixturenames else "asyncio"
+    if runner == "asyncio" and not request.config.pluginmanager.hasplugin("asyncio"):
+        pytest.fail(f"{name} is for async tests: install pytest-asyncio, or mark the test with anyio", pytrace=False)
     return request.getfixturevalue(f"_{name}_{runner}")
 
 

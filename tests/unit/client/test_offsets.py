@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from eruca.client.offsets import LocalOffsets
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, StoreFull
 from eruca.wire.bodies import MessageQueue
 
 ONE, TWO = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
@@ -89,3 +90,52 @@ async def test_nothing_is_written_when_nothing_changed(tmp_path: Path) -> None:
     with pytest.raises(json.JSONDecodeError):
         json.loads(content)  # objects as keys, which Java reads and plain JSON does not have
     await offsets.close()
+
+
+async def test_the_end_waits_for_a_write_whose_writer_was_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next consumer finds the file half replaced, and begins where the last one was a while ago."""
+    offsets = await open_offsets(tmp_path)
+    await offsets.write({ONE: 5})
+    began, may_go_on, save = threading.Event(), threading.Event(), offsets._save
+
+    def save_slowly(wanted: dict[MessageQueue, int]) -> None:
+        began.set()
+        may_go_on.wait(10)
+        save(wanted)
+
+    monkeypatch.setattr(offsets, "_save", save_slowly)
+    writer = asyncio.create_task(offsets.write({ONE: 6}))
+    await asyncio.to_thread(began.wait, 10)
+    writer.cancel()
+    await asyncio.gather(writer, return_exceptions=True)
+    last = asyncio.create_task(offsets.write({ONE: 7}))
+    closing = asyncio.create_task(offsets.close())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not last.done() and not closing.done()
+    may_go_on.set()
+    await asyncio.gather(last, closing)
+    again = await open_offsets(tmp_path)
+    assert await again.read(ONE) == 7
+    await again.close()
+
+
+async def test_what_could_not_be_written_is_written_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = await open_offsets(tmp_path)
+
+    def refuse(wanted: dict[MessageQueue, int]) -> None:
+        raise StoreFull("as wanted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(offsets, "_save", refuse)
+        with pytest.raises(StoreFull):
+            await offsets.write({ONE: 5})
+    await offsets.write({ONE: 5})
+    await offsets.close()
+    again = await open_offsets(tmp_path)
+    assert await again.read(ONE) == 5
+    await again.close()

@@ -630,6 +630,34 @@ async def test_close_waits_for_what_is_under_way(scripted: ScriptedCluster, make
     assert (await producer.send("orders", b"x")).status is SendStatus.STORED
 
 
+async def test_close_waits_for_a_plain_send_of_another_task(
+    scripted: ScriptedCluster, make_producer: MakeProducer
+) -> None:
+    broker = await scripted.add_broker()
+    scripted.add_topic("orders")
+    gate = asyncio.Event()
+
+    def answer_later(link: Link, command: Command) -> Answer:
+        async def later() -> bytes | None:
+            await gate.wait()
+            return broker.answer(link, command)
+
+        return later()
+
+    broker.script.append(answer_later)
+    producer = await make_producer(scripted.address)
+    sending = asyncio.get_running_loop().create_task(producer.send("orders", b"1"))
+    await wait_until(lambda: len(broker.sends) == 1)
+    closing = asyncio.get_running_loop().create_task(producer.close())
+    await wait_until(lambda: producer._is_closing)
+    with pytest.raises(ClientClosed):
+        await producer.send("orders", b"2")
+    assert not closing.done()
+    gate.set()
+    await closing
+    assert (await sending).status is SendStatus.STORED
+
+
 async def test_close_does_not_wait_for_ever(scripted: ScriptedCluster, make_producer: MakeProducer) -> None:
     broker = await scripted.add_broker()
     scripted.add_topic("orders")

@@ -9,11 +9,12 @@ import pytest
 
 from eruca.client.calls import Calls
 from eruca.client.routes import Routes, make_route
-from eruca.errors import NetError, NoRoute, WireError
+from eruca.errors import CallTimeout, NetError, NoRoute, WireError
 from eruca.limits import TOPIC_QUEUES_MAX
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
 from eruca.wire.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from eruca.wire.frame import Command
 from tests.unit.client.scripted import ScriptedCluster, ScriptedNameServer, make_route_data, wait_until
 
 A, B = "127.0.0.1:10911", "127.0.0.1:10921"
@@ -196,6 +197,19 @@ async def test_the_newest_answer_says_where_a_broker_is(routes: Routes, scripted
     assert routes.find_address("broker-a") == B
 
 
+async def test_a_broker_that_came_back_is_found_by_a_route_that_looks_the_same(
+    routes: Routes, scripted: ScriptedCluster
+) -> None:
+    for topic in ("T", "U"):
+        scripted.nameserver.topics[topic] = make_route_data({"broker-a": A})
+        await routes.get(topic)
+    scripted.nameserver.topics["U"] = make_route_data({"broker-a": B})
+    await routes.refresh("U")
+    assert routes.find_address("broker-a") == B
+    await routes.refresh("T")
+    assert routes.find_address("broker-a") == A
+
+
 async def test_addresses_by_id(routes: Routes, scripted: ScriptedCluster) -> None:
     scripted.nameserver.topics["T"] = TopicRouteData(
         queue_datas=[QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)],
@@ -244,6 +258,20 @@ async def test_the_next_name_server_is_asked_and_kept(scripted: ScriptedCluster,
     await routes.refresh("T")
     assert len(first.asked) == 8
     await other.server.stop()
+
+
+async def test_silent_name_servers_share_the_time(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = make_routes(caller, f"{A};{B};127.0.0.1:1", timeout_ms=300)
+    waited: list[int] = []
+
+    async def keep_silent(calls: Calls, address: str, command: Command, timeout_ms: int) -> Command:
+        waited.append(timeout_ms)
+        raise CallTimeout(f"{address} did not answer in time")
+
+    monkeypatch.setattr(Calls, "call", keep_silent)
+    with pytest.raises(NetError, match="no name server answers"):
+        await routes.get("T")
+    assert waited == [100, 100, 100]
 
 
 async def test_no_name_server_answers(

@@ -68,10 +68,26 @@ async def test_a_group_that_comes_later_is_announced_at_once(
 ) -> None:
     first = await make_producer(scripted.address, group="a")
     await first.send("orders", b"x")
-    await wait_until(lambda: bool(peer.heartbeats))
+    await wait_until(lambda: peer.address in first.session._greeted)
     await make_producer(scripted.address, group="b")
+    assert first.session._beat_now.is_set()  # and not only when the next interval is over
     await wait_until(lambda: {"a", "b", "CLIENT_INNER_PRODUCER"} in list_groups(peer))
     assert len({beat.client_id for beat in peer.heartbeats}) == 1
+
+
+async def test_a_heartbeat_on_its_way_does_not_speak_for_a_group_that_comes_meanwhile(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    first = await make_producer(scripted.address, group="a")
+    session = first.session
+    await session.routes.get("orders")
+    beating = asyncio.get_running_loop().create_task(session.heartbeat())
+    await asyncio.sleep(0)
+    await make_producer(scripted.address, group="b")
+    await beating
+    assert peer.address not in session._greeted
+    await session.greet(peer.address)
+    assert list_groups(peer)[-1] == {"a", "b", "CLIENT_INNER_PRODUCER"}
 
 
 async def test_those_who_stay_are_announced_again_when_a_group_leaves(
@@ -93,7 +109,7 @@ async def test_a_lost_connection_is_greeted_again(
 ) -> None:
     producer = await make_producer(scripted.address, group="a")
     await producer.send("orders", b"x")
-    await wait_until(lambda: len(peer.heartbeats) == 1)
+    await wait_until(lambda: peer.address in producer.session._greeted)
     for link in list(peer.server.links):
         link.abort()
     await wait_until(lambda: len(peer.heartbeats) == 2)

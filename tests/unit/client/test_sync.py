@@ -26,6 +26,7 @@ from eruca.client.message import Settle
 from eruca.client.queuereading import PullResult
 from eruca.client.session import ConsumerMember, ProducerMember
 from eruca.client.sync import loopthread
+from eruca.client.sync.room import Room
 from eruca.client.transactions import TransactionalProducer
 from eruca.errors import CallTimeout, ClientClosed, ConfigError, MessageIllegal, NoRoute, QueueNotOurs, SendFailed
 from eruca.testing.embedded import EmbeddedBroker
@@ -61,10 +62,10 @@ def make_consumer(broker: EmbeddedBroker, topic: str, **how: Any) -> sync.Consum
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS_MAX
+    end, pause = time.monotonic() + SECONDS_MAX, threading.Event()
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
+        pause.wait(0.005)
 
 
 # -- the same names ----------------------------------------------------------------------------------------------------
@@ -111,6 +112,10 @@ def test_they_are_made_with_the_same_arguments(twin: type, plain: type) -> None:
 def list_parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
     found = inspect.signature(function).parameters.values()
     return [(parameter.name, parameter.kind, parameter.default) for parameter in found]
+
+
+def test_the_module_has_the_names_of_the_async_clients() -> None:
+    assert set(sync.__all__) >= set(eruca.__all__) - {"__version__"}
 
 
 def test_a_plain_pull_result_has_the_same_fields() -> None:
@@ -196,6 +201,23 @@ def test_sending_in_the_background_waits_for_room(broker: EmbeddedBroker, topic:
                 producer.send_soon(topic, b"x")
         assert [future.result(SECONDS_MAX).status for future in first] == [sync.SendStatus.STORED] * 2
         producer.send_soon(topic, b"x").result(SECONDS_MAX)
+
+
+def test_room_is_given_again_when_a_quarter_of_it_is_free() -> None:
+    room = Room(8)
+    assert all(room.enter(0.0) for _ in range(8))
+    assert not room.enter(0.0)
+    let_in = threading.Event()
+    waiter = threading.Thread(target=lambda: let_in.set() if room.enter(SECONDS_MAX) else None)
+    waiter.start()
+    wait_for(lambda: len(room._waiting) == 1)
+    room.leave()
+    assert not let_in.is_set()
+    room.leave()
+    assert let_in.wait(SECONDS_MAX)
+    waiter.join()
+    assert room.enter(0.0)
+    assert not room.enter(0.0)
 
 
 def test_request_and_reply(producer: sync.Producer, broker: EmbeddedBroker, topic: str) -> None:
@@ -414,6 +436,23 @@ def test_run_ends_with_close(producer: sync.Producer, broker: EmbeddedBroker, to
         thread.join(SECONDS_MAX)
         assert not thread.is_alive()
     assert ended == [True]
+    assert count_committed(broker, topic) == 1
+
+
+def test_a_handler_may_close_its_consumer(producer: sync.Producer, broker: EmbeddedBroker, topic: str) -> None:
+    consumer = make_consumer(broker, topic, drain=SECONDS_MAX)
+    seen: list[bytes] = []
+
+    @consumer.handler(topic, concurrency=1)
+    def handle(message: sync.Message) -> None:
+        seen.append(message.body)
+        consumer.close()
+
+    producer.send(topic, b"x")
+    began = time.monotonic()
+    consumer.run()
+    assert time.monotonic() - began < SECONDS_MAX / 2
+    assert seen == [b"x"]
     assert count_committed(broker, topic) == 1
 
 
@@ -693,6 +732,7 @@ def test_what_was_not_closed_is_closed_when_the_process_ends(
 STUCK = """
 import sys, threading, time
 from eruca.client.sync import loopthread
+from eruca.client.sync.room import Room
 from eruca.sync import Consumer, Producer
 loopthread._EXIT_S = 0.3
 nameserver, topic = sys.argv[1:]
@@ -747,15 +787,15 @@ def test_after_a_fork_each_process_has_a_loop_of_its_own(broker: EmbeddedBroker,
     assert sorted(take(broker, topic, 3)) == [b"child", b"parent", b"parent"]
 
 
-INTERRUPTED = """
-import os, signal, sys, threading, time
+SIGNALLED = """
+import os, signal, sys, threading
 from eruca.sync import Consumer, Producer
-nameserver, topic = sys.argv[1:]
+nameserver, topic, name = sys.argv[1:]
 consumer = Consumer(nameserver, group="g-" + topic, start="earliest")
 @consumer.handler(topic)
 def handle(message):
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(0.2)
+    os.kill(os.getpid(), getattr(signal, name))
+    threading.Event().wait(0.2)
     print("handled", flush=True)
 with Producer(nameserver, group="shop") as producer:
     producer.send(topic, b"x")
@@ -764,7 +804,10 @@ print("closed")
 """
 
 
-def test_an_interrupt_ends_run_cleanly(broker: EmbeddedBroker, topic: str) -> None:
-    done = run_script(INTERRUPTED, broker.nameserver, topic)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "handled\nclosed\n", "")
+@pytest.mark.parametrize(
+    ("name", "code", "output"), [("SIGINT", 0, "handled\nclosed\n"), ("SIGTERM", 143, "handled\n")]
+)
+def test_a_signal_ends_run_cleanly(broker: EmbeddedBroker, topic: str, name: str, code: int, output: str) -> None:
+    done = run_script(SIGNALLED, broker.nameserver, topic, name)
+    assert (done.returncode, done.stdout, done.stderr) == (code, output, "")
     assert count_committed(broker, topic) == 1

@@ -16,8 +16,10 @@ from eruca.client.outgoing import Receipt, SendStatus
 from eruca.client.transactions import Decision, Half, TransactionalProducer
 from eruca.errors import ClientClosed, MessageIllegal, SendFailed
 from eruca.nameserver.app import NameServer
+from eruca.net.link import Answer, Link
 from eruca.testing import VirtualClock
 from eruca.wire.codes import FLAG_ONEWAY
+from eruca.wire.frame import Command
 from eruca.wire.headers import EndTransactionHeader
 from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC
 from eruca.wire.properties import parse_properties
@@ -236,6 +238,23 @@ async def test_a_half_that_is_not_synced_is_rolled_back(
             pytest.fail("the block must not run")
     await wait_until(lambda: len(peer.ends) == 2)
     assert [end.decode_header(EndTransactionHeader).decision for end in peer.ends] == [ROLLBACK, ROLLBACK]
+
+
+async def test_the_broker_knows_whom_to_ask_before_the_half_comes(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    known: list[bool] = []
+
+    def look(link: Link, command: Command) -> Answer:
+        groups = {group.group_name for beat in peer.heartbeats for group in beat.producer_data_set}
+        known.append("payers" in groups)
+        return peer.answer(link, command)
+
+    peer.script.append(look)
+    producer = await make_producer(scripted.address, TransactionalProducer, check=Checker(), group="payers")
+    async with producer.transaction("orders", b"x"):
+        pass
+    assert known == [True]
 
 
 async def test_why_it_failed_is_told(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -121,3 +123,26 @@ async def test_a_call_that_fails_does_not_keep_others_from_being_made(caplog: py
     async with asyncio.timeout(SECONDS_MAX):
         await ended.wait()
     assert "a call handed over to the loop failed" in caplog.text
+
+
+async def test_an_interrupt_while_posting_does_not_keep_later_calls_from_being_made() -> None:
+    loop = asyncio.get_running_loop()
+
+    class InterruptedLoop:
+        is_interrupted = True
+
+        def call_soon_threadsafe(self, function: Callable[[], None]) -> None:
+            if self.is_interrupted:
+                self.is_interrupted = False
+                raise KeyboardInterrupt
+            loop.call_soon_threadsafe(function)
+
+    handover = Handover(cast(asyncio.AbstractEventLoop, InterruptedLoop()))
+    seen: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        handover.post(seen.append, 1)
+    handover.post(seen.append, 2)
+    async with asyncio.timeout(SECONDS_MAX):
+        while len(seen) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert seen == [1, 2]

@@ -96,6 +96,8 @@ import asyncio
 
 import pytest
 
+from eruca import Producer
+from eruca.sync import Consumer
 from eruca.testing import EmbeddedBroker
 
 
@@ -112,17 +114,24 @@ def test_options_are_taken(eruca_broker, eruca_sync_producer):
 
 
 def test_a_directory_is_kept(tmp_path):
-    async def start_and_stop():
-        async with EmbeddedBroker(tmp_path) as broker:
-            return broker.nameserver
+    async def send():
+        async with EmbeddedBroker(tmp_path) as broker, Producer(broker.nameserver, group="shop") as producer:
+            await producer.send("orders", b"one melon")
 
-    assert asyncio.run(start_and_stop())
-    assert (tmp_path / "store" / "commitlog").is_dir()
+    asyncio.run(send())
+    broker = EmbeddedBroker(tmp_path)
+    for _ in range(2):
+        broker.start()
+        broker.start()  # does nothing
+        with Consumer(broker.nameserver, group="billing", subscribe="orders", start="earliest") as consumer:
+            assert next(iter(consumer)).body == b"one melon"
+        broker.stop()
+        broker.stop()
 """
 
 
-def run_pytest(directory: Path, text: str, *arguments: str) -> str:
-    """Run a file of tests with the plugin in a process of its own; gives what it prints. Every test must pass."""
+def run_pytest(directory: Path, text: str, *arguments: str, status: int = 0) -> str:
+    """Run a file of tests with the plugin in a process of its own; gives what it prints. All must pass by default."""
     (directory / "test_it.py").write_text(text)
     (directory / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     command = [sys.executable, "-W", "error", "-m", "pytest", "-W", "error", "--durations=3", *arguments]
@@ -131,7 +140,7 @@ def run_pytest(directory: Path, text: str, *arguments: str) -> str:
         command, cwd=directory, env=without, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
     )
     print(run.stdout)
-    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.returncode == status, run.stdout + run.stderr
     return run.stdout
 
 
@@ -154,6 +163,12 @@ def test_async_tests(tmp_path: Path, mark: str, arguments: list[str]) -> None:
     if mark == "anyio":
         (tmp_path / "conftest.py").write_text(conftest)
     assert "2 passed" in run_pytest(tmp_path, ASYNC_TESTS.replace("{mark}", mark), *arguments)
+
+
+def test_async_fixtures_say_what_they_need(tmp_path: Path) -> None:
+    text = "def test_it(eruca_producer): ..."
+    said = run_pytest(tmp_path, text, "-p", "no:asyncio", "-W", "ignore::pytest.PytestConfigWarning", status=1)
+    assert "eruca_producer is for async tests: install pytest-asyncio" in said
 
 
 def test_plain_tests(tmp_path: Path) -> None:

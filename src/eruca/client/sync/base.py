@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from types import TracebackType
+from signal import SIG_DFL
+from types import FrameType, TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from eruca.client.message import Message as AsyncMessage
@@ -131,6 +135,8 @@ class RunningClient(PlainClient[Twin]):
     def __init__(self, twin: Twin) -> None:
         super().__init__(twin)
         self._ended = threading.Event()
+        # Threads that are in a function of the user now.
+        self._calling: set[int] = set()
 
     def start(self) -> None:
         """Join the group and begin; `with` does it. Raises when a subscription cannot be read."""
@@ -141,21 +147,66 @@ class RunningClient(PlainClient[Twin]):
     def run(self) -> None:
         """Go on until Ctrl-C or `close`, and then end cleanly: what was begun is ended, offsets are committed.
 
+        SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
+
         >>> consumer.run()
         """
-        self.start()
-        try:
-            self._ended.wait()
-        except KeyboardInterrupt:
-            log.info("interrupted: the %s ends", type(self).__name__)
-        finally:
-            self.close()
+        with _exit_when_terminated():
+            self.start()
+            try:
+                self._ended.wait()
+            except KeyboardInterrupt:
+                log.info("interrupted: the %s ends", type(self).__name__)
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        """End cleanly, and wait until that is done. Safe to call twice, and from any thread.
+
+        The functions this client calls may call it too; they get no wait, because they must return first.
+        """
+        if threading.get_ident() in self._calling:
+            threading.Thread(target=self.close, name="eruca-close").start()
+        else:
+            super().close()
 
     def _close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
         super()._close(kind, error, trace)
+
+    def _make_plain(self, function: Callable[..., Any], convert: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+        """A function of the user for the twin: `convert` makes plain arguments of what the twin gives."""
+        calling = self._calling
+
+        @functools.wraps(function)
+        def call(*given: Any) -> Any:
+            me = threading.get_ident()
+            calling.add(me)
+            try:
+                return function(*convert(*given))
+            finally:
+                calling.discard(me)
+
+        return call
+
+
+@contextmanager
+def _exit_when_terminated() -> Iterator[None]:
+    """Turn SIGTERM into SystemExit, if it would just kill the process and this thread is the one that gets signals."""
+    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is SIG_DFL
+    if is_ours:
+        signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, SIG_DFL)
+
+
+def _exit(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 class Message(ReceivedMessage):

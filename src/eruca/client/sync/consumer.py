@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from eruca.client.consumer import OFFSETS_DIRECTORY
 from eruca.client.consumer import Consumer as AsyncConsumer
@@ -142,24 +141,17 @@ class Consumer(RunningClient[AsyncConsumer]):
             if is_async_function(function) or not callable(given):  # what cannot be called is refused there
                 register_twin(function)
             else:
-                register_twin(self._make_plain(function, is_batch=batch > 1))
+                register_twin(self._make_plain(function, self._convert_batch if batch > 1 else self._convert))
             self._has_handlers = True
             return function
 
         return register
 
-    def _make_plain(self, function: AnyHandler, *, is_batch: bool) -> AnyHandler:
-        """The function, called with plain messages."""
+    def _convert(self, message: AsyncMessage) -> tuple[Message]:
+        return (Message(message, self),)
 
-        @functools.wraps(function)
-        def handle(message: AsyncMessage) -> Any:
-            return function(Message(message, self))
-
-        @functools.wraps(function)
-        def handle_batch(messages: list[AsyncMessage]) -> Any:
-            return function([Message(message, self) for message in messages])
-
-        return handle_batch if is_batch else handle
+    def _convert_batch(self, messages: list[AsyncMessage]) -> tuple[list[Message]]:
+        return ([Message(message, self) for message in messages],)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from eruca.client.handover import Handover
@@ -69,7 +70,8 @@ class Call(Generic[Result]):
         except BaseException as error:
             self.error = error
         finally:
-            self.bell.release()
+            if self.bell.locked():  # else it rang for an errand, and who waited was interrupted
+                self.bell.release()
 
     async def ask(self, function: Callable[[Argument], Answer], argument: Argument) -> Answer:
         """In the loop: have the waiting thread itself call a function, because its own things are there."""
@@ -125,7 +127,8 @@ class LoopThread:
                 self._wait(call, timeout_s)
         except BaseException:
             if not goes_on:
-                self._handover.post(_cancel, call)
+                with suppress(ClientClosed):
+                    self._post(_cancel, call)
             raise
         if call.error is not None:
             try:
@@ -200,7 +203,7 @@ class LoopThread:
             patience = _LOOK_AFTER_S
             answered = threading.Lock()
             answered.acquire()
-            self._handover.post(_ring, answered)
+            self._post(_ring, answered)
             if not answered.acquire(timeout=_STUCK_S if timeout_s is None else _GRACE_S):
                 raise CallTimeout(
                     f"the loop of the plain clients does not answer, it is busy in {self._find_place()}",
@@ -222,7 +225,7 @@ class LoopThread:
             result = function(argument)
         except BaseException as caught:
             error = caught
-        self._handover.post(_resolve, (future, result, error))
+        self._post(_resolve, (future, result, error))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -236,7 +239,7 @@ class LoopThread:
 
     def end(self, timeout_s: float) -> None:
         """Close what is open and end the thread; what takes too long is left to its fate."""
-        self._handover.post(self._begin_end, None)
+        self._post(self._begin_end, None)
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             log.warning("clients that were not closed took too long to close; some messages may come again")
@@ -245,7 +248,7 @@ class LoopThread:
         self._ending = self._loop.create_task(self._close_all())
 
     async def _close_all(self) -> None:
-        found = await asyncio.gather(*[client.close() for client in self._open], return_exceptions=True)
+        found = await asyncio.gather(*[client.close() for client in list(self._open)], return_exceptions=True)
         for error in found:
             if isinstance(error, Exception):
                 log.warning("a client could not be closed: %s", error)

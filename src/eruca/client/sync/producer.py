@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -16,6 +15,7 @@ from eruca.client.outgoing import Outgoing, Receipt
 from eruca.client.packing import Body
 from eruca.client.producer import Producer as AsyncProducer
 from eruca.client.sync.base import Message, PlainClient, to_seconds
+from eruca.client.sync.room import Room
 from eruca.clock import Clock
 from eruca.errors import SendFailed
 from eruca.limits import MESSAGE_BODY_BYTES_MAX
@@ -78,8 +78,7 @@ class Producer(PlainClient[AsyncProducer]):
 
     def _prepare(self, timeout: timedelta | float, in_flight_max: int) -> None:
         self._timeout_s = to_seconds(timeout)
-        # Keeps threads that send in the background from piling up messages without end.
-        self._room = threading.Semaphore(in_flight_max)
+        self._room = Room(in_flight_max)
 
     def _find_timeout(self, timeout: timedelta | float | None) -> float:
         return self._timeout_s if timeout is None else to_seconds(timeout)
@@ -144,7 +143,7 @@ class Producer(PlainClient[AsyncProducer]):
         """
         thread = self._find_thread()
         thread.check_caller()
-        if not self._room.acquire(timeout=self._timeout_s):
+        if not self._room.enter(self._timeout_s):
             raise SendFailed(
                 f"the message for {topic} was not sent: too much is under way for {self._timeout_s} s",
                 [],
@@ -158,17 +157,17 @@ class Producer(PlainClient[AsyncProducer]):
         """In the loop: begin with a message that is sent in the background."""
         future, topic, body, how = wanted
         if not future.set_running_or_notify_cancel():
-            self._room.release()
+            self._room.leave()
             return
         try:
             task = self._twin.send_soon(topic, body, **how)
         except BaseException as error:
-            self._room.release()
+            self._room.leave()
             future.set_exception(error)
             return
 
         def tell(task: asyncio.Task[Receipt]) -> None:
-            self._room.release()
+            self._room.leave()
             if task.cancelled():
                 future.set_exception(SendFailed(f"the message for {topic} was not sent: the producer closed", []))
             elif (error := task.exception()) is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -105,15 +104,13 @@ class ScheduledPull(RunningClient[AsyncScheduledPull]):
                 register_twin(function)
                 return function
 
-            @functools.wraps(function)
-            def call(queue: MessageQueue, context: AsyncPullContext) -> Any:
-                consumer = PullConsumer._show(context.consumer, self._find_thread())
-                return function(queue, PullContext(consumer, context))
-
-            register_twin(call)
+            register_twin(self._make_plain(function, self._convert))
             return function
 
         return register
+
+    def _convert(self, queue: MessageQueue, context: AsyncPullContext) -> tuple[MessageQueue, PullContext]:
+        return queue, PullContext(PullConsumer._show(context.consumer, self._find_thread()), context)
 
     @property
     def consumer(self) -> PullConsumer:
