@@ -16,16 +16,23 @@ if TYPE_CHECKING:
     from eruca.client.outgoing import SendStatus as SendStatus
     from eruca.client.producer import Producer as Producer
     from eruca.client.pullconsumer import PullConsumer as PullConsumer
+    from eruca.client.pulling import PullLimits as PullLimits
     from eruca.client.queuereading import PullResult as PullResult
     from eruca.client.scheduledpull import PullContext as PullContext
     from eruca.client.scheduledpull import ScheduledPull as ScheduledPull
     from eruca.client.subscriptions import Sql as Sql
+    from eruca.client.transactions import Decision as Decision
+    from eruca.client.transactions import Half as Half
+    from eruca.client.transactions import TransactionalProducer as TransactionalProducer
+    from eruca.client.transactions import TransactionReceipt as TransactionReceipt
     from eruca.wire.bodies import MessageQueue as MessageQueue
 
 # Where each public name lives. They are imported when they are first used, so that `import eruca` stays light.
 _PUBLIC = {
     "ClientOptions": "eruca.client.options",
     "Consumer": "eruca.client.consumer",
+    "Decision": "eruca.client.transactions",
+    "Half": "eruca.client.transactions",
     "Message": "eruca.client.message",
     "MessageQueue": "eruca.wire.bodies",
     "Outcome": "eruca.client.message",
@@ -33,11 +40,14 @@ _PUBLIC = {
     "Producer": "eruca.client.producer",
     "PullConsumer": "eruca.client.pullconsumer",
     "PullContext": "eruca.client.scheduledpull",
+    "PullLimits": "eruca.client.pulling",
     "PullResult": "eruca.client.queuereading",
     "Receipt": "eruca.client.outgoing",
     "ScheduledPull": "eruca.client.scheduledpull",
     "SendStatus": "eruca.client.outgoing",
     "Sql": "eruca.client.subscriptions",
+    "TransactionReceipt": "eruca.client.transactions",
+    "TransactionalProducer": "eruca.client.transactions",
 }
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from eruca.client.message import Outcome
 from eruca.client.options import ClientOptions
 from eruca.client.outgoing import Outgoing, Receipt, SendStatus
+from eruca.client.pulling import PullLimits
 from eruca.client.subscriptions import Sql
 from eruca.client.sync.base import Message
 from eruca.client.sync.consumer import Consumer
@@ -32,6 +33,7 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PullContext",
+    "PullLimits",
     "PullResult",
     "Receipt",
     "ScheduledPull",

@@ -31,6 +31,7 @@ class ChurnRun:
 
     seed: int
     places: Sequence[str] = MIXED
+    # How many there are; those that the last message would come before are left out.
     changes: int = 20
     # Deliveries between two changes.
     between: int = 640
@@ -38,6 +39,11 @@ class ChurnRun:
     keys: int = 24
     # Messages in all; 0 sends until the last change is over.
     count: int = 0
+
+    def has_more(self, done: int, history: History) -> bool:
+        """Is another change to be made, after so many?"""
+        delivered = len({delivery.body for delivery in history.gather()}) if self.count else 0
+        return done < self.changes and (not self.count or delivered + self.between < self.count)
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def run_churn(run: ChurnRun, peer: Peer, cluster: Cluster, home: Path, settings:
         with Churn([(kind, starts[kind]) for kind in run.places], queues, history, run.seed) as churn:
             churn.fill()
             feed.start(settings.topic, QUEUES, keys=run.keys, per_second=run.per_second, count=run.count)
-            for _ in range(run.changes):
+            while run.has_more(churn.kinds.total(), history):
                 history.wait_for_more(run.between, ARRIVE_SECONDS_MAX)
                 churn.change()
             sent = feed.finish(ARRIVE_SECONDS_MAX + 2 * run.count / run.per_second)
@@ -79,6 +85,6 @@ def run_churn(run: ChurnRun, peer: Peer, cluster: Cluster, home: Path, settings:
             result = ChurnResult(len(sent), churn.kinds, repeated, history.count_quiet())
     print(
         f"{settings.topic}: seed {run.seed}, {result.sent} sent, 0 lost, {result.quiet} far from any change,"
-        f" {run.changes} changes {dict(result.kinds)}, {repeated.total()} repeated {dict(repeated)}"
+        f" {result.kinds.total()} changes {dict(result.kinds)}, {repeated.total()} repeated {dict(repeated)}"
     )
     return result

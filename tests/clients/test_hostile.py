@@ -223,11 +223,11 @@ async def pull(world: World) -> None:
     if not is_member:
         found = await world.expect("list_queues", consumer.list_queues(TOPIC), 4 * call_s)
         await world.expect("assign", consumer.assign((found or [queue])[:50]), 10 * call_s)
-    for _ in range(4):
+    for _ in range(2):
         messages = await world.expect("poll", consumer.poll(0.1, 10), 0.1) or []
         for message in messages:
             world.read(message)
-            if rng.random() < 0.1:
+            if rng.random() < 0.02:
                 await world.expect("send_back", consumer.send_back(message), 15.0)
         await world.expect("pull", consumer.pull(queue, rng.choice((0, -1, 5, 2**40)), timeout=0.2), 6 * call_s)
         await world.expect("seek", consumer.seek(queue, 3), 6 * call_s)

@@ -68,7 +68,8 @@ class Result:
             f"slow-handler: {settings.members} members in {settings.processes} processes,"
             f" {self.seconds / 60:.1f} minutes, handlers of {settings.handler_s:g} s:"
             f" {len(self.changes)} ownership changes, largest heartbeat gap {self.gap_s:.1f} s"
-            f" (at most {settings.gap_s_max:g}; {self.heartbeats} heartbeats), {self.handled} messages handled, {self.begun} begun"
+            f" (at most {settings.gap_s_max:g}; {self.heartbeats} heartbeats),"
+            f" {self.handled} messages handled, {self.begun} begun"
         )
 
     def list_violations(self) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from eruca.client.choosing import QueueChooser, Selector, explain_not_writable
+from eruca.client.meters import SendMeter
 from eruca.client.outgoing import Receipt, SendStatus
 from eruca.client.routes import Route
 from eruca.client.sending import Parcel, Sender, read_receipt
@@ -58,12 +59,14 @@ class Delivery:
         self._tries = 1 + retries
         self._retry_when_not_synced = retry_when_not_synced
         self._try_timeout_ms = try_timeout_ms
+        self._meter = SendMeter(sender.group)
 
     async def deliver(self, parcel: Parcel, choose: Selector | None, timeout_ms: float) -> Receipt:
         """Send a parcel, again and elsewhere when it fails, until it is stored or time or tries are used up."""
         routes = self._session.routes
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
+        started = loop.time()
+        deadline = started + timeout_ms / 1000
         route = routes.peek(parcel.topic)
         if route is None:
             route = await self._find_route(parcel.topic, deadline)
@@ -97,12 +100,15 @@ class Delivery:
                 if route.is_template:
                     self._learn(parcel.topic)
                 if receipt.status is SendStatus.STORED or not self._retry_when_not_synced:
+                    self._meter.add_sent(loop.time() - started, turn + 1)
                     return receipt
                 failure = None
                 attempts.append(f"{queue.broker_name}: {receipt.status.value}")
             last = queue
         if receipt is not None:
+            self._meter.add_sent(loop.time() - started, len(attempts))
             return receipt  # stored by the last try that answered, though not everywhere it should be
+        self._meter.add_failed(len(attempts))
         raise _explain_failure(parcel.topic, attempts, failure, timeout_ms)
 
     async def send_oneway(self, parcel: Parcel, choose: Selector | None) -> None:

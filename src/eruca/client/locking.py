@@ -24,17 +24,22 @@ class QueueLocks:
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = group
+        # What the broker may have locked for us, also when nobody waited for its answer.
+        self.asked: set[MessageQueue] = set()
 
     async def lock(self, queue: MessageQueue) -> bool:
         """Lock one queue; False when somebody else has it, or the broker cannot be asked."""
         address = self._session.routes.find_address(queue.broker_name, only_this=True)
         if address is None:
             return False
+        self.asked.add(queue)
         try:
             got = await self._session.calls.lock(address, self._group, self._session.client_id, [queue])
         except ErucaError as error:
             log.warning("%s could not be locked: %s", queue, error)
             return False
+        if queue not in got:
+            self.asked.discard(queue)
         return queue in got
 
     def renew(self, inbox: Inbox) -> None:
@@ -45,6 +50,7 @@ class QueueLocks:
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Give queues free for others."""
         for broker, mine in _by_broker(queues).items():
+            self.asked.difference_update(mine)
             address = self._session.routes.find_address(broker, only_this=True)
             if address is None:
                 continue

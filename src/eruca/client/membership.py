@@ -120,7 +120,8 @@ class Membership:
         for inbox in self.inboxes.values():
             inbox.drop()
         if self._is_locked:
-            await self._locks.unlock(list(self.inboxes))
+            # Also what was being locked when the balance was stopped.
+            await self._locks.unlock(self._locks.asked | self.inboxes.keys())
         self.inboxes.clear()
         await self.offsets.close()
 
@@ -140,6 +141,8 @@ class Membership:
             offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
         except ErucaError as error:
             log.warning("where to begin in %s cannot be found now: %s", queue, error)
+            if self._is_locked:
+                await self._locks.unlock([queue])  # it may be another's before we try again
             return False
         inbox = Inbox(queue, self._subscriptions[queue.topic], offset)
         if self._is_locked:

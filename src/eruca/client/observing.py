@@ -9,6 +9,7 @@ from typing import Protocol
 
 from eruca.client.handlers import HandlerEntry
 from eruca.client.message import Message, Outcome
+from eruca.client.meters import ConsumeMeter
 from eruca.observe.telemetry import find_telemetry
 from eruca.wire.bodies import ConsumeStatus
 
@@ -30,14 +31,16 @@ class ConsumeHook(Protocol):
 class _Tally:
     """Counts of one topic: those of the whole life, and those since the last full minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: ConsumeMeter) -> None:
         self.failed = 0
+        self._meter = meter
         self._began = time.monotonic()
         self._ok = self._bad = 0
         self._spent = 0.0
 
     def add(self, count: int, is_done: bool, spent_s: float) -> None:
         """Count one call of a handler."""
+        self._meter.add(count, is_done, spent_s)
         if is_done:
             self._ok += count
         else:
@@ -78,7 +81,7 @@ class ConsumeObserver:
         """Count one call of a handler."""
         tally = self._tallies.get(topic)
         if tally is None:
-            tally = self._tallies[topic] = _Tally()
+            tally = self._tallies[topic] = _Tally(ConsumeMeter(self._group, topic))
         tally.add(count, is_done, spent_s)
 
     def read(self, topic: str) -> ConsumeStatus:

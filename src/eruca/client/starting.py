@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Literal
 
@@ -10,7 +11,7 @@ from eruca.client.offsets import OffsetStore
 from eruca.client.pulling import EXPRESSION
 from eruca.client.session import Session
 from eruca.client.subscriptions import TAG
-from eruca.errors import ConfigError, NetError
+from eruca.errors import CallTimeout, ConfigError, NetError
 from eruca.wire.bodies import ConsumeFromWhere, MessageQueue
 from eruca.wire.headers import PullMessageHeader
 from eruca.wire.names import RETRY_PREFIX
@@ -19,6 +20,8 @@ from eruca.wire.record import Message as Record
 # Messages read at once to find the first one of a time, and how long a broker may take to give them.
 _LOOK_AROUND = 32
 _LOOK_TIMEOUT_MS = 5000
+# A broker could lead us through a queue without end.
+_SEARCH_S_MAX = 30.0
 
 Start = Literal["latest", "earliest"] | datetime
 
@@ -76,8 +79,16 @@ async def find_offset_since(calls: Calls, address: str, group: str, queue: Messa
     """The offset of the first message stored at a time or after it.
 
     A broker gives the message nearest to the time, on either side, or any of those of one millisecond, and of a time
-    behind the end the last message: so what it gives is only where to look.
+    behind the end the last message: so what it gives is only where to look. Raises CallTimeout when that leads nowhere.
     """
+    try:
+        async with asyncio.timeout(_SEARCH_S_MAX):
+            return await _search(calls, address, group, queue, time_ms)
+    except TimeoutError:
+        raise CallTimeout(f"broker {address} led us through {queue} for {_SEARCH_S_MAX:.0f} s and to no end") from None
+
+
+async def _search(calls: Calls, address: str, group: str, queue: MessageQueue, time_ms: int) -> int:
     offset = await calls.find_offset_at(address, queue, time_ms)
     while offset > 0:
         first = max(0, offset - _LOOK_AROUND)

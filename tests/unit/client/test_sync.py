@@ -591,7 +591,9 @@ def test_transactions(broker: EmbeddedBroker, topic: str) -> None:
         assert sorted(take(broker, topic, 4)) == [b"1", b"2", b"3", b"4"]
     # The local work is done by the thread that sends: its connection to a database is there.
     assert threads == [threading.get_ident()]
-    assert [(type(message), message.body) for message in asked] == [(sync.Message, b"3")]
+    # A broker in a hurry may ask about others too, before it hears of them.
+    assert b"3" in [message.body for message in asked]
+    assert {type(message) for message in asked} == {sync.Message}
 
 
 # -- the loop ----------------------------------------------------------------------------------------------------------

@@ -250,6 +250,8 @@ async def test_the_broker_knows_whom_to_ask_before_the_half_comes(
         known.append("payers" in groups)
         return peer.answer(link, command)
 
+    other = await make_producer(scripted.address)  # of the same session, so that the connection stands already
+    await other.send("orders", b"y")
     peer.script.append(look)
     producer = await make_producer(scripted.address, TransactionalProducer, check=Checker(), group="payers")
     async with producer.transaction("orders", b"x"):

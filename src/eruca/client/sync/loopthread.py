@@ -239,23 +239,29 @@ class LoopThread:
 
     def end(self, timeout_s: float) -> None:
         """Close what is open and end the thread; what takes too long is left to its fate."""
-        self._post(self._begin_end, None)
-        self._thread.join(timeout_s)
+        self._post(self._begin_end, timeout_s)
+        # The loop keeps the time by itself, because a thread that is still in it when Python ends may crash.
+        self._thread.join(timeout_s + 3 * _GRACE_S)
         if self._thread.is_alive():
-            log.warning("clients that were not closed took too long to close; some messages may come again")
+            log.warning("the loop of the plain clients does not end, it is busy in %s", self._find_place())
 
-    def _begin_end(self, _: None) -> None:
-        self._ending = self._loop.create_task(self._close_all())
+    def _begin_end(self, timeout_s: float) -> None:
+        self._ending = self._loop.create_task(self._close_all(timeout_s))
 
-    async def _close_all(self) -> None:
-        found = await asyncio.gather(*[client.close() for client in list(self._open)], return_exceptions=True)
-        for error in found:
-            if isinstance(error, Exception):
-                log.warning("a client could not be closed: %s", error)
+    async def _close_all(self, timeout_s: float) -> None:
+        closing = [self._loop.create_task(client.close()) for client in list(self._open)]
+        if closing:
+            done, late = await asyncio.wait(closing, timeout=timeout_s)
+            for task in done:
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    log.warning("a client could not be closed: %s", error)
+            if late:
+                log.warning("%d clients took too long to close; some messages may come again", len(late))
         tasks = asyncio.all_tasks() - {self._ending}
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_GRACE_S)
         self._loop.stop()
 
 
