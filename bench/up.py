@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.runner import Aim, BenchError, Run, Sample
 from eruca.cli.demo import find_broker_port
-from eruca.cli.quickclient import QuickClient, choose_queue
+from eruca.client.producer import Producer
 
 START_AIM = Aim(2000, at_least=False)
 STOP_AIM = Aim(2000, at_least=False)
@@ -107,9 +107,8 @@ def _up_command(directory: Path) -> list[str]:
 
 def _send_first(line: str) -> None:
     async def send() -> None:
-        async with QuickClient([json.loads(line)["nameserver"]]) as client:
-            queues = await client.find_write_queues("first")
-            await client.send(choose_queue(queues, None), "first", b"message", {})
+        async with Producer(json.loads(line)["nameserver"]) as producer:
+            await producer.send("first", b"message")
 
     asyncio.run(send())
 

@@ -55,7 +55,7 @@ TOPIC_QUEUES_MAX = 16_384
 # --- what servers tell clients --------------------------------------------------------------------------------------
 # Of one route: its bytes, its brokers, and the queues of all of them. A client makes an object of each queue and a
 # connection to each broker; a name server that is broken or hostile names billions in a few hundred kilobytes.
-ROUTE_BYTES_MAX = 2 * 1024 * 1024
+ROUTE_BYTES_MAX = 1024 * 1024
 ROUTE_BROKERS_MAX = 2048
 ROUTE_QUEUES_MAX = 65_536
 # Members of one consumer group: each member sorts them all, and hashes each ten times, on its loop.

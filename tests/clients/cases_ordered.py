@@ -292,6 +292,32 @@ async def case_a_lock_that_is_lost_ends_the_queue(nameserver: str, topic: str, g
         assert await collector.wait(6) == list_numbers(6)
 
 
+async def case_who_lost_a_lock_leaves_the_offset_alone(nameserver: str, topic: str, group: str) -> None:
+    """The new owner may be further; what was done since the lock was lost would take the group back."""
+    (queue,) = await _send(nameserver, topic, group, 5)
+    consumer = make_consumer(nameserver, group, lock_interval_ms=100)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @consumer.handler(topic, ordered=True)
+    async def work(message: Message) -> None:
+        begun.set()
+        await may_end.wait()
+
+    async with consumer, Producer(nameserver, group=group) as producer:
+        await begun.wait()
+        calls, address = producer.session.calls, await find_broker(producer.session)
+        inbox = consumer.inboxes[queue]
+        await calls.unlock(address, group, consumer.session.client_id, [queue])
+        await poll(lambda: calls.lock(address, group, "somebody", [queue]), lambda got: queue in got)
+        await wait_until(lambda: not inbox.locked_until, "lost")
+        await calls.write_offset(address, group, queue, 4, wait=True)
+        may_end.set()
+        await wait_until(lambda: consumer.queues == [], "given up")
+        assert await calls.read_offset(address, group, queue) == 4
+    async with Producer(nameserver, group=group) as producer:
+        assert await producer.session.calls.read_offset(address, group, queue) == 4
+
+
 async def case_two_members_never_have_one_queue(nameserver: str, topic: str, group: str) -> None:
     queues = await _send(nameserver, topic, group, 50, queues=4)
     seen: list[tuple[str, Message]] = []

@@ -32,8 +32,10 @@ from tests.clients.stage import (
     QUICK_OPTIONS,
     ask_broker,
     create_topic,
+    fetch_topic,
     list_numbers,
     send_numbered,
+    wait_for_topic,
     wait_until,
 )
 
@@ -69,6 +71,8 @@ async def fill_topic(nameserver: str, topic: str, count: int = 0, queues: int = 
     async with Producer(nameserver, group="filler", options=ClientOptions(**QUICK_OPTIONS)) as producer:
         await create_topic(producer, topic, queues)
         await send_numbered(producer, topic, range(count))
+        # Java's broker stores first and puts into queues a moment later.
+        await fetch_topic(producer.session, topic, count)
         yield producer
 
 
@@ -493,7 +497,7 @@ async def case_a_message_goes_back(nameserver: str, topic: str, group: str) -> N
         messages = await poll_until(consumer, 2)
         await consumer.send_back(messages[1], delay_level=1)
         async with make_pull(nameserver, group) as retries:
-            await retries.assign(await retries.list_queues(f"%RETRY%{group}"))
+            await retries.assign(await wait_for_topic(retries.session, f"%RETRY%{group}", 1))
             (again,) = await poll_until(retries, 1)
             assert (again.body, again.topic, again.attempts) == (b"1", topic, 1)
 

@@ -11,7 +11,7 @@ from tests.clients.churn import Churn, Start
 from tests.clients.history import History
 from tests.clients.members import JavaFeed, JavaMember, MemberSettings
 from tests.clients.pythonmember import PythonMember
-from tests.interop.brokers import Cluster
+from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.interop.javapeer import Peer
 
 QUEUES = 8
@@ -61,7 +61,14 @@ class ChurnResult:
         return sum(count for kind, count in self.kinds.items() if kind.endswith(" crashes"))
 
 
-def run_churn(run: ChurnRun, peer: Peer, cluster: Cluster, home: Path, settings: MemberSettings) -> ChurnResult:
+def run_churn(
+    run: ChurnRun,
+    peer: Peer,
+    cluster: Cluster,
+    home: Path,
+    settings: MemberSettings,
+    broker_name: str = BROKER_NAME,
+) -> ChurnResult:
     """Have a group go through a run, and assert what must hold after each change and in the end."""
     history = History(commit_seconds=WINDOW_SECONDS, catch_up_seconds=WINDOW_SECONDS)
     starts: dict[str, Start] = {
@@ -69,7 +76,7 @@ def run_churn(run: ChurnRun, peer: Peer, cluster: Cluster, home: Path, settings:
         "python": lambda name: PythonMember(home, name, settings),
         "plain": lambda name: PythonMember(home, name, settings, plain=True),
     }
-    with JavaFeed(peer, home / "feed", cluster) as feed:
+    with JavaFeed(peer, home / "feed", cluster, broker_name) as feed:
         queues = feed.create_topic(settings.topic, QUEUES)
         with Churn([(kind, starts[kind]) for kind in run.places], queues, history, run.seed) as churn:
             churn.fill()

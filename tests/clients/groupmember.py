@@ -23,7 +23,7 @@ from typing import Any
 from eruca import ClientOptions, Consumer, Message, MessageQueue
 from eruca.client import locking
 from eruca.client.pulling import PullLimits
-from eruca.core.allocation import Strategy, find_strategy, sort_queues
+from eruca.core.allocation import ConfigStrategy, MachineRoomStrategy, Strategy, find_strategy, sort_queues
 from eruca.wire.names import RETRY_PREFIX
 
 DRAIN_SECONDS = 20.0
@@ -58,7 +58,9 @@ class GroupMember:
         self._numbers = itertools.count()
         self._work_s = request["workMs"] / 1000
         self._never = threading.Event()
-        self._strategy = Remembered(find_strategy(request["strategy"]))
+        self._strategy = Remembered(_find_strategy(request["strategy"], request["topic"]))
+        # What the listener was told last.
+        self._told: list[MessageQueue] = []
         self.consumer = Consumer(
             request["nameServer"],
             group=request["group"],
@@ -66,14 +68,13 @@ class GroupMember:
             strategy=self._strategy,
             drain=DRAIN_SECONDS,
             limits=PullLimits(count_max=request["cachedMax"], error_pause_ms=100),
-            options=ClientOptions(
-                ip="127.0.0.1", heartbeat_interval_ms=request["heartbeatMs"], route_interval_ms=1000
-            ),
+            options=ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=request["heartbeatMs"], route_interval_ms=1000),
             offsets_interval_ms=request["persistMs"],
             rebalance_interval_ms=rebalance_ms,
             lock_interval_ms=lock_renew_ms,
             ordered_concurrency=request["threads"],
             suspend=0.05,
+            on_queues=self._listen,
         )
         register = self.consumer.handler(
             request["topic"], concurrency=request["threads"], ordered=bool(request["ordered"])
@@ -103,14 +104,27 @@ class GroupMember:
     def _write(self, *fields: object) -> None:
         os.write(self._records, json.dumps(fields).encode() + b"\n")
 
+    def _listen(self, topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
+        self._told = mine
+
     def balance(self) -> dict[str, Any]:
-        """What it owns now and what its last balance said."""
+        """What it owns now, what its last balance said, and what the listener was told."""
         strategy = self._strategy
         return {
             "owned": _describe(self.consumer.queues),
             "allotted": _describe(strategy.allotted),
             "clients": strategy.clients,
+            "told": _describe(self._told),
         }
+
+
+def _find_strategy(name: str, topic: str) -> Strategy:
+    kind, *words = name.split(" ")
+    if kind == "machine-room":
+        return MachineRoomStrategy(words)
+    if kind == "config":
+        return ConfigStrategy([MessageQueue(words[0], int(number), topic) for number in words[1:]])
+    return find_strategy(name)
 
 
 def _describe(queues: Iterable[MessageQueue]) -> list[tuple[str, str, int]]:

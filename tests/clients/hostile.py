@@ -126,6 +126,11 @@ class HostilePeer:
         """A client left."""
         self._connections.discard(connection)
 
+    def broadcast(self, frame: bytes) -> None:
+        """Send something to every client."""
+        for connection in self._connections:
+            connection.write(frame)
+
     # -- what it does ------------------------------------------------------------------------------------------------
 
     def handle(self, request: Command) -> list[Step]:
@@ -312,6 +317,11 @@ class _Connection(asyncio.Protocol):
                 self._transport.pause_reading()
             else:
                 await asyncio.sleep(step)
+
+    def write(self, data: bytes) -> None:
+        """Send something that is no answer."""
+        if self._transport is not None:
+            self._transport.write(data)
 
     def end(self) -> None:
         """Cut it off."""

@@ -37,7 +37,7 @@ class MemberSettings:
     name_server: str
     group: str
     topic: str
-    # `average`, `circle` or `consistent-hash`.
+    # `average`, `circle`, `consistent-hash`, `machine-room ROOM...` or `config BROKER NUMBER...`.
     strategy: str = "average"
     ordered: bool = False
     # How long a handler works on a message.
@@ -201,7 +201,7 @@ class ProgramMember:
     def balance(self) -> Balance:
         """What it owns now and what its last balance said."""
         (row,) = self._program.ask({"do": "balance"})
-        return Balance(_read_queues(row["owned"]), _read_queues(row["allotted"]), tuple(row["clients"]))
+        return Balance(read_queues(row["owned"]), read_queues(row["allotted"]), tuple(row["clients"]))
 
     def queues(self) -> frozenset[MessageQueue]:
         """The queues it owns now, without those of the retry topic."""
@@ -229,7 +229,8 @@ class ProgramMember:
         self.kill()
 
 
-def _read_queues(rows: Iterable[Sequence[Any]]) -> frozenset[MessageQueue]:
+def read_queues(rows: Iterable[Sequence[Any]]) -> frozenset[MessageQueue]:
+    """Queues as programs tell them: topic, broker, number."""
     return frozenset(MessageQueue(broker_name=broker, queue_id=number, topic=topic) for topic, broker, number in rows)
 
 
@@ -246,14 +247,15 @@ class JavaMember(ProgramMember):
 class JavaFeed:
     """A producer of the official client that sends `k0:0`, `k1:0`, ... `k0:1`, ...: a key always to the same queue."""
 
-    def __init__(self, peer: Peer, home: Path, cluster: Cluster) -> None:
+    def __init__(self, peer: Peer, home: Path, cluster: Cluster, broker_name: str = BROKER_NAME) -> None:
         self._program = JavaProgram(peer, "eruca.interop.GroupFeed", home, heap=HEAP)
-        self._where = {"nameServer": cluster.name_server, "address": cluster.broker, "broker": BROKER_NAME}
+        self._broker_name = broker_name
+        self._where = {"nameServer": cluster.name_server, "address": cluster.broker, "broker": broker_name}
 
     def create_topic(self, topic: str, queues: int) -> frozenset[MessageQueue]:
         """Make a topic; gives its queues."""
         self._program.ask({"do": "createTopic", **self._where, "topic": topic, "queues": queues})
-        return _read_queues((topic, BROKER_NAME, number) for number in range(queues))
+        return read_queues((topic, self._broker_name, number) for number in range(queues))
 
     def start(self, topic: str, queues: int, *, keys: int, per_second: int, count: int = 0) -> None:
         """Begin to send, so many messages or until `finish`."""

@@ -6,7 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.clients.members import MemberSettings, ProgramMember
+from eruca.wire.bodies import MessageQueue
+from tests.clients.members import MemberSettings, ProgramMember, read_queues
 from tests.interop.javapeer import JavaProcess, JavaProgram
 
 PROGRAM = Path(__file__).with_name("groupmember.py")
@@ -30,6 +31,11 @@ class PythonMember(ProgramMember):
         place = home / name
         program = PythonProgram(place, *map(str, times), "plain" if plain else "async")
         super().__init__(program, place, name, settings)
+
+    def hear_queues(self) -> frozenset[MessageQueue]:
+        """The queues that its listener was told of last."""
+        (row,) = self._program.ask({"do": "balance"})
+        return read_queues(row["told"])
 
     def terminate(self) -> int:
         """End it as an operator does, by SIGTERM; gives the exit status."""

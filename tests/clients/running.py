@@ -7,6 +7,7 @@ behind, a task or a session, is a failure.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
@@ -38,13 +39,13 @@ class Run:
     def __init__(self, nameserver: str, names: Sequence[str]) -> None:
         cases = find_cases()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="case")
-        self._futures: dict[str, Future[None]] = {
+        self._futures: dict[str, Future[float]] = {
             name: self._threads.submit(_run_case, cases[name], nameserver, name) for name in names
         }
 
-    def wait(self, name: str) -> None:
-        """Wait until a case has ended; raises what it raised."""
-        self._futures[name].result()
+    def wait(self, name: str) -> float:
+        """Wait until a case has ended; raises what it raised, and gives how many seconds it took."""
+        return self._futures[name].result()
 
     def __enter__(self) -> Self:
         return self
@@ -55,8 +56,10 @@ class Run:
         self._threads.shutdown(cancel_futures=True)
 
 
-def _run_case(case: Case, nameserver: str, name: str) -> None:
+def _run_case(case: Case, nameserver: str, name: str) -> float:
+    began = time.monotonic()
     asyncio.run(_watch_case(case, nameserver, name))
+    return time.monotonic() - began
 
 
 async def _watch_case(case: Case, nameserver: str, name: str) -> None:

@@ -133,7 +133,7 @@ class Restarts:
             async with self.make():
                 await wait_until(lambda wanted=wanted: len(self.done) >= wanted, f"{wanted} messages")  # type: ignore[misc]
 
-    async def finish(self, sent: list[bytes]) -> None:
+    async def check_all(self, sent: list[bytes]) -> None:
         """Start a consumer once more, for what is left, and assert that all came, and came once."""
         async with self.make():
             await wait_until(lambda: set(self.done) >= set(sent), f"all of {len(sent)}", ARRIVE_SECONDS_MAX)
@@ -149,7 +149,7 @@ async def test_clean_restarts_lose_and_repeat_nothing(kind: str, restarts: int, 
     async with Feed(cluster.name_server, topic) as feed:
         await it.run(restarts)
         sent = await feed.stop()
-    await it.finish(sent)
+    await it.check_all(sent)
     print(f"{cluster.kind}, {kind} handlers: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
 
 
@@ -195,6 +195,7 @@ async def test_an_end_in_the_middle_of_a_beginning_leaves_no_lock(cluster: Clust
                 await asyncio.sleep(0)
     async with it.make() as consumer:
         await wait_for_queues(consumer, QUEUES)
+        assert [queue.queue_id for queue in consumer.queues] == list(range(QUEUES))
 
 
 @SOME
@@ -221,7 +222,7 @@ async def test_broadcast_consumers_restart_from_their_local_offsets(
         await asyncio.gather(*[member.run(restarts) for member in members])
         sent = await feed.stop()
     for member in members:
-        await member.finish(sent)
+        await member.check_all(sent)
     print(f"{cluster.kind}, broadcast, {kind} handlers: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
 
 

@@ -6,22 +6,31 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, Producer
+from eruca import ClientOptions, Consumer, Message, Producer, PullConsumer
+from eruca.client.calls import has_entry
 from eruca.client.pulling import PullLimits
 from eruca.client.routes import make_route
 from eruca.client.transactions import Decision, TransactionalProducer
 from eruca.errors import CallTimeout, ErucaError, WireError
 from eruca.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
-from eruca.wire.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from eruca.wire.bodies import BrokerData, MessageQueue, QueueData, ResetOffsetBody, TopicRouteData
+from eruca.wire.catalog import build_request
 from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from eruca.wire.frame import Command, encode_command
-from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader
+from eruca.wire.headers import (
+    PullMessageAnswerHeader,
+    PullMessageHeader,
+    ResetOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
+from eruca.wire.record import Message as Record
 from eruca.wire.record import encode_record
-from tests.clients.hostile import BROKER, TOPIC, HostilePeer
+from tests.clients.hostile import BROKER, MESSAGES, TOPIC, HostilePeer
 from tests.clients.mutations import Step
 
 # What a scripted server does with a request; None is the right answer.
@@ -117,6 +126,7 @@ async def test_closing_takes_one_timeout_however_many_queues_there_are() -> None
         silent = True
         async with asyncio.timeout(_WAIT_S):  # 200 timeouts one after the other are a minute
             await consumer.close()
+        assert consumer.queues == []
 
 
 async def test_a_server_that_reads_nothing_ends_a_oneway_send() -> None:
@@ -189,6 +199,7 @@ async def test_a_broken_strategy_does_not_end_the_sharing_of_queues() -> None:
 
     async with serve(lambda request: None) as peer, make_consumer(peer, subscribe=TOPIC, strategy=Moody()) as consumer:
         await wait_until(lambda: len(consumer.queues) == 4)
+        assert [queue.queue_id for queue in consumer.queues] == [0, 1, 2, 3]
 
 
 # --- offsets -------------------------------------------------------------------------------------------------------
@@ -231,6 +242,123 @@ async def test_messages_at_offsets_a_broker_lost_and_gave_again_are_delivered() 
             await wait_until(lambda: len(seen) == 12)
             assert seen[10:] == [(3, b"again"), (4, b"again")]
             await wait_until(lambda: consumer.list_offsets(TOPIC) == {MessageQueue(BROKER, 0, TOPIC): 5})
+
+
+@pytest.mark.parametrize("fault", ["topic", "queue", "twice", "backwards", "before", "next"])
+async def test_records_that_were_not_asked_for_are_not_delivered(fault: str) -> None:
+    """Not as those of another queue, not twice, not out of order; and when the broker is sane again, all come once."""
+    spoilt = 0
+
+    def pull(request: Command) -> list[Step] | None:
+        nonlocal spoilt
+        if request.code != RequestCode.PULL_MESSAGE or spoilt >= 3:
+            return None
+        asked = request.decode_header(PullMessageHeader)
+        if asked.topic != TOPIC or asked.queue_offset < 8:
+            return None
+        spoilt += 1
+        offset, goes_on_at = asked.queue_offset, asked.queue_offset + 4
+        records = [peer.make_record(0, number, "g") for number in range(offset, goes_on_at)]
+        match fault:
+            case "topic":
+                records[1].topic = "other"
+            case "queue":
+                records[1].queue_id = 1
+            case "twice":
+                records.insert(1, records[0])
+            case "backwards":
+                records.reverse()
+            case "before":
+                records[0].queue_offset = offset - 1
+            case "next":
+                goes_on_at = offset + 1
+        body = b"".join([encode_record(record) for record in records])
+        header = PullMessageAnswerHeader(0, goes_on_at, 0, MESSAGES)
+        return [encode_command(request.answer(ResponseCode.SUCCESS, header, body))]
+
+    seen: list[tuple[str, int]] = []
+    async with serve(pull, queues=1) as peer:
+        consumer = make_consumer(peer, limits=PullLimits(error_pause_ms=20))
+
+        @consumer.handler(TOPIC, concurrency=1)
+        async def handle(message: Message) -> None:
+            seen.append((message.record.topic, message.offset))
+
+        async with consumer:
+            await wait_until(lambda: len(seen) >= MESSAGES)
+    assert spoilt == 3
+    assert seen == [(TOPIC, offset) for offset in range(MESSAGES)]
+
+
+async def test_a_queue_whose_reset_the_broker_refuses_is_consumed_on(caplog: pytest.LogCaptureFixture) -> None:
+    refused = 0
+
+    def refuse(request: Command) -> list[Step] | None:
+        nonlocal refused
+        if request.code != RequestCode.UPDATE_CONSUMER_OFFSET:
+            return None
+        if request.decode_header(UpdateConsumerOffsetHeader).commit_offset != 7:
+            return None
+        refused += 1
+        return [encode_command(request.answer(ResponseCode.SYSTEM_ERROR, remark="no"))]
+
+    queue = MessageQueue(BROKER, 0, TOPIC)
+    async with serve(refuse, queues=1) as peer, make_consumer(peer, subscribe=TOPIC) as consumer:
+        await wait_until(lambda: consumer.queues == [queue])
+        before = consumer.inboxes[queue]
+        header = ResetOffsetHeader(topic=TOPIC, group="g", timestamp=0)
+        body = ResetOffsetBody(offset_table={queue: 7})
+        peer.broadcast(encode_command(build_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body)))
+        await wait_until(lambda: refused > 0 and consumer.inboxes.get(queue) not in (before, None))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("table", "is_there"),
+    [
+        (b'{"offsetTable":{"hostile@g":{0:5,12:0}}}', True),
+        (b'{"offsetTable":{"hostile@g":{"12" : 3}}}', True),
+        (b'{"offsetTable":{"hostile@g":{2:12,1:1}}}', False),
+        (b'{"offsetTable":{"hostile@g":{112:1}}}', False),
+        (b'{"offsetTable":{"not-hostile@g":{12:1},"hostile@g2":{12:1}}}', False),
+        (b'{"offsetTable":{}}', False),
+    ],
+)
+def test_one_entry_is_found_in_the_offsets_of_a_broker(table: bytes, is_there: bool) -> None:
+    assert has_entry(table, "hostile@g", 12) is is_there
+
+
+def test_what_is_no_table_of_offsets_is_refused() -> None:
+    with pytest.raises(WireError):
+        has_entry(b"[" * 1000, "hostile@g", 0)
+
+
+def test_a_time_that_no_calendar_has_is_an_error_of_ours() -> None:
+    message = Message(Record(TOPIC, born_timestamp=2**62, store_timestamp=-(2**63)), MessageQueue(BROKER, 0, TOPIC))
+    for name in ("born_at", "stored_at"):
+        with pytest.raises(WireError):
+            getattr(message, name)
+
+
+async def test_the_search_for_a_time_ends_although_a_queue_never_comes_to_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eruca.client.starting._SEARCH_S_MAX", 0.3)
+
+    def go_on(request: Command) -> list[Step] | None:
+        if request.code != RequestCode.PULL_MESSAGE:
+            return None
+        offset = request.decode_header(PullMessageHeader).queue_offset
+        header = PullMessageAnswerHeader(0, offset + 1, 0, 2**60)
+        body = encode_record(peer.make_record(0, offset, "g"))
+        return [encode_command(request.answer(ResponseCode.SUCCESS, header, body))]
+
+    async with serve(go_on, queues=1) as peer:
+        options = ClientOptions(nameservers=peer.address, call_timeout_ms=300, ip="127.0.0.1")
+        async with asyncio.timeout(_WAIT_S), PullConsumer(group="g", options=options) as consumer:
+            queue = (await consumer.list_queues(TOPIC))[0]
+            with pytest.raises(CallTimeout):
+                await consumer.offset_at(queue, datetime.now(UTC))
 
 
 # --- routes --------------------------------------------------------------------------------------------------------

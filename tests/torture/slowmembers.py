@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,7 @@ def make_member(settings: MemberSettings, number: int) -> Consumer:
 
     def work_plainly(message: Message) -> None:
         tell(event="begun", member=number)
-        time.sleep(settings.handler_s)
+        threading.Event().wait(settings.handler_s)  # keeps its thread, as a slow database does
         tell(event="handled", member=number)
 
     consumer.handler(settings.topic, concurrency=settings.concurrency)(work_plainly if number % 2 else work)

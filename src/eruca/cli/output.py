@@ -8,14 +8,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
-from rich.text import Text
+
+# rich is imported where it draws: commands whose result is plain lines or JSON start a good deal sooner without it.
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Row = TypeVar("Row")
@@ -75,11 +77,16 @@ def print_rows(
 
 def make_console() -> Console:
     """A console for stdout as it is now."""
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
     """A table; a column whose name starts with `>` is aligned to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=title or None, title_justify="left", header_style="bold")
     for column in columns:
         right = column.startswith(">")
@@ -181,6 +188,16 @@ def show_progress(description: str, total: int) -> Iterator[Callable[[int], None
     if not sys.stderr.isatty():
         yield None
         return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -6,26 +6,33 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
+import re
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import Progress
 
+from eruca.cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca.cli.output import add_output_option, make_console, make_table, print_rows
-from eruca.cli.quickclient import Queue, QuickClient, Sent, choose_queue
 from eruca.cli.running import run_loop
-from eruca.cli.settings import check_addresses
-from eruca.errors import ConfigError, ErucaError
+from eruca.client.outgoing import Receipt, find_delay_level
+from eruca.client.producer import Producer
+from eruca.client.routes import Routes
+from eruca.errors import ConfigError, ErucaError, NoRoute
 from eruca.limits import FRAME_BYTES_MAX
-from eruca.net.addresses import split_addresses
+from eruca.wire.bodies import MessageQueue
 from eruca.wire.names import check_topic
 from eruca.wire.properties import DELAY, KEYS, RESERVED, TAGS
 
-DEFAULT_NAMESERVER = "127.0.0.1:9876"
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_GROUP = "CLI_SENDERS"
+
 # Sends on their way at the same time, when there are many.
 _WINDOW = 64
 # With more messages than this, people get a sum instead of a line for each.
@@ -33,26 +40,10 @@ _ROWS_MAX = 20
 _EXIT_INTERRUPTED = 130
 _BAR_FROM = 1000
 _READ_BYTES = 65536
-
-
-def add_nameserver_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `-n`, with the variables that set it."""
-    return click.option(
-        "-n",
-        "--namesrv-addr",
-        "nameservers",
-        metavar="HOST:PORT",
-        envvar=["ERUCA_NAMESRV_ADDR", "NAMESRV_ADDR"],
-        default=DEFAULT_NAMESERVER,
-        callback=lambda _context, _parameter, text: parse_nameservers(text),
-        help=f"Name servers, separated by `;` [default: NAMESRV_ADDR or {DEFAULT_NAMESERVER}].",
-    )(function)
-
-
-def parse_nameservers(text: str) -> list[str]:
-    """The addresses of a list, or an error that says what an address looks like."""
-    check_addresses("namesrvAddr", text)
-    return split_addresses(text)
+_TOPIC_TRIES = 50
+_TOPIC_TRY_S = 0.02
+_DELAY = re.compile(r"(\d{1,9})([smhd])")
+_DELAY_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(slots=True)
@@ -63,8 +54,11 @@ class Plan:
     # None of them: the lines of standard input.
     bodies: tuple[str, ...]
     count: int | None
+    tags: str | None
+    keys: str
     properties: dict[str, str]
     shard: str | None
+    delay_level: int | None
 
     @property
     def total(self) -> int:
@@ -78,7 +72,8 @@ class Plan:
 @click.option("-t", "--tags", help="The tag consumers may filter by.")
 @click.option("-k", "--keys", help="Keys to find the message by, separated by blanks.")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of your own.")
-@click.option("--delay-level", type=click.IntRange(1, 18), help="Deliver later: 1 is 1 s, 3 is 10 s, 5 is 1 min, ...")
+@click.option("--delay", metavar="TIME", help="Deliver later: 1s 5s 10s 30s, 1m to 10m, 20m, 30m, 1h or 2h.")
+@click.option("--delay-level", type=click.IntRange(1, 18), help="The same by number, where a broker has other times.")
 @click.option("--shard", metavar="KEY", help="Messages of one KEY go to one queue, in order.")
 @click.option("--count", type=click.IntRange(min=1), help="Send each BODY so often; {n} in it becomes the number.")
 @add_nameserver_option
@@ -89,29 +84,36 @@ def send(
     tags: str | None,
     keys: str | None,
     properties: tuple[str, ...],
+    delay: str | None,
     delay_level: int | None,
     shard: str | None,
     count: int | None,
-    nameservers: list[str],
+    nameservers: str,
     output: str,
 ) -> None:
     """Send messages to TOPIC: each BODY is one, or each line of standard input when there is no BODY.
 
     A topic that does not exist is made, where brokers allow it. It works with every broker that speaks the protocol
-    of RocketMQ 4.x. The exit status is 0 when all messages are stored.
+    of RocketMQ 4.x; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY name the account where one is needed. The exit status is 0
+    when all messages are stored. Lines without any text are left out, because no client may send empty messages.
 
     \b
     Examples:
       eruca send hello "my first message"
       eruca send orders '{"id": 7}' --tags created --keys "order-7 customer-3"
       eruca send orders paid shipped --shard order-7          one queue, so in this order
+      eruca send reminders "call back" --delay 30m
       eruca send load "message {n}" --count 10000
       journalctl -n 100 | eruca send logs
       eruca send -n 10.0.0.1:9876 hello "to another cluster" -o json
     """
     check_topic(topic)
-    named = _gather_properties(tags, keys, properties, delay_level)
-    sender = _Sender(Plan(topic, bodies, count, named, shard), output)
+    if delay is not None:
+        if delay_level is not None:
+            raise click.UsageError("--delay and --delay-level say the same: give one of them")
+        delay_level = find_delay_level(_parse_delay(delay))
+    named = _gather_properties(properties)
+    sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, delay_level), output)
     try:
         run_loop(sender.run(nameservers))
     except KeyboardInterrupt:
@@ -121,23 +123,25 @@ def send(
         sender.finish()
 
 
-def _gather_properties(
-    tags: str | None, keys: str | None, properties: tuple[str, ...], delay_level: int | None
-) -> dict[str, str]:
+def _parse_delay(text: str) -> timedelta:
+    match = _DELAY.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a number with s, m, h or d behind it", param_hint="--delay")
+    return timedelta(**{_DELAY_UNITS[match[2]]: int(match[1])})
+
+
+def _gather_properties(properties: tuple[str, ...]) -> dict[str, str]:
     named: dict[str, str] = {}
     for text in properties:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
             raise ConfigError(f"--property {text}: expected NAME=VALUE")
         if name in RESERVED:
-            own = {TAGS: "--tags", KEYS: "--keys", DELAY: "--delay-level"}.get(name)
+            own = {TAGS: "--tags", KEYS: "--keys", DELAY: "--delay"}.get(name)
             raise ConfigError(
                 f"--property {name}: the name belongs to the system", hint=f"use {own}" if own else "choose another one"
             )
         named[name] = value
-    for name, given in ((TAGS, tags), (KEYS, keys), (DELAY, delay_level)):
-        if given:
-            named[name] = str(given)
     return named
 
 
@@ -203,57 +207,73 @@ class _Sender:
     def __init__(self, plan: Plan, output: str) -> None:
         self._plan = plan
         self._output = output
-        self._rows: list[Sent] = []
+        self._rows: list[Receipt] = []
         self._bar = _Bar(plan.total)
+        # The queue of the shard; it is chosen once, so that messages stay in order also when routes change.
+        self._queue: MessageQueue | None = None
+        self._blank_lines = 0
         self.count = 0
 
-    async def run(self, nameservers: list[str]) -> None:
+    async def run(self, nameservers: str) -> None:
         """Send everything."""
         plan = self._plan
         window = 1 if plan.shard is not None else _WINDOW
-        waiting: set[asyncio.Task[Sent]] = set()
-        connected: set[str] = set()
-        async with QuickClient(nameservers) as client:
-            queues = await client.find_write_queues(plan.topic)
+        waiting: set[asyncio.Task[None]] = set()
+        async with Producer(group=_GROUP, options=make_options(nameservers), timeout=TIMEOUT_S) as producer:
             try:
                 async for body in _iterate(_repeat(plan)) if plan.bodies else _Lines():
-                    queue = choose_queue(queues, plan.shard)
-                    waiting.add(asyncio.create_task(self._send(client, queue, body)))
-                    if queue.address not in connected:
-                        # Those that wait for a connection together come out in any order.
+                    if not body and not plan.bodies:
+                        self._blank_lines += 1
+                        continue
+                    waiting.add(asyncio.create_task(self._send(producer, body)))
+                    if not self.count:
+                        # Those that wait for a route and a connection together come out in any order.
                         waiting = await _take_done(waiting, asyncio.ALL_COMPLETED)
-                        connected.add(queue.address)
                     elif len(waiting) >= window:
                         waiting = await _take_done(waiting, asyncio.FIRST_COMPLETED)
                 await _take_done(waiting, asyncio.ALL_COMPLETED)
                 if self.count:
-                    await client.wait_for_topic(plan.topic)
+                    await _wait_for_topic(producer.session.routes, plan.topic)
             finally:
                 for task in waiting:
                     task.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _send(self, client: QuickClient, queue: Queue, body: bytes) -> Sent:
-        sent = await client.send(queue, self._plan.topic, body, self._plan.properties)
+    async def _send(self, producer: Producer, body: bytes) -> None:
+        plan = self._plan
+        receipt = await producer.send(
+            plan.topic,
+            body,
+            tags=plan.tags,
+            keys=plan.keys,
+            properties=plan.properties,
+            delay=plan.delay_level,
+            shard=plan.shard if self._queue is None else None,
+            queue=self._queue,
+        )
+        if plan.shard is not None:
+            self._queue = receipt.queue
         self.count += 1
         self._bar.advance()
         if self._output == "table":
             if len(self._rows) <= _ROWS_MAX:
-                self._rows.append(sent)
+                self._rows.append(receipt)
         else:
-            print_rows([_describe(sent)], self._output, [], lambda _: [])
-        return sent
+            print_rows([_describe(plan.topic, receipt)], self._output, [], lambda _: [])
 
     def finish(self) -> None:
         """The table or the sum, for people."""
         self._bar.close()
+        if self._blank_lines:
+            click.echo(f"eruca: lines without any text are left out: {self._blank_lines}", err=True)
         if self._output != "table" or not self.count:
             return
         if self.count > _ROWS_MAX:
             click.echo(f"{self.count} messages are stored in topic {self._plan.topic}")
             return
         rows = [
-            (row.queue.broker, str(row.queue.number), str(row.offset), row.status, row.unique_id) for row in self._rows
+            (row.queue.broker_name, str(row.queue.queue_id), str(row.offset), row.status.value, row.message_id)
+            for row in self._rows
         ]
         make_console().print(make_table(["broker", ">queue", ">offset", "status", "message id"], rows))
 
@@ -262,24 +282,27 @@ class _Bar:
     """A bar on a terminal, when there are so many messages that one would wait."""
 
     def __init__(self, total: int) -> None:
-        self._bar = Progress(console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task("sending", total=total)
-        self._shown = total > _BAR_FROM and sys.stderr.isatty()
-        if self._shown:
+        self._bar: Progress | None = None
+        if total > _BAR_FROM and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("sending", total=total)
             self._bar.start()
 
     def advance(self) -> None:
         """One more is stored."""
-        if self._shown:
+        if self._bar is not None:
             self._bar.advance(self._task)
 
     def close(self) -> None:
         """Take the bar away."""
-        if self._shown:
+        if self._bar is not None:
             self._bar.stop()
 
 
-async def _take_done(waiting: set[asyncio.Task[Sent]], until: str) -> set[asyncio.Task[Sent]]:
+async def _take_done(waiting: set[asyncio.Task[None]], until: str) -> set[asyncio.Task[None]]:
     """Wait for sends; the first that failed is raised."""
     if not waiting:
         return waiting
@@ -289,13 +312,26 @@ async def _take_done(waiting: set[asyncio.Task[Sent]], until: str) -> set[asynci
     return left
 
 
-def _describe(sent: Sent) -> dict[str, object]:
+async def _wait_for_topic(routes: Routes, topic: str) -> None:
+    """Wait a moment until the name server has heard of a topic that was just made: the next command wants it."""
+    for _ in range(_TOPIC_TRIES):
+        try:
+            await routes.get(topic)
+        except NoRoute:
+            await asyncio.sleep(_TOPIC_TRY_S)
+        except ErucaError:
+            return  # all messages are stored, which is what was asked for
+        else:
+            return
+
+
+def _describe(topic: str, receipt: Receipt) -> dict[str, object]:
     return {
-        "topic": sent.topic,
-        "broker": sent.queue.broker,
-        "queue": sent.queue.number,
-        "offset": sent.offset,
-        "status": sent.status,
-        "message_id": sent.unique_id,
-        "offset_id": sent.message_id,
+        "topic": topic,
+        "broker": receipt.queue.broker_name,
+        "queue": receipt.queue.queue_id,
+        "offset": receipt.offset,
+        "status": receipt.status.value,
+        "message_id": receipt.message_id,
+        "offset_id": receipt.offset_id,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from eruca.cli.optionlist import ENVIRONMENT_PREFIX, Role, find_near_keys, list_
 from eruca.config import StoreOptions, from_properties, info_of
 from eruca.errors import ConfigError
 from eruca.javaconf import explain_keys, read_conf
+from eruca.net.addresses import check_addresses
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.layout import StorePaths, detect_options
 
@@ -23,7 +23,6 @@ Options = TypeVar("Options")
 
 # What Java's broker and clients read; a `.conf` file goes over it, as in Java.
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
-_ADDRESS = re.compile(r"\S+:\d{1,5}")
 # Only variables this close to a real one are taken for typing errors: others may use the prefix too.
 _VARIABLE_LIKENESS = 0.85
 # An address of the documentation's own network: asking the system how it would get there sends nothing.
@@ -156,13 +155,6 @@ def build_broker_options(settings: Settings) -> BrokerOptions:
         settings.notes.append("brokerRole=SLAVE: replication is still to be built, so nothing is copied yet")
     check_addresses("namesrvAddr", options.nameservers)
     return options
-
-
-def check_addresses(key: str, text: str) -> None:
-    """Refuse a list of addresses that Java's start would refuse."""
-    for part in text.replace(",", ";").split(";"):
-        if part.strip() and not _ADDRESS.fullmatch(part.strip()):
-            raise ConfigError(f"{key}={text}: {part.strip()!r} is not host:port", hint="for example 127.0.0.1:9876")
 
 
 def build_store_options(settings: Settings, root: Path, commitlog: Path | None) -> StoreOptions:

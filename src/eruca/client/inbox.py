@@ -36,6 +36,8 @@ class Inbox:
         # Ordered consumers hold a lock of the broker, until this loop time as far as we know.
         self.locked_until = 0.0
         self.locked_at_ms = 0
+        # Another has that lock now, and may be further than we are: our offset must not take the group back.
+        self.is_lost = False
 
     @property
     def commit_offset(self) -> int:

@@ -184,6 +184,7 @@ class Membership:
         inbox = self.inboxes.get(queue)
         if inbox is not None:
             inbox.locked_until = 0.0
+            inbox.is_lost = True
         self._balance.owned.get(queue.topic, set()).discard(queue)
         await self._let_go(queue)
 
@@ -200,13 +201,19 @@ class Membership:
 
     async def commit(self) -> None:
         """Commit how far every queue is, and wait until that is kept. Raises ErucaError."""
-        await self.offsets.write({queue: inbox.commit_offset for queue, inbox in self.inboxes.items()}, wait=True)
+        await self.offsets.write(self._list_positions(), wait=True)
+
+    def _list_positions(self) -> dict[MessageQueue, int]:
+        return {queue: inbox.commit_offset for queue, inbox in self.inboxes.items() if not inbox.is_lost}
 
     async def _commit_one(self, inbox: Inbox) -> None:
+        queue, offset = inbox.queue, inbox.commit_offset
         try:
-            await self.offsets.write({inbox.queue: inbox.commit_offset}, wait=True)
+            if inbox.is_lost and (await self.offsets.read(queue) or 0) > offset:
+                return  # the new owner is further than we are
+            await self.offsets.write({queue: offset}, wait=True)
         except ErucaError as error:
-            log.warning("the offset of %s could not be committed, messages will come again: %s", inbox.queue, error)
+            log.warning("the offset of %s could not be committed, messages will come again: %s", queue, error)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Forget what was pulled of a topic and go on from other offsets."""
@@ -235,7 +242,7 @@ class Membership:
         told: dict[MessageQueue, int] = {}
         while True:
             await asyncio.sleep(self._settings.offsets_interval_ms / 1000)
-            now = {queue: inbox.commit_offset for queue, inbox in self.inboxes.items()}
+            now = self._list_positions()
             changed = {queue: offset for queue, offset in now.items() if told.get(queue) != offset}
             told = now
             try:

@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import secrets
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
@@ -110,6 +111,9 @@ class Session:
         self._beat_now = asyncio.Event()
         # When a heartbeat went out that could not wait.
         self._hurried_at = float("-inf")
+        # Heartbeats and farewells to one broker take turns: Java's works on them in different threads, and a heartbeat
+        # that passes a farewell leaves a member in the group that nobody is, with queues that nobody reads.
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Broker addresses that know of us, as far as we know.
         self._greeted: set[str] = set()
         # Those that were waited for once, whether they answered or not.
@@ -218,10 +222,11 @@ class Session:
 
     async def _unregister_everywhere(self, *, producer: str = "", consumer: str = "") -> None:
         async def unregister(address: str) -> None:
-            try:
-                await self.calls.unregister(address, self.client_id, producer=producer, consumer=consumer)
-            except ErucaError as error:
-                log.info("not unregistered from %s, it will notice by itself: %s", address, error)
+            async with self._turns[address]:
+                try:
+                    await self.calls.unregister(address, self.client_id, producer=producer, consumer=consumer)
+                except ErucaError as error:
+                    log.info("not unregistered from %s, it will notice by itself: %s", address, error)
 
         addresses = [address for address in self._list_heartbeat_addresses() if self.caller.is_connected(address)]
         await asyncio.gather(*[unregister(address) for address in addresses])
@@ -230,23 +235,26 @@ class Session:
 
     async def heartbeat(self, addresses: set[str] | None = None) -> None:
         """Tell brokers (all of them, or these) that we are alive, and wait for their answers."""
-        data = self._describe()
-        if not data.consumer_data_set and not data.producer_data_set:
+        if not self.consumers and not self.producers:
             return
         self.last_heartbeat = asyncio.get_running_loop().time()
         targets = self._list_heartbeat_addresses() if addresses is None else addresses
-        version = self._groups_version
-        await asyncio.gather(*[self._beat(address, data, version) for address in targets])
+        # Whoever waits may be cancelled; the heartbeat is under way all the same, and its turn ends with its answer.
+        await asyncio.gather(*[asyncio.shield(self.spawn(self._beat(address))) for address in targets])
 
-    async def _beat(self, address: str, data: HeartbeatData, version: int) -> None:
-        try:
-            await self.calls.heartbeat(address, data)
-        except ErucaError as error:
-            self._greeted.discard(address)
-            log.warning("no heartbeat to broker %s: %s", address, error)
-        else:
-            if version == self._groups_version:
-                self._greeted.add(address)
+    async def _beat(self, address: str) -> None:
+        async with self._turns[address]:
+            data, version = self._describe(), self._groups_version
+            if not data.producer_data_set:
+                return  # there are always some beside consumers
+            try:
+                await self.calls.heartbeat(address, data)
+            except ErucaError as error:
+                self._greeted.discard(address)
+                log.warning("no heartbeat to broker %s: %s", address, error)
+            else:
+                if version == self._groups_version:
+                    self._greeted.add(address)
 
     async def greet(self, address: str) -> None:
         """Make sure that a broker has heard of our groups since they changed last."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eruca.cli.quickclient import Queue, choose_queue
 from eruca.cli.tail import describe_message
+from eruca.client.message import Message
+from eruca.client.outgoing import DELAY_LEVELS_MS
+from eruca.wire.bodies import MessageQueue
 from eruca.wire.compression import compress
-from eruca.wire.record import Message
+from eruca.wire.record import Message as Record
 from eruca.wire.sysflag import COMPRESSION_ZLIB, set_compression
 from tests.interop.javapeer import find_ports
 from tests.unit.cli.upprocess import SECONDS_MAX, Up, make_command, make_environment, run_eruca
@@ -71,8 +74,11 @@ def test_messages_of_one_shard_keep_their_order(up: Up) -> None:
 
 
 def test_lines_of_standard_input_are_messages(up: Up) -> None:
-    assert len(up.run_json("send", "lines", stdin="one\ntwo\r\n\nfour")) == 4
-    assert sorted(bodies(up.run_json("tail", "lines"))) == ["", "four", "one", "two"]
+    finished = up.run("send", "lines", "-o", "json", stdin="one\ntwo\r\n\nfour\n\n")
+    assert len(finished.stdout.splitlines()) == 3
+    assert finished.stderr == "eruca: lines without any text are left out: 2\n"
+    assert finished.returncode == 0
+    assert sorted(bodies(up.run_json("tail", "lines"))) == ["four", "one", "two"]
 
 
 def test_tags_and_places_to_begin(up: Up) -> None:
@@ -142,13 +148,19 @@ def test_a_delayed_message_waits_in_the_delay_topic(up: Up) -> None:
     assert up.run_json("tail", "delayed") == []
     (kept,) = up.run_json("tail", "SCHEDULE_TOPIC_XXXX", "--from", "earliest")
     assert (kept["properties"]["REAL_TOPIC"], kept["properties"]["DELAY"]) == ("delayed", "18")
+    up.run_json("send", "delayed", "x", "--delay", "2h")
+    levels = [row["properties"]["DELAY"] for row in up.run_json("tail", "SCHEDULE_TOPIC_XXXX", "--from", "earliest")]
+    assert levels == ["18", "18"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["tail", "nowhere"], 'topic nowhere does not exist (send to it first: eruca send nowhere "a message")'),
-        (["send", "SCHEDULE_TOPIC_XXXX", "x"], "the broker refused: Sending message to topic"),
+        (["tail", "nowhere"], "topic nowhere has no route: name server 127.0.0.1:"),
+        (["tail", "nowhere"], 'or send to it: eruca send nowhere "a message")'),
+        (["send", "SCHEDULE_TOPIC_XXXX", "x"], "only brokers send to the topic SCHEDULE_TOPIC_XXXX"),
+        (["send", "t", ""], "the body is empty"),
+        (["send", "t", "x", "--delay", "45s"], "no delay level is 0:00:45 (the nearest are 0:00:30 and 0:01:00"),
         (["send", "a.b", "x"], "has a character other than"),
         (["send", "t", "x", "--property", "KEYS=1"], "the name belongs to the system (use --keys)"),
         (["send", "t", "x", "--property", "no"], "expected NAME=VALUE"),
@@ -169,7 +181,8 @@ def test_no_name_server_is_an_error_with_the_next_step(tmp_path: Path) -> None:
         assert f"no name server answers: cannot connect to {nobody}" in finished.stderr
         assert "`eruca up` starts one" in finished.stderr
     assert run_eruca("send", "t", "x", "-n", "nowhere", cwd=tmp_path).returncode == 1
-    assert run_eruca("tail", "t", "--from", "yesterday", cwd=tmp_path).returncode == 2
+    for time in ("yesterday", "99999999999999999"):
+        assert run_eruca("tail", "t", "--from", time, cwd=tmp_path).returncode == 2
 
 
 def test_the_variable_of_java_names_the_name_server(up: Up) -> None:
@@ -177,15 +190,46 @@ def test_the_variable_of_java_names_the_name_server(up: Up) -> None:
     assert finished.returncode == 0, finished.stderr
 
 
-def test_a_shard_has_its_queue_and_others_have_any() -> None:
-    queues = [Queue("b", number, "x:1") for number in range(7)]
-    assert {choose_queue(queues, "k").number for _ in range(50)} == {abs(ord("k")) % 7}
-    assert len({choose_queue(queues, None).number for _ in range(500)}) == 7
+@pytest.mark.parametrize("arguments", [["--delay", "soon"], ["--delay", "30"], ["--delay", "1m", "--delay-level", "5"]])
+def test_a_delay_that_is_none_is_a_usage_error(up: Up, arguments: list[str]) -> None:
+    finished = up.run("send", "t", "x", *arguments)
+    assert finished.returncode == 2
+    assert "--delay" in finished.stderr
+
+
+def test_the_delays_of_the_help_are_those_brokers_have(up: Up) -> None:
+    help_text = " ".join(up.run("send", "--help").stdout.split())
+    assert "1s 5s 10s 30s, 1m to 10m, 20m, 30m, 1h or 2h" in help_text
+    minutes = [*range(1, 11), 20, 30, 60, 120]
+    assert [level // 1000 for level in DELAY_LEVELS_MS] == [1, 5, 10, 30, *[60 * minute for minute in minutes]]
+
+
+def test_the_account_comes_from_the_environment(up: Up) -> None:
+    half = run_eruca("send", "first", "x", "-n", up.address, cwd=up.directory, environment={"ERUCA_ACCESS_KEY": "me"})
+    assert half.returncode == 1
+    assert "an access key needs a secret key" in half.stderr
+    keys = {"ERUCA_ACCESS_KEY": "me", "ERUCA_SECRET_KEY": "12345678"}
+    for command in (["send", "first", "x"], ["tail", "first"]):
+        whole = run_eruca(*command, "-n", up.address, cwd=up.directory, environment=keys)
+        assert whole.returncode == 0, whole.stderr
+
+
+@pytest.mark.parametrize("module", ["eruca.cli.send", "eruca.cli.tail", "eruca.client.producer"])
+def test_what_starts_often_imports_only_what_it_uses(module: str) -> None:
+    slow = {"eruca.broker", "lark", "lz4", "opentelemetry", "prometheus_client", "rich", "urllib.request", "zstandard"}
+    script = f"import sys, {module}; print(sorted({slow} & sys.modules.keys()))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, env=make_environment(), capture_output=True, text=True
+    )
+    assert done.stdout == "[]\n"
 
 
 def test_bodies_are_shown_as_their_sender_wrote_them() -> None:
-    queue = Queue("b", 0, "x:1")
+    def describe(record: Record) -> dict[str, Any]:
+        return describe_message(Message(record, MessageQueue("b", 0, "t")))
+
     flag = set_compression(0, COMPRESSION_ZLIB)
-    packed = Message("t", body=compress(b"hello" * 100), sys_flag=flag)
-    assert describe_message(queue, packed)["body"] == "hello" * 100
-    assert describe_message(queue, Message("t", body=b"\xff\xfe"))["body_base64"] == "//4="
+    packed = Record("t", body=compress(b"hello" * 100), sys_flag=flag)
+    assert describe(packed)["body"] == "hello" * 100
+    assert describe(Record("t", body=b"\xff\xfe"))["body_base64"] == "//4="
+    assert describe(Record("t", body=b"not packed", sys_flag=flag))["body"] == "not packed"

@@ -82,7 +82,9 @@ async def test_a_heartbeat_on_its_way_does_not_speak_for_a_group_that_comes_mean
     session = first.session
     await session.routes.get("orders")
     beating = asyncio.get_running_loop().create_task(session.heartbeat())
-    await asyncio.sleep(0)
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert session._turns[peer.address].locked()
     await make_producer(scripted.address, group="b")
     await beating
     assert peer.address not in session._greeted
@@ -178,3 +180,25 @@ def test_settings_that_cannot_work(how: dict[str, Any]) -> None:
 def test_secrets_do_not_show() -> None:
     options = ClientOptions(access_key="shop", secret_key="hunter2", security_token="hunter3")
     assert "hunter" not in repr(options)
+
+
+async def test_a_farewell_waits_for_the_heartbeat_before_it(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    """Java's broker may work on the two in another order; also when nobody waits for the heartbeat any more."""
+    producer = await make_producer(scripted.address, group="a")
+    session = producer.session
+    await producer.send("orders", b"x")
+    await wait_until(lambda: peer.address in session._greeted)
+    beating = asyncio.get_running_loop().create_task(session.heartbeat())
+    for _ in range(2):
+        await asyncio.sleep(0)
+    beating.cancel()
+    leaving = asyncio.get_running_loop().create_task(session.remove_producer(producer))
+    await asyncio.sleep(0)
+    turn = session._turns[peer.address]
+    assert turn.locked() and not leaving.done()
+    before = len(peer.heartbeats)
+    await leaving
+    assert len(peer.heartbeats) == before + 1 and not turn.locked()
+    assert peer.goodbyes

@@ -692,7 +692,7 @@ def run_script(script: str, *arguments: str, **how: Any) -> subprocess.Completed
         [sys.executable, "-W", "error", "-c", script, *arguments],
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=3 * SECONDS_MAX,
         check=False,
         **how,
     )
@@ -813,3 +813,23 @@ def test_a_signal_ends_run_cleanly(broker: EmbeddedBroker, topic: str, name: str
     done = run_script(SIGNALLED, broker.nameserver, topic, name)
     assert (done.returncode, done.stdout, done.stderr) == (code, output, "")
     assert count_committed(broker, topic) == 1
+
+
+STARTING = """
+import os, signal, sys
+from eruca.sync import Consumer
+nameserver, topic = sys.argv[1:]
+consumer = Consumer(nameserver, group="g-" + topic, subscribe=topic)
+start = consumer._twin.start
+async def start_interrupted():
+    os.kill(os.getpid(), signal.SIGINT)
+    await start()
+consumer._twin.start = start_interrupted
+consumer.run()
+print("closed")
+"""
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing_behind(broker: EmbeddedBroker, topic: str) -> None:
+    done = run_script(STARTING, broker.nameserver, topic)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")

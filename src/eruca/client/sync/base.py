@@ -17,7 +17,7 @@ from eruca.client.message import Message as AsyncMessage
 from eruca.client.message import ReceivedMessage
 from eruca.client.options import ClientOptions
 from eruca.client.sync.loopthread import Call, LoopThread, find_loop_thread
-from eruca.errors import ClientClosed
+from eruca.errors import ClientClosed, ErucaError
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +67,18 @@ class PlainClient(Generic[Twin]):
         with self._changing:
             if self._thread is not None:
                 return
-            thread.run(self._twin.start())
-            thread.add(self._twin)
             self._thread = thread
+            thread.add(self._twin)
+            try:
+                thread.run(self._twin.start())
+            except BaseException as error:
+                self._thread = None
+                thread.remove(self._twin)
+                if isinstance(error, ErucaError):
+                    thread.spawn(self._twin.close())
+                else:  # after an interrupt it may be started all the same
+                    thread.run(self._twin.close(), goes_on=True)
+                raise
             self._is_closed = False
 
     def close(self) -> None:
@@ -152,8 +161,8 @@ class RunningClient(PlainClient[Twin]):
         >>> consumer.run()
         """
         with _exit_when_terminated():
-            self.start()
             try:
+                self.start()
                 self._ended.wait()
             except KeyboardInterrupt:
                 log.info("interrupted: the %s ends", type(self).__name__)

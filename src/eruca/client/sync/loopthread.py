@@ -125,10 +125,12 @@ class LoopThread:
             while call.errand is not None:
                 self._do_errand(call)
                 self._wait(call, timeout_s)
-        except BaseException:
+        except BaseException as error:
             if not goes_on:
                 with suppress(ClientClosed):
                     self._post(_cancel, call)
+                    if not isinstance(error, CallTimeout):
+                        call.bell.acquire(timeout=_GRACE_S)  # what was begun may want to tidy up
             raise
         if call.error is not None:
             try:
@@ -298,7 +300,8 @@ def _cancel(call: Call[Any]) -> None:
         return
     call.task.cancel()
     if inspect.getcoroutinestate(call.work) == inspect.CORO_CREATED:
-        call.work.close()  # the task ends before it could do so
+        call.work.close()  # the task ends before it could do so, or ring
+        call.bell.release()
 
 
 def _resolve(answer: tuple[asyncio.Future[Any], Any, BaseException | None]) -> None:

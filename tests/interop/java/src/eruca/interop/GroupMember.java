@@ -29,6 +29,8 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
 import org.apache.rocketmq.common.MixAll;
@@ -63,11 +65,24 @@ public final class GroupMember {
         private List<MessageQueue> allotted = List.of();
         private List<String> clients = List.of();
 
-        Remembered(String name) {
-            switch (name) {
+        Remembered(String name, String topic) {
+            String[] words = name.split(" ");
+            switch (words[0]) {
                 case "average": strategy = new AllocateMessageQueueAveragely(); break;
                 case "circle": strategy = new AllocateMessageQueueAveragelyByCircle(); break;
                 case "consistent-hash": strategy = new AllocateMessageQueueConsistentHash(); break;
+                case "machine-room":
+                    AllocateMessageQueueByMachineRoom byRoom = new AllocateMessageQueueByMachineRoom();
+                    byRoom.setConsumeridcs(Arrays.stream(words).skip(1).collect(Collectors.toSet()));
+                    strategy = byRoom;
+                    break;
+                case "config":
+                    AllocateMessageQueueByConfig byConfig = new AllocateMessageQueueByConfig();
+                    byConfig.setMessageQueueList(Arrays.stream(words).skip(2)
+                        .map(number -> new MessageQueue(topic, words[1], Integer.parseInt(number)))
+                        .collect(Collectors.toList()));
+                    strategy = byConfig;
+                    break;
                 default: throw new IllegalArgumentException("no such strategy: " + name);
             }
         }
@@ -111,7 +126,7 @@ public final class GroupMember {
         // A file stream and no channel: an interrupt, which is how the client ends its threads, would close that.
         records = new FileOutputStream(request.getString("records"), true);
         workNanos = TimeUnit.MILLISECONDS.toNanos(request.getLongValue("workMs"));
-        strategy = new Remembered(request.getString("strategy"));
+        strategy = new Remembered(request.getString("strategy"), request.getString("topic"));
         consumer = new DefaultMQPushConsumer(request.getString("group"));
         consumer.setNamesrvAddr(request.getString("nameServer"));
         consumer.setClientIP("127.0.0.1");

@@ -1,0 +1,79 @@
+"""The pages about the clients are right: every block runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients.guidepage import Block, read_blocks
+from tests.paths import REPOSITORY
+
+GUIDE = REPOSITORY / "docs" / "guide" / "clients.md"
+PAGES = [REPOSITORY / "README.md", GUIDE]
+TRANSLATIONS = [
+    (REPOSITORY / "README.md", REPOSITORY / "docs" / "zh" / "README.md"),
+    (GUIDE, REPOSITORY / "docs" / "zh" / "guide" / "clients.md"),
+]
+SECONDS_MAX = 100
+
+
+def run_page(page: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run the blocks of a page in a process of its own, which keeps its files in `home`."""
+    without = {key: value for key, value in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV_"))}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.clients.guidepage", str(page)],
+        cwd=REPOSITORY,
+        env={**without, "HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    run = run_page(page, tmp_path)
+    print(run.stdout)
+    assert run.returncode == 0, run.stdout + run.stderr
+    count = page.read_text(encoding="utf-8").count("```python")
+    assert count and f"{count} blocks" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("```python\nprint(1)\n```\n\n```\n2\n```\n", "line 2 printed ['1']"),
+        ("```python\nprint(1)\n```\n", "line 2 printed ['1']"),
+        ("text\n\n```python\nfrom eruca import Prodcuer\n```\n", "Prodcuer"),
+        ("```python endless\nimport asyncio\n\nawait asyncio.sleep(0)\n```\n\n```\n1\n```\n", "is not endless"),
+    ],
+)
+def test_a_block_that_does_something_else_is_found(text: str, said: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    run = run_page(page, tmp_path)
+    assert run.returncode == 1
+    assert said in run.stderr
+
+
+@pytest.mark.parametrize(("page", "translation"), TRANSLATIONS, ids=["README.md", "clients.md"])
+def test_the_blocks_of_a_translation_are_those_of_the_page(page: Path, translation: Path) -> None:
+    assert [_strip(block) for block in read_blocks(translation)] == [_strip(block) for block in read_blocks(page)]
+
+
+def _strip(block: Block) -> tuple[str, bool, tuple[str, ...]]:
+    """A block without its comments, which may be in another language."""
+    return ast.unparse(ast.parse(block.text)), block.endless, block.printed
+
+
+def test_everything_public_is_in_the_guide() -> None:
+    import eruca
+
+    text = GUIDE.read_text(encoding="utf-8")
+    assert [name for name in eruca.__all__ if name not in text and name != "__version__"] == []
