@@ -13,6 +13,7 @@ from eruca.client.inbox import Inbox
 from eruca.client.message import Message, Outcome
 from eruca.client.observing import ConsumeObserver
 from eruca.client.redelivery import Redelivery
+from eruca.core.concurrency import AdaptiveLimit
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.properties import RETRY_TOPIC
 from eruca.wire.record import Message as Record
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 _SLICE_S = 0.005
 _EXPIRED_LEVEL = 3
 _BACKOFF_S = 5.0
+_ADAPTIVE_START = 8
+_LOOK_S = 0.5
 
 
 class Crew:
@@ -35,6 +38,9 @@ class Crew:
         self.workers: list[asyncio.Task[None]] = []
         self.idle: deque[asyncio.Future[None]] = deque()
         self.busy = 0
+        # How many may be with the handler at once, and how many messages have been.
+        self.limit = handler.concurrency
+        self.done = 0
         # Or threads that work, how many messages they have or will take, and a guard for taking them.
         self.threads: HandlerThreads | None = None
         self.in_threads = 0
@@ -95,6 +101,8 @@ class ConcurrentService:
         self._closed = False
         # Sends back what failed in threads.
         self._returning: set[asyncio.Task[None]] = set()
+        # Look how many calls of adaptive handlers may run at once.
+        self._adapting: list[asyncio.Task[None]] = []
         # Until when handlers that never wait may go on, and who waits for the next such time.
         self._slice_end = 0.0
         self._next_slice: asyncio.Future[None] | None = None
@@ -128,11 +136,36 @@ class ConcurrentService:
     def _hire(self, crew: Crew) -> None:
         """Decide who does the work: threads for a plain function, unless somebody wants to be told of each message."""
         handler = crew.handler
+        loop = asyncio.get_running_loop()
         if not handler.is_async and not self._observer.is_watched:
             crew.threads = handler.threads
-            return
+        else:
+            crew.workers = [loop.create_task(self._work(crew)) for _ in range(handler.concurrency)]
+        if handler.is_adaptive:
+            self._adapting.append(loop.create_task(self._adapt(crew)))
+
+    async def _adapt(self, crew: Crew) -> None:
+        """Let as many run at once as make the work go faster."""
         loop = asyncio.get_running_loop()
-        crew.workers = [loop.create_task(self._work(crew)) for _ in range(handler.concurrency)]
+        most = crew.handler.concurrency
+        found = AdaptiveLimit(high=most, start=min(_ADAPTIVE_START, most))
+        self._limit(crew, found.limit)
+        looked_at, done = loop.time(), crew.done
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now = loop.time()
+            limit = found.look(crew.done - done, now - looked_at, len(crew.ready))
+            looked_at, done = now, crew.done
+            if limit != crew.limit:
+                log.debug("%d calls of the handler of %s may run at once", limit, crew.handler.topic)
+                self._limit(crew, limit)
+
+    def _limit(self, crew: Crew, limit: int) -> None:
+        crew.limit = limit
+        if crew.threads is not None:
+            crew.threads.resize(limit)
+        else:
+            crew.wake_one()
 
     # -- tasks that work ---------------------------------------------------------------------------------------------
 
@@ -140,7 +173,7 @@ class ConcurrentService:
         loop = asyncio.get_running_loop()
         ready = crew.ready
         while True:
-            if not ready:
+            if not ready or crew.busy >= crew.limit:
                 future = loop.create_future()
                 crew.idle.append(future)
                 await future
@@ -153,12 +186,12 @@ class ConcurrentService:
             if taken is None or taken[0].dropped:
                 continue
             inbox, records = taken
-            if ready and crew.idle:
+            if ready and crew.idle and crew.busy + 1 < crew.limit:
                 # Whoever is woken runs only if this worker waits for something; else it finds nothing and rests.
                 crew.wake_one()
             crew.busy += 1
             try:
-                await self._consume(crew.handler, inbox, records, now)
+                await self._consume(crew, inbox, records, now)
             finally:
                 crew.busy -= 1
                 if self._closing and not crew.busy:
@@ -178,8 +211,8 @@ class ConcurrentService:
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
-    async def _consume(self, handler: HandlerEntry, inbox: Inbox, records: list[Record], now: float) -> None:
-        running = inbox.running
+    async def _consume(self, crew: Crew, inbox: Inbox, records: list[Record], now: float) -> None:
+        handler, running = crew.handler, inbox.running
         for record in records:
             running[record.queue_offset] = (now, record)
         namespace, queue = self._namespace, inbox.queue
@@ -192,6 +225,7 @@ class ConcurrentService:
         loop = asyncio.get_running_loop()
         inbox.last_consumed = ended = loop.time()
         is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
+        crew.done += len(records)
         observer.count(handler.topic, len(records), is_done, ended - now)
         if is_done:
             _finish(inbox, records)
@@ -224,6 +258,7 @@ class ConcurrentService:
         if self._closed:
             return
         crew, inbox, records, outcome, spent_s = ended
+        crew.done += len(records)
         is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
         if not inbox.dropped:
             inbox.last_consumed = asyncio.get_running_loop().time()
@@ -296,7 +331,7 @@ class ConcurrentService:
             except TimeoutError:
                 log.warning("handlers still at work after %.0f s; their messages will come again", drain_s)
         self._closed = True
-        tasks = [*self._returning, *[task for crew in crews for task in crew.workers]]
+        tasks = [*self._returning, *self._adapting, *[task for crew in crews for task in crew.workers]]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from eruca.client.concurrent import ConcurrentService
 from eruca.client.consumetrace import ConsumeTrace
-from eruca.client.handlers import AnyHandler, HandlerEntry, make_handler
+from eruca.client.handlers import AnyHandler, Concurrency, HandlerEntry, make_handler
 from eruca.client.inbox import Inbox
 from eruca.client.membership import GroupSettings, Membership, QueueListener
 from eruca.client.message import Message, Outcome
@@ -154,14 +154,15 @@ class Consumer:
         topic: str,
         tags: str | Sql = "*",
         *,
-        concurrency: int = 20,
+        concurrency: Concurrency = 20,
         batch: int = 1,
         ordered: bool = False,
         auto_commit: bool = True,
     ) -> Callable[[Function], Function]:
         """Have a function work on the messages of a topic; use it as a decorator.
 
-        It gets a Message, or with `batch` above 1 a list of up to so many. `ordered` keeps the order of each queue.
+        `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
+        or with `batch` above 1 a list of up to so many. `ordered` keeps the order of each queue.
         Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last.
         """
 

@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from eruca.client.handover import Handover
 from eruca.client.message import Message, Outcome
@@ -18,6 +18,11 @@ from eruca.errors import ConfigError
 log = logging.getLogger(__name__)
 
 AnyHandler = Callable[..., Any]
+# How many calls of a handler may run at once; "auto" finds the number that does most.
+Concurrency = int | Literal["auto"]
+
+_TASKS_MAX = 256
+_THREADS_MAX = 64
 
 
 class HandlerThreads:
@@ -31,6 +36,10 @@ class HandlerThreads:
     def put(self, jobs: list[Job]) -> None:
         """Have jobs done in the threads."""
         self._workers.put(jobs)
+
+    def resize(self, count: int) -> None:
+        """From now on let so many threads work."""
+        self._workers.resize(count)
 
     def post(self, function: Callable[[Any], object], argument: object) -> None:
         """From a thread: have a function called in the loop. When the loop is gone, nobody is left to be told."""
@@ -55,6 +64,8 @@ class HandlerEntry:
     batch: int
     auto_commit: bool
     is_async: bool
+    # `concurrency` is only the most; how many run is found out.
+    is_adaptive: bool = False
     # Only of plain functions, from the first use to `close`.
     _threads: HandlerThreads | None = None
 
@@ -137,10 +148,20 @@ def is_async_function(function: AnyHandler) -> bool:
     )
 
 
-def make_handler(topic: str, function: AnyHandler, *, concurrency: int, batch: int, auto_commit: bool) -> HandlerEntry:
+def make_handler(
+    topic: str, function: AnyHandler, *, concurrency: Concurrency, batch: int, auto_commit: bool
+) -> HandlerEntry:
     """Check a handler and say how it is called."""
     if not callable(function):
         raise ConfigError(f"the handler of {topic} cannot be called: {function!r}")
-    if concurrency < 1 or not 1 <= batch <= 1024:
-        raise ConfigError(f"concurrency={concurrency}, batch={batch}: both are at least 1, a batch at most 1024")
-    return HandlerEntry(topic, function, concurrency, batch, auto_commit, is_async_function(function))
+    is_async = is_async_function(function)
+    is_adaptive = concurrency == "auto"
+    if isinstance(concurrency, int):
+        count = concurrency
+    elif is_adaptive:
+        count = _TASKS_MAX if is_async else _THREADS_MAX
+    else:
+        raise ConfigError(f"concurrency={concurrency!r}: expected a number or 'auto'")
+    if count < 1 or not 1 <= batch <= 1024:
+        raise ConfigError(f"concurrency={count}, batch={batch}: both are at least 1, a batch at most 1024")
+    return HandlerEntry(topic, function, count, batch, auto_commit, is_async, is_adaptive)

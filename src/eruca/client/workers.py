@@ -39,6 +39,13 @@ class Workers:
         self._jobs.extend(jobs)
         self._wake_one()
 
+    def resize(self, count: int) -> None:
+        """From now on let so many threads work; those above it rest when they are done with their job."""
+        with self._guard:
+            self._count = count
+        if self._jobs:
+            self._wake_one()
+
     def close(self) -> None:
         """Let every thread end after the job it is at; wait for none."""
         with self._guard:
@@ -49,12 +56,12 @@ class Workers:
 
     def _wake_one(self) -> None:
         with self._guard:
-            if self._is_waking or self._is_closed:
+            if self._is_waking or self._is_closed or self._threads - len(self._resting) >= self._count:
                 return
             if self._resting:
                 self._is_waking = True
                 self._resting.pop().release()
-            elif self._threads < self._count:
+            else:
                 self._start_thread()
 
     def _start_thread(self) -> None:
@@ -82,6 +89,17 @@ class Workers:
             if jobs and not self._is_waking:
                 self._wake_one()
             function(argument)
+            if self._threads - len(self._resting) > self._count and self._give_way(bell):
+                bell.acquire()
+                self._is_waking = False
+
+    def _give_way(self, bell: threading.Lock) -> bool:
+        """Have this thread known to rest although there are jobs, when more work than should."""
+        with self._guard:
+            if self._is_closed or self._threads - len(self._resting) <= self._count:
+                return False
+            self._resting.append(bell)
+            return True
 
     def _go_to_rest(self, bell: threading.Lock) -> bool:
         """Have this thread known to rest, unless there is a job now or nothing will come any more."""

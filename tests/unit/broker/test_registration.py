@@ -228,6 +228,22 @@ async def test_an_address_server_that_says_nothing_changes_nothing(
     assert names.addresses == ["127.0.0.1:9876"]
 
 
+async def test_an_address_server_that_speaks_no_http_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"hello\r\n\r\n")
+        writer.close()
+
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        names = NameServers("", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        await names.refresh()
+    assert names.addresses == []
+    assert "does not answer: that is no HTTP" in caplog.text
+
+
 async def test_the_option_comes_before_the_environment_and_both_before_the_address_server(
     address_server: AddressServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -319,6 +320,42 @@ async def test_a_handler_that_never_waits_leaves_the_loop_to_others() -> None:
     task.cancel()
     assert turns > 5
     await service.close(1.0)
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_as_many_handlers_run_as_make_the_work_go_faster(monkeypatch: pytest.MonkeyPatch, is_plain: bool) -> None:
+    """Handlers that only wait: more at once do more, so the number climbs."""
+    monkeypatch.setattr("eruca.client.concurrent._LOOK_S", 0.02)
+    running = most = 0
+    guard = threading.Lock()
+
+    def enter(step: int) -> None:
+        nonlocal running, most
+        with guard:
+            running += step
+            most = max(most, running)
+
+    async def handle(message: Message) -> None:
+        enter(1)
+        await asyncio.sleep(0.002)
+        enter(-1)
+
+    def handle_plainly(message: Message) -> None:
+        enter(1)
+        threading.Event().wait(0.002)
+        enter(-1)
+
+    service = make_concurrent(handle_plainly if is_plain else handle, NotedRedelivery(), concurrency="auto")
+    inbox = make_inbox()
+    put(service, inbox, make_records(*range(20_000)))
+    await wait_for(lambda: most > 20)
+    await service.close(SECONDS_MAX)
+    assert inbox.commit_offset < 20_000
+
+
+def test_concurrency_is_a_number_or_auto() -> None:
+    with pytest.raises(ConfigError, match="a number or 'auto'"):
+        make_handler("T", lambda _: None, concurrency=cast(Any, "many"), batch=1, auto_commit=True)
 
 
 # -- ordered -----------------------------------------------------------------------------------------------------------

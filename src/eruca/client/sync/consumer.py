@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from eruca.client.consumer import OFFSETS_DIRECTORY
 from eruca.client.consumer import Consumer as AsyncConsumer
-from eruca.client.handlers import AnyHandler, is_async_function
+from eruca.client.handlers import AnyHandler, Concurrency, is_async_function
 from eruca.client.membership import QueueListener
 from eruca.client.message import Message as AsyncMessage
 from eruca.client.observing import ConsumeHook
@@ -116,14 +116,15 @@ class Consumer(RunningClient[AsyncConsumer]):
         topic: str,
         tags: str | Sql = "*",
         *,
-        concurrency: int = 20,
+        concurrency: Concurrency = 20,
         batch: int = 1,
         ordered: bool = False,
         auto_commit: bool = True,
     ) -> Callable[[Function], Function]:
         """Have a function work on the messages of a topic; use it as a decorator.
 
-        It gets a Message, or with `batch` above 1 a list of up to so many. `ordered` keeps the order of each queue.
+        `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
+        or with `batch` above 1 a list of up to so many. `ordered` keeps the order of each queue.
         Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last. An async
         function runs in the loop of the plain clients and gets async messages.
 
