@@ -33,6 +33,8 @@ pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 300)
 
 SEED = 20_260_116
 CRASHES_MIN = 4
+# Long enough that a member always has messages at hand when it is killed, and threads enough for two to do it all.
+BUSY = {"work_ms": 20, "threads": 16}
 REST_SECONDS_MAX = 30
 ARRIVE_SECONDS_MAX = 30
 
@@ -51,7 +53,7 @@ def eruca(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ErucaCluster]:
 
 
 def test_mixed_group_survives_a_few_changes(peer: Peer, eruca: ErucaCluster, tmp_path: Path) -> None:
-    settings = MemberSettings(eruca.name_server, "group-few", "mixed-few", work_ms=2)
+    settings = MemberSettings(eruca.name_server, "group-few", "mixed-few", **BUSY)
     result = run_churn(ChurnRun(seed=SEED, changes=4, between=200), peer, eruca, tmp_path, settings)
     assert result.crashes >= 1
 
@@ -60,7 +62,7 @@ def test_mixed_group_survives_a_few_changes(peer: Peer, eruca: ErucaCluster, tmp
 @pytest.mark.parametrize("strategy", ["average", "circle", "consistent-hash"])
 def test_mixed_group_survives_twenty_changes(strategy: str, peer: Peer, eruca: ErucaCluster, tmp_path: Path) -> None:
     topic = f"mixed-{strategy}"
-    settings = MemberSettings(eruca.name_server, f"group-{topic}", topic, strategy, work_ms=2)
+    settings = MemberSettings(eruca.name_server, f"group-{topic}", topic, strategy, **BUSY)
     result = run_churn(ChurnRun(seed=SEED), peer, eruca, tmp_path, settings)
     assert result.crashes >= CRASHES_MIN
     assert result.quiet > result.sent / 10
@@ -95,7 +97,7 @@ def test_mixed_group_of_a_machine_room_has_the_queues_of_its_room(peer: Peer, tm
         far = stack.enter_context(FarBroker(tmp_path / "far", near.name_server))
         feed = stack.enter_context(JavaFeed(peer, tmp_path / "far-feed", far, FAR))
         far_queues = feed.create_topic(topic, QUEUES)
-        one_room = MemberSettings(near.name_server, "group-near", topic, "machine-room r1", work_ms=2)
+        one_room = MemberSettings(near.name_server, "group-near", topic, "machine-room r1", **BUSY)
         run = ChurnRun(seed=SEED, places=("java", "python", "plain"), changes=3, between=200)
         result = run_churn(run, peer, near, tmp_path, one_room, NEAR)
         assert result.crashes >= 1

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 300)
 SEED = 20_260_117
 PYTHON = ("python", "python", "plain", "plain")
 CHANGES_MIN = 8
+# Long enough that a handler is often at work when its queue goes to another.
+BUSY = {"work_ms": 2, "threads": QUEUES}
 CRASHES_MIN = 3
 
 
@@ -36,7 +38,7 @@ def eruca(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ErucaCluster]:
 
 
 def test_order_is_kept_over_a_few_changes(peer: Peer, eruca: ErucaCluster, tmp_path: Path) -> None:
-    settings = MemberSettings(eruca.name_server, "group-few", "ordered-few", ordered=True)
+    settings = MemberSettings(eruca.name_server, "group-few", "ordered-few", ordered=True, **BUSY)
     run = ChurnRun(seed=SEED, places=PYTHON, changes=3, between=300, per_second=1000, keys=40, count=5000)
     result = run_churn(run, peer, eruca, tmp_path, settings)
     assert result.sent == run.count
@@ -55,7 +57,7 @@ def test_order_is_kept_whoever_comes_and_goes(
     kind: str, run: ChurnRun, peer: Peer, eruca: ErucaCluster, tmp_path: Path
 ) -> None:
     topic = f"ordered-{kind}"
-    settings = MemberSettings(eruca.name_server, f"group-{topic}", topic, ordered=True)
+    settings = MemberSettings(eruca.name_server, f"group-{topic}", topic, ordered=True, **BUSY)
     result = run_churn(run, peer, eruca, tmp_path, settings)
     print(f"{topic}: {run.keys} keys in {QUEUES} queues, 0 out of order")
     assert result.sent == run.count
