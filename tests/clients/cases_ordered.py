@@ -276,6 +276,13 @@ async def case_a_queue_that_another_has_locked_is_waited_for(nameserver: str, to
             await collector.wait(10)
 
 
+async def _steal(consumer: Consumer, queue: MessageQueue, who: str) -> set[MessageQueue]:
+    """Take the lock of a queue from its consumer, unless that just renewed it; gives what was got."""
+    calls, address = consumer.session.calls, await find_broker(consumer.session)
+    await calls.unlock(address, consumer.group, consumer.session.client_id, [queue])
+    return await calls.lock(address, consumer.group, who, [queue])
+
+
 async def case_a_lock_that_is_lost_ends_the_queue(nameserver: str, topic: str, group: str) -> None:
     """The broker gives it to another (here by force); the consumer notices when it renews and waits for its turn."""
     (queue,) = await _send(nameserver, topic, group, 5)
@@ -284,8 +291,7 @@ async def case_a_lock_that_is_lost_ends_the_queue(nameserver: str, topic: str, g
     async with consumer, Producer(nameserver, group=group) as producer:
         await collector.wait(5)
         calls, address = producer.session.calls, await find_broker(producer.session)
-        await calls.unlock(address, group, consumer.session.client_id, [queue])
-        await poll(lambda: calls.lock(address, group, "somebody", [queue]), lambda got: queue in got)
+        await poll(lambda: _steal(consumer, queue, "somebody"), lambda got: queue in got)
         await wait_until(lambda: consumer.queues == [], "given up")
         await producer.send(topic, b"5")
         await calls.unlock(address, group, "somebody", [queue])
@@ -307,8 +313,7 @@ async def case_who_lost_a_lock_leaves_the_offset_alone(nameserver: str, topic: s
         await begun.wait()
         calls, address = producer.session.calls, await find_broker(producer.session)
         inbox = consumer.inboxes[queue]
-        await calls.unlock(address, group, consumer.session.client_id, [queue])
-        await poll(lambda: calls.lock(address, group, "somebody", [queue]), lambda got: queue in got)
+        await poll(lambda: _steal(consumer, queue, "somebody"), lambda got: queue in got)
         await wait_until(lambda: not inbox.locked_until, "lost")
         await calls.write_offset(address, group, queue, 4, wait=True)
         may_end.set()

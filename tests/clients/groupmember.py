@@ -28,6 +28,8 @@ from eruca.wire.names import RETRY_PREFIX
 
 DRAIN_SECONDS = 20.0
 LINE_MAX = 1024 * 1024
+# Ordered: every so many messages one takes so many times as long, so that a queue is wanted while its handler works.
+SLOW_EVERY, SLOW_TIMES = 50, 50
 
 
 class Remembered:
@@ -57,6 +59,7 @@ class GroupMember:
         self._records = os.open(request["records"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._numbers = itertools.count()
         self._work_s = request["workMs"] / 1000
+        self._is_ordered = bool(request["ordered"])
         self._never = threading.Event()
         self._strategy = Remembered(_find_strategy(request["strategy"], request["topic"]))
         # What the listener was told last.
@@ -76,9 +79,7 @@ class GroupMember:
             suspend=0.05,
             on_queues=self._listen,
         )
-        register = self.consumer.handler(
-            request["topic"], concurrency=request["threads"], ordered=bool(request["ordered"])
-        )
+        register = self.consumer.handler(request["topic"], concurrency=request["threads"], ordered=self._is_ordered)
         if plain:
             register(self._take_here)
         else:
@@ -86,13 +87,17 @@ class GroupMember:
 
     async def _take(self, message: Message) -> None:
         number = self._begin(message)
-        await asyncio.sleep(self._work_s)
+        await asyncio.sleep(self._reckon(number))
         self._write("-", number, time.monotonic_ns())
 
     def _take_here(self, message: Message) -> None:
         number = self._begin(message)
-        self._never.wait(self._work_s)
+        self._never.wait(self._reckon(number))
         self._write("-", number, time.monotonic_ns())
+
+    def _reckon(self, number: int) -> float:
+        """How long the work on a message takes."""
+        return self._work_s * (SLOW_TIMES if self._is_ordered and number % SLOW_EVERY == SLOW_EVERY - 1 else 1)
 
     def _begin(self, message: Message) -> int:
         number, queue = next(self._numbers), message.queue

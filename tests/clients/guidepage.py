@@ -1,4 +1,7 @@
-"""Runs the Python blocks of a page one after the other, as its reader would: `python -m tests.clients.guidepage PAGE`.
+"""Runs the Python blocks of a page one after the other, as its reader would.
+
+    python -m tests.clients.guidepage PAGE [NAMESERVER]
+
 
 A block with `await` at its top runs in one event loop that all such blocks share; names stay from block to block. What
 a block prints must be what the fence behind it, one without a language, says. One that is marked `endless` is ended
@@ -14,12 +17,15 @@ import re
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from eruca import Producer
 from eruca.testing import EmbeddedBroker
+from tests.clients.stage import create_topic
 
 # What pages call their name server.
 NAMESERVER = "127.0.0.1:9876"
@@ -119,22 +125,32 @@ class Reader:
         self._names["consumer"].close()
 
 
-def main(page: Path) -> None:
-    """Run a page against a broker of its own."""
+def create_topics(nameserver: str) -> None:
+    """Make the topics that a page finds there."""
+
+    async def create() -> None:
+        async with Producer(nameserver, group="guidepage") as producer:
+            for topic in _TOPICS:
+                await create_topic(producer, topic)
+
+    asyncio.run(create())
+
+
+def main(page: Path, nameserver: str = "") -> None:
+    """Run a page, against a broker of its own unless there is one."""
     blocks = read_blocks(page)
-    with EmbeddedBroker(hurry=True) as broker:
-        for topic in _TOPICS:
-            broker.create_topic(topic)
-        reader = Reader(page, broker.nameserver)
-        try:
-            for block in blocks:
-                began = time.monotonic()
-                reader.run(block)
-                print(f"line {block.line}: as it says, {time.monotonic() - began:.1f} s")
-        finally:
-            reader.close()
+    with ExitStack() as stack:
+        if not nameserver:
+            nameserver = stack.enter_context(EmbeddedBroker(hurry=True)).nameserver
+        create_topics(nameserver)
+        reader = Reader(page, nameserver)
+        stack.callback(reader.close)
+        for block in blocks:
+            began = time.monotonic()
+            reader.run(block)
+            print(f"line {block.line}: as it says, {time.monotonic() - began:.1f} s")
     print(f"{len(blocks)} blocks")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

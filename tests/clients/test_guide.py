@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.clients.guidepage import Block, read_blocks
+from tests.interop.brokers import Cluster
+from tests.interop.javapeer import SETUP_SECONDS_MAX
 from tests.paths import REPOSITORY
 
 GUIDE = REPOSITORY / "docs" / "guide" / "clients.md"
@@ -24,11 +26,11 @@ TRANSLATIONS = {
 SECONDS_MAX = 100
 
 
-def run_page(page: Path, home: Path) -> subprocess.CompletedProcess[str]:
+def run_page(page: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the blocks of a page in a process of its own, which keeps its files in `home`."""
     without = {key: value for key, value in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV_"))}
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.clients.guidepage", str(page)],
+        [sys.executable, "-W", "error", "-m", "tests.clients.guidepage", str(page), *arguments],
         cwd=REPOSITORY,
         env={**without, "HOME": str(home)},
         capture_output=True,
@@ -40,7 +42,17 @@ def run_page(page: Path, home: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
-    run = run_page(page, tmp_path)
+    check_page(page, run_page(page, tmp_path))
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(SETUP_SECONDS_MAX + SECONDS_MAX)
+def test_the_guide_is_right_on_a_cluster_of_either_kind(cluster: Cluster, tmp_path: Path) -> None:
+    check_page(GUIDE, run_page(GUIDE, tmp_path, cluster.name_server))
+
+
+def check_page(page: Path, run: subprocess.CompletedProcess[str]) -> None:
+    """Assert that all blocks of a page ran."""
     print(run.stdout)
     assert run.returncode == 0, run.stdout + run.stderr
     count = page.read_text(encoding="utf-8").count("```python")

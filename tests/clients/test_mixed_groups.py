@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,9 @@ pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 300)
 
 SEED = 20_260_116
 CRASHES_MIN = 4
-# Long enough that a member always has messages at hand when it is killed, and threads enough for two to do it all.
-BUSY = {"work_ms": 20, "threads": 16}
+# Work as long as the time between commits, so that a killed member always has begun what it could wrongly commit, and
+# threads enough for two members to do it all.
+BUSY: dict[str, Any] = {"work_ms": 50, "persist_ms": 50, "threads": 32}
 REST_SECONDS_MAX = 30
 ARRIVE_SECONDS_MAX = 30
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 300)
 SEED = 20_260_117
 PYTHON = ("python", "python", "plain", "plain")
 CHANGES_MIN = 8
-# Long enough that a handler is often at work when its queue goes to another.
-BUSY = {"work_ms": 2, "threads": QUEUES}
+# Handlers are often at work, some of them for long, when their queue goes to another.
+BUSY: dict[str, Any] = {"work_ms": 2, "threads": QUEUES}
 CRASHES_MIN = 3
 
 
@@ -49,7 +50,7 @@ def test_order_is_kept_over_a_few_changes(peer: Peer, eruca: ErucaCluster, tmp_p
 @pytest.mark.parametrize(
     ("kind", "run"),
     [
-        ("python", ChurnRun(seed=SEED, places=PYTHON, between=2500, per_second=1500, keys=40, count=100_000)),
+        ("python", ChurnRun(seed=SEED, places=PYTHON, between=2000, per_second=1200, keys=40, count=100_000)),
         ("mixed", ChurnRun(seed=SEED, places=MIXED, between=600, per_second=600, keys=40, count=30_000)),
     ],
 )

@@ -74,6 +74,7 @@ class Membership:
         # Ordered queues whose handler has not ended yet although they are not ours any more.
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._renewing: asyncio.Task[None] | None = None
         self._locks = QueueLocks(session, group)
         self._starts = StartOffsets(session, offsets, settings.start)
         ordered = isinstance(service, OrderedService)
@@ -99,9 +100,12 @@ class Membership:
         work = [self._balance.run(), self._commit_in_intervals()]
         if isinstance(self._service, ConcurrentService):
             work.append(self._expire_in_intervals(self._service))
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(item) for item in work]
         if self._is_locked:
-            work.append(self._locks.renew_in_intervals(self.inboxes, self._settings.lock_interval_ms, self._lose))
-        self._tasks = [asyncio.get_running_loop().create_task(item) for item in work]
+            self._renewing = loop.create_task(
+                self._locks.renew_in_intervals(self.inboxes, self._settings.lock_interval_ms, self._lose)
+            )
 
     async def stop(self) -> None:
         """Stop pulling, let handlers end, commit, and let go of every queue."""
@@ -113,6 +117,10 @@ class Membership:
         await self._service.close(drain_s)
         if self._leaving:
             await asyncio.wait(self._leaving.values(), timeout=drain_s)
+        if self._renewing is not None:
+            # Only now: while handlers are at work nobody else may have their queues.
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
         try:
             await self.commit()
         except ErucaError as error:
@@ -156,7 +164,7 @@ class Membership:
     async def _let_go(self, queue: MessageQueue) -> None:
         """Let go of a queue: at once, or an ordered one when its handler has ended."""
         inbox = self.inboxes.get(queue)
-        if inbox is None:
+        if inbox is None or queue in self._leaving:
             return
         if inbox.task is not None:
             inbox.task.cancel()
@@ -166,8 +174,9 @@ class Membership:
             task.add_done_callback(lambda _: self._leaving.pop(queue, None))
             return
         del self.inboxes[queue]
-        await self._commit_one(inbox)
+        # First, so that nothing more of it begins while the offset is committed.
         inbox.drop()
+        await self._commit_one(inbox)
 
     async def _leave_ordered(self, inbox: Inbox, service: OrderedService) -> None:
         await service.leave(inbox)
