@@ -78,11 +78,12 @@ COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform 
 .PHONY: lock
 lock: ## compile the locks again from pyproject.toml (UPGRADE=--upgrade for the newest versions)
 	@test -x $(BIN)/uv || $(MAKE) setup
-	@for name in core dev bootstrap; do \
+	@for name in core dev bootstrap bench; do \
 	    case $$name in \
 	        core) from="pyproject.toml" ;; \
 	        dev) from="pyproject.toml --extra all --extra dev" ;; \
 	        bootstrap) from="requirements/bootstrap.in -c requirements/dev.txt" ;; \
+	        bench) from="requirements/bench.in" ;; \
 	    esac; \
 	    cp requirements/$$name.txt $(VENV)/$$name.lock 2>/dev/null || : >$(VENV)/$$name.lock; \
 	    $(COMPILE) $$from -o $(VENV)/$$name.lock || exit 1; \
