@@ -21,8 +21,7 @@ from pathlib import Path
 
 from stage import IMPATIENT, Stage, open_stage
 
-from eruca import Consumer, Message
-from eruca.client.transactions import Decision, TransactionalProducer
+from eruca import Consumer, Decision, Message, TransactionalProducer
 
 EVERYBODY = {"anna": 30, "ben": 70, "carla": 50, "dora": 90}
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from eruca.client.transactions import Half as Half
     from eruca.client.transactions import TransactionalProducer as TransactionalProducer
     from eruca.client.transactions import TransactionReceipt as TransactionReceipt
+    from eruca.errors import RetryLater as RetryLater
     from eruca.wire.bodies import MessageQueue as MessageQueue
 
 # Where each public name lives. They are imported when they are first used, so that `import eruca` stays light.
@@ -43,6 +44,7 @@ _PUBLIC = {
     "PullLimits": "eruca.client.pulling",
     "PullResult": "eruca.client.queuereading",
     "Receipt": "eruca.client.outgoing",
+    "RetryLater": "eruca.errors",
     "ScheduledPull": "eruca.client.scheduledpull",
     "SendStatus": "eruca.client.outgoing",
     "Sql": "eruca.client.subscriptions",

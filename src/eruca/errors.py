@@ -116,6 +116,15 @@ class RequestTimeout(ErucaError):
     retryable = True
 
 
+class RetryLater(ErucaError):
+    """A handler raises it to have its message delivered again after a delay level of its choice."""
+
+    def __init__(self, message: str = "the handler wants the message later", *, delay_level: int = 0) -> None:
+        super().__init__(message)
+        # 0: the longer the more often it came; below 0: to the dead letters.
+        self.delay_level = delay_level
+
+
 class OffsetLost(ErucaError):
     """A position to read from is outside what the queue still has."""
 

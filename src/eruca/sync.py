@@ -19,6 +19,7 @@ from eruca.client.sync.pullconsumer import PullConsumer, PullResult
 from eruca.client.sync.scheduledpull import PullContext, ScheduledPull
 from eruca.client.sync.transactions import TransactionalProducer
 from eruca.client.transactions import Decision, Half, TransactionReceipt
+from eruca.errors import RetryLater
 from eruca.wire.bodies import MessageQueue
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "PullLimits",
     "PullResult",
     "Receipt",
+    "RetryLater",
     "ScheduledPull",
     "SendStatus",
     "Sql",

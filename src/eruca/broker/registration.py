@@ -19,6 +19,7 @@ from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, Registe
 
 log = logging.getLogger(__name__)
 
+
 class Registration:
     """Registers a broker with every name server, at start, in intervals, and on every change of its topics."""
 

@@ -230,7 +230,7 @@ class ConcurrentService:
         if is_done:
             _finish(inbox, records)
         else:
-            await self._give_back_all(inbox, records, outcome)
+            await self._give_back_all(inbox, messages, outcome)
 
     # -- threads that work -------------------------------------------------------------------------------------------
 
@@ -242,7 +242,9 @@ class ConcurrentService:
             return
         inbox, records = taken
         if inbox.dropped:
-            threads.post(self._settle, (crew, inbox, records, Outcome.DONE, 0.0))
+            threads.post(
+                self._settle, (crew, inbox, [Message(record, inbox.queue) for record in records], Outcome.DONE, 0.0)
+            )
             return
         began = threads.loop.time()
         for record in records:
@@ -251,26 +253,26 @@ class ConcurrentService:
         messages = [Message(record, queue, namespace) for record in records]
         started = time.monotonic()
         outcome = crew.handler.call_here(messages, threads.loop)
-        threads.post(self._settle, (crew, inbox, records, outcome, time.monotonic() - started))
+        threads.post(self._settle, (crew, inbox, messages, outcome, time.monotonic() - started))
 
-    def _settle(self, ended: tuple[Crew, Inbox, list[Record], Outcome, float]) -> None:
+    def _settle(self, ended: tuple[Crew, Inbox, list[Message], Outcome, float]) -> None:
         """In the loop: a handler has ended in its thread."""
         if self._closed:
             return
-        crew, inbox, records, outcome, spent_s = ended
-        crew.done += len(records)
+        crew, inbox, messages, outcome, spent_s = ended
+        crew.done += len(messages)
         is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
         if not inbox.dropped:
             inbox.last_consumed = asyncio.get_running_loop().time()
-            self._observer.count(crew.handler.topic, len(records), is_done, spent_s)
+            self._observer.count(crew.handler.topic, len(messages), is_done, spent_s)
         if is_done or inbox.dropped:
-            _finish(inbox, records)
-            self._leave(crew, len(records))
+            _finish(inbox, [message.record for message in messages])
+            self._leave(crew, len(messages))
             return
-        task = asyncio.get_running_loop().create_task(self._give_back_all(inbox, records, outcome))
+        task = asyncio.get_running_loop().create_task(self._give_back_all(inbox, messages, outcome))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
-        task.add_done_callback(lambda _: self._leave(crew, len(records)))
+        task.add_done_callback(lambda _: self._leave(crew, len(messages)))
 
     def _leave(self, crew: Crew, count: int) -> None:
         crew.in_threads -= count
@@ -279,10 +281,11 @@ class ConcurrentService:
 
     # -- what failed -------------------------------------------------------------------------------------------------
 
-    async def _give_back_all(self, inbox: Inbox, records: list[Record], outcome: Outcome) -> None:
-        for record in records:
+    async def _give_back_all(self, inbox: Inbox, messages: list[Message], outcome: Outcome) -> None:
+        for message in messages:
+            record = message.record
             if not inbox.dropped and inbox.process.is_open(record.queue_offset):
-                await self._give_back(inbox, record, -1 if outcome is Outcome.DEAD else 0)
+                await self._give_back(inbox, record, -1 if outcome is Outcome.DEAD else message.retry_level)
             _finish(inbox, [record])
 
     async def _give_back(self, inbox: Inbox, record: Record, level: int) -> None:

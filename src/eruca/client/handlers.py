@@ -13,7 +13,7 @@ from typing import Any, Literal
 from eruca.client.handover import Handover
 from eruca.client.message import Message, Outcome
 from eruca.client.workers import Job, Workers
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, RetryLater
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +82,8 @@ class HandlerEntry:
             return await self._call_in_thread(messages)
         try:
             result = await self.function(messages if self.batch > 1 else messages[0])
-        except Exception:
-            return self._explain_error(messages)
+        except Exception as error:
+            return self._explain_error(messages, error)
         return self._check_result(result)
 
     async def _call_in_thread(self, messages: list[Message]) -> Outcome:
@@ -110,11 +110,15 @@ class HandlerEntry:
                 return Outcome.DONE
             if inspect.isawaitable(result):
                 result = asyncio.run_coroutine_threadsafe(_wait_for(result), loop).result()
-        except BaseException:  # sys.exit() in a handler must not take a thread away
-            return self._explain_error(messages)
+        except BaseException as error:  # sys.exit() in a handler must not take a thread away
+            return self._explain_error(messages, error)
         return self._check_result(result)
 
-    def _explain_error(self, messages: list[Message]) -> Outcome:
+    def _explain_error(self, messages: list[Message], error: BaseException) -> Outcome:
+        if isinstance(error, RetryLater):
+            for message in messages:
+                message.retry_level = error.delay_level
+            return Outcome.LATER if error.delay_level >= 0 else Outcome.DEAD
         log.exception("the handler of %s failed on %s", self.topic, messages[0])
         return Outcome.LATER
 

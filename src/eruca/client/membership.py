@@ -11,6 +11,7 @@ from eruca.client.balance import Balance
 from eruca.client.concurrent import ConcurrentService
 from eruca.client.inbox import Inbox
 from eruca.client.locking import QueueLocks
+from eruca.client.namespaces import unwrap
 from eruca.client.offsets import OffsetStore
 from eruca.client.ordered import OrderedService
 from eruca.client.pulling import Puller, PullLimits
@@ -202,7 +203,7 @@ class Membership:
         if listener is None or topic.startswith(RETRY_PREFIX):
             return
         try:
-            listener(topic, everything, mine)
+            listener(unwrap(self.session.options.namespace, topic), everything, mine)
         except Exception:
             log.exception("the listener for queues failed")
 

@@ -44,13 +44,15 @@ class Settle(Protocol):
 class ReceivedMessage:
     """What a received message says. Everything is read from the record when it is asked for."""
 
-    __slots__ = ("_body", "_namespace", "_properties", "attempts", "queue", "record")
+    __slots__ = ("_body", "_namespace", "_properties", "attempts", "queue", "record", "retry_level")
 
     def __init__(self, record: Record, queue: MessageQueue, namespace: str = "") -> None:
         self.record = record
         self.queue = queue
         # How often it was delivered before, to this group.
         self.attempts = record.reconsume_times
+        # The delay level after which it comes again, when its handler fails; 0 is the broker's choice.
+        self.retry_level = 0
         self._namespace = namespace
         self._body: bytes | None = None
         self._properties: dict[str, str] | None = None

@@ -17,7 +17,7 @@ from eruca.client.observing import ConsumeObserver
 from eruca.client.ordered import OrderedService
 from eruca.client.redelivery import Redelivery
 from eruca.client.subscriptions import make_subscription
-from eruca.errors import ConfigError, NetError
+from eruca.errors import ConfigError, NetError, RetryLater
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message as Record
@@ -145,6 +145,23 @@ async def test_an_exception_is_a_retry_and_does_not_hold_up_others(caplog: pytes
     await wait_for(lambda: inbox.commit_offset == 4)
     assert sorted(redelivery.back) == [(1, 0), (2, 0), (3, -1)]
     assert "ValueError: no" in caplog.text
+    await service.close(1.0)
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_a_handler_may_say_how_much_later(is_plain: bool) -> None:
+    redelivery = NotedRedelivery()
+
+    def handle_plainly(message: Message) -> None:
+        raise RetryLater(delay_level=message.offset - 1)
+
+    async def handle(message: Message) -> None:
+        handle_plainly(message)
+
+    service, inbox = make_concurrent(handle_plainly if is_plain else handle, redelivery), make_inbox()
+    put(service, inbox, make_records(0, 1, 2, 6))
+    await wait_for(lambda: inbox.commit_offset == 7)
+    assert sorted(redelivery.back) == [(0, -1), (1, 0), (2, 1), (6, 5)]
     await service.close(1.0)
 
 
