@@ -228,7 +228,9 @@ class Session:
                 except ErucaError as error:
                     log.info("not unregistered from %s, it will notice by itself: %s", address, error)
 
-        addresses = [address for address in self._list_heartbeat_addresses() if self.caller.is_connected(address)]
+        # Slaves too: they knew of the group if it was one of consumers.
+        known = {address for by_id in self.routes.list_brokers().values() for address in by_id.values()}
+        addresses = [address for address in known if self.caller.is_connected(address)]
         await asyncio.gather(*[unregister(address) for address in addresses])
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
