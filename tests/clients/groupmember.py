@@ -58,7 +58,7 @@ class GroupMember:
         # One write a line, so that what was done before the process was killed is in the file.
         self._records = os.open(request["records"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._numbers = itertools.count()
-        self._work_s = request["workMs"] / 1000
+        self._work_s: float = request["workMs"] / 1000
         self._is_ordered = bool(request["ordered"])
         self._never = threading.Event()
         self._strategy = Remembered(_find_strategy(request["strategy"], request["topic"]))
