@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.runner import Aim, BenchError, Run, Sample
 from eruca.cli.demo import find_broker_port
-from eruca.client.producer import Producer
+from eruca.client.produce.producer import Producer
 
 START_AIM = Aim(2000, at_least=False)
 STOP_AIM = Aim(2000, at_least=False)

@@ -7,49 +7,49 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from eruca.client.consumer import Consumer as Consumer
+    from eruca.client.consume.consumer import Consumer as Consumer
+    from eruca.client.consume.pulling import PullLimits as PullLimits
+    from eruca.client.consume.subscriptions import Sql as Sql
     from eruca.client.message import Message as Message
     from eruca.client.message import Outcome as Outcome
     from eruca.client.options import ClientOptions as ClientOptions
-    from eruca.client.outgoing import Outgoing as Outgoing
-    from eruca.client.outgoing import Receipt as Receipt
-    from eruca.client.outgoing import SendStatus as SendStatus
-    from eruca.client.producer import Producer as Producer
-    from eruca.client.pullconsumer import PullConsumer as PullConsumer
-    from eruca.client.pulling import PullLimits as PullLimits
-    from eruca.client.queuereading import PullResult as PullResult
-    from eruca.client.scheduledpull import PullContext as PullContext
-    from eruca.client.scheduledpull import ScheduledPull as ScheduledPull
-    from eruca.client.subscriptions import Sql as Sql
-    from eruca.client.transactions import Decision as Decision
-    from eruca.client.transactions import Half as Half
-    from eruca.client.transactions import TransactionalProducer as TransactionalProducer
-    from eruca.client.transactions import TransactionReceipt as TransactionReceipt
+    from eruca.client.produce.outgoing import Outgoing as Outgoing
+    from eruca.client.produce.outgoing import Receipt as Receipt
+    from eruca.client.produce.outgoing import SendStatus as SendStatus
+    from eruca.client.produce.producer import Producer as Producer
+    from eruca.client.produce.transactions import Decision as Decision
+    from eruca.client.produce.transactions import Half as Half
+    from eruca.client.produce.transactions import TransactionalProducer as TransactionalProducer
+    from eruca.client.produce.transactions import TransactionReceipt as TransactionReceipt
+    from eruca.client.pull.pullconsumer import PullConsumer as PullConsumer
+    from eruca.client.pull.queuereading import PullResult as PullResult
+    from eruca.client.pull.scheduledpull import PullContext as PullContext
+    from eruca.client.pull.scheduledpull import ScheduledPull as ScheduledPull
     from eruca.errors import RetryLater as RetryLater
     from eruca.wire.bodies import MessageQueue as MessageQueue
 
 # Where each public name lives. They are imported when they are first used, so that `import eruca` stays light.
 _PUBLIC = {
     "ClientOptions": "eruca.client.options",
-    "Consumer": "eruca.client.consumer",
-    "Decision": "eruca.client.transactions",
-    "Half": "eruca.client.transactions",
+    "Consumer": "eruca.client.consume.consumer",
+    "Decision": "eruca.client.produce.transactions",
+    "Half": "eruca.client.produce.transactions",
     "Message": "eruca.client.message",
     "MessageQueue": "eruca.wire.bodies",
     "Outcome": "eruca.client.message",
-    "Outgoing": "eruca.client.outgoing",
-    "Producer": "eruca.client.producer",
-    "PullConsumer": "eruca.client.pullconsumer",
-    "PullContext": "eruca.client.scheduledpull",
-    "PullLimits": "eruca.client.pulling",
-    "PullResult": "eruca.client.queuereading",
-    "Receipt": "eruca.client.outgoing",
+    "Outgoing": "eruca.client.produce.outgoing",
+    "Producer": "eruca.client.produce.producer",
+    "PullConsumer": "eruca.client.pull.pullconsumer",
+    "PullContext": "eruca.client.pull.scheduledpull",
+    "PullLimits": "eruca.client.consume.pulling",
+    "PullResult": "eruca.client.pull.queuereading",
+    "Receipt": "eruca.client.produce.outgoing",
     "RetryLater": "eruca.errors",
-    "ScheduledPull": "eruca.client.scheduledpull",
-    "SendStatus": "eruca.client.outgoing",
-    "Sql": "eruca.client.subscriptions",
-    "TransactionReceipt": "eruca.client.transactions",
-    "TransactionalProducer": "eruca.client.transactions",
+    "ScheduledPull": "eruca.client.pull.scheduledpull",
+    "SendStatus": "eruca.client.produce.outgoing",
+    "Sql": "eruca.client.consume.subscriptions",
+    "TransactionReceipt": "eruca.client.produce.transactions",
+    "TransactionalProducer": "eruca.client.produce.transactions",
 }
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
 

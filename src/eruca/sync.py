@@ -7,18 +7,18 @@
 
 from __future__ import annotations
 
+from eruca.client.consume.pulling import PullLimits
+from eruca.client.consume.subscriptions import Sql
 from eruca.client.message import Outcome
 from eruca.client.options import ClientOptions
-from eruca.client.outgoing import Outgoing, Receipt, SendStatus
-from eruca.client.pulling import PullLimits
-from eruca.client.subscriptions import Sql
+from eruca.client.produce.outgoing import Outgoing, Receipt, SendStatus
+from eruca.client.produce.transactions import Decision, Half, TransactionReceipt
 from eruca.client.sync.base import Message
 from eruca.client.sync.consumer import Consumer
 from eruca.client.sync.producer import Producer
 from eruca.client.sync.pullconsumer import PullConsumer, PullResult
 from eruca.client.sync.scheduledpull import PullContext, ScheduledPull
 from eruca.client.sync.transactions import TransactionalProducer
-from eruca.client.transactions import Decision, Half, TransactionReceipt
 from eruca.errors import RetryLater
 from eruca.wire.bodies import MessageQueue
 

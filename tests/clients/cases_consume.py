@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from eruca import Consumer, Message, Outcome, Producer
-from eruca.client.pulling import PullLimits
+from eruca.client.consume.pulling import PullLimits
 from eruca.errors import ClientClosed, ConfigError, InvalidName, RequestRefused
 from tests.clients.stage import (
     Collector,

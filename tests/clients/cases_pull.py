@@ -23,7 +23,7 @@ from eruca import (
     Sql,
 )
 from eruca.client.calls import PullStatus
-from eruca.client.pulling import PullLimits
+from eruca.client.consume.pulling import PullLimits
 from eruca.errors import ConfigError, OffsetLost, QueueNotOurs, RequestRefused
 from eruca.wire.codes import RequestCode
 from eruca.wire.headers import ResetOffsetHeader

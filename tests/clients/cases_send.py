@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, MessageQueue, Producer, Receipt, SendStatus
-from eruca.client.sending import Parcel
+from eruca.client.produce.sending import Parcel
 from eruca.errors import ClientClosed, ConfigError, ErucaError, InvalidName, MessageIllegal, NoRoute, SendFailed
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import QueryMessageHeader

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eruca import Consumer, Message, Outcome, Producer
+from eruca.client.produce.transactions import Decision, TransactionalProducer
 from eruca.client.session import Session
-from eruca.client.transactions import Decision, TransactionalProducer
 from eruca.wire.trace import (
     EndTransactionTrace,
     PubTrace,

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eruca import ClientOptions, Consumer, Message, MessageQueue
-from eruca.client import locking
-from eruca.client.pulling import PullLimits
+from eruca.client.consume import locking
+from eruca.client.consume.pulling import PullLimits
 from eruca.core.allocation import ConfigStrategy, MachineRoomStrategy, Strategy, find_strategy, sort_queues
 from eruca.wire.names import RETRY_PREFIX
 

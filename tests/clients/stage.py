@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer, Receipt
-from eruca.client.pulling import PullLimits
+from eruca.client.consume.pulling import PullLimits
 from eruca.client.session import Session
 from eruca.errors import NoRoute
 from eruca.wire.catalog import build_request

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 import pytest
 
 from eruca import ClientOptions, Consumer, Message, Outcome, Producer, PullConsumer, Sql
-from eruca.client.pulling import PullLimits
+from eruca.client.consume.pulling import PullLimits
+from eruca.client.produce.transactions import Decision, TransactionalProducer
 from eruca.client.session import Session
-from eruca.client.transactions import Decision, TransactionalProducer
 from eruca.errors import ErucaError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import QueryMessageHeader

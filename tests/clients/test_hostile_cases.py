@@ -13,9 +13,9 @@ import pytest
 
 from eruca import ClientOptions, Consumer, Message, Producer, PullConsumer
 from eruca.client.calls import has_entry
-from eruca.client.pulling import PullLimits
+from eruca.client.consume.pulling import PullLimits
+from eruca.client.produce.transactions import Decision, TransactionalProducer
 from eruca.client.routes import make_route
-from eruca.client.transactions import Decision, TransactionalProducer
 from eruca.errors import CallTimeout, ErucaError, WireError
 from eruca.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
 from eruca.wire.bodies import BrokerData, MessageQueue, QueueData, ResetOffsetBody, TopicRouteData
@@ -343,7 +343,7 @@ def test_a_time_that_no_calendar_has_is_an_error_of_ours() -> None:
 async def test_the_search_for_a_time_ends_although_a_queue_never_comes_to_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eruca.client.starting._SEARCH_S_MAX", 0.3)
+    monkeypatch.setattr("eruca.client.consume.starting._SEARCH_S_MAX", 0.3)
 
     def go_on(request: Command) -> list[Step] | None:
         if request.code != RequestCode.PULL_MESSAGE:

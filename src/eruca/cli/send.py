@@ -19,8 +19,8 @@ import click
 from eruca.cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca.cli.output import add_output_option, make_console, make_table, print_rows
 from eruca.cli.running import run_loop
-from eruca.client.outgoing import Receipt, find_delay_level
-from eruca.client.producer import Producer
+from eruca.client.produce.outgoing import Receipt, find_delay_level
+from eruca.client.produce.producer import Producer
 from eruca.client.routes import Routes
 from eruca.errors import ConfigError, ErucaError, NoRoute
 from eruca.limits import FRAME_BYTES_MAX

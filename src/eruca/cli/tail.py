@@ -17,7 +17,7 @@ from eruca.cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca.cli.output import add_output_option, format_time, parse_time, print_rows, show_safely
 from eruca.cli.running import run_loop
 from eruca.client.message import Message
-from eruca.client.pullconsumer import PullConsumer
+from eruca.client.pull.pullconsumer import PullConsumer
 from eruca.errors import NetError, NoRoute, WireError
 from eruca.filter.tags import parse_tags
 from eruca.wire.bodies import MessageQueue

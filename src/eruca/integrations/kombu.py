@@ -36,11 +36,11 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.utils.json import dumps, loads
 
-from eruca.client.consumer import Consumer
+from eruca.client.consume.consumer import Consumer
+from eruca.client.consume.pulling import PullLimits
 from eruca.client.message import Message
 from eruca.client.options import ClientOptions
-from eruca.client.producer import Producer
-from eruca.client.pulling import PullLimits
+from eruca.client.produce.producer import Producer
 from eruca.client.sync.loopthread import LoopThread, find_loop_thread
 from eruca.errors import ClientClosed, ErucaError, InvalidName, MessageIllegal, NetError, NoRoute, SendFailed
 from eruca.wire.names import check_topic

@@ -16,10 +16,10 @@ from typing import Any
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
-from eruca.client.consumer import Consumer
+from eruca.client.consume.consumer import Consumer
+from eruca.client.consume.pulling import PullLimits
 from eruca.client.options import ClientOptions
-from eruca.client.producer import Producer
-from eruca.client.pulling import PullLimits
+from eruca.client.produce.producer import Producer
 from eruca.errors import ClientClosed
 
 # A worker that was started before the first task was ever sent hears of the topic this soon.

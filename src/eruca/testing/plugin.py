@@ -15,8 +15,8 @@ import pytest
 
 if TYPE_CHECKING:
     import eruca.sync
-    from eruca.client.consumer import Consumer
-    from eruca.client.producer import Producer
+    from eruca.client.consume.consumer import Consumer
+    from eruca.client.produce.producer import Producer
     from eruca.testing.embedded import EmbeddedBroker
 
 MakeConsumer = Callable[..., "Consumer"]
@@ -118,14 +118,14 @@ def _define(mark: Callable[[Any], Any]) -> tuple[Any, Any]:
 
     @mark
     async def run_producer(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[Producer]:
-        from eruca.client.producer import Producer
+        from eruca.client.produce.producer import Producer
 
         async with Producer(eruca_broker.nameserver, group=eruca_group) as producer:
             yield producer
 
     @mark
     async def make_consumers(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[MakeConsumer]:
-        from eruca.client.consumer import Consumer
+        from eruca.client.consume.consumer import Consumer
 
         made: list[Consumer] = []
 

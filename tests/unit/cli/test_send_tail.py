@@ -14,7 +14,7 @@ import pytest
 
 from eruca.cli.tail import describe_message
 from eruca.client.message import Message
-from eruca.client.outgoing import DELAY_LEVELS_MS
+from eruca.client.produce.outgoing import DELAY_LEVELS_MS
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.compression import compress
 from eruca.wire.record import Message as Record
@@ -214,7 +214,7 @@ def test_the_account_comes_from_the_environment(up: Up) -> None:
         assert whole.returncode == 0, whole.stderr
 
 
-@pytest.mark.parametrize("module", ["eruca.cli.send", "eruca.cli.tail", "eruca.client.producer"])
+@pytest.mark.parametrize("module", ["eruca.cli.send", "eruca.cli.tail", "eruca.client.produce.producer"])
 def test_what_starts_often_imports_only_what_it_uses(module: str) -> None:
     slow = {"eruca.broker", "lark", "lz4", "opentelemetry", "prometheus_client", "rich", "urllib.request", "zstandard"}
     script = f"import sys, {module}; print(sorted({slow} & sys.modules.keys()))"

@@ -11,7 +11,7 @@ import pytest
 from eruca.broker.app import Broker
 from eruca.broker.options import BrokerOptions
 from eruca.client.options import ClientOptions
-from eruca.client.producer import Producer
+from eruca.client.produce.producer import Producer
 from eruca.clock import Clock
 from eruca.config import StoreOptions
 from eruca.nameserver.app import NameServer

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eruca.client.batching import build_batches
-from eruca.client.outgoing import Outgoing
-from eruca.client.sending import Parcel
+from eruca.client.produce.batching import build_batches
+from eruca.client.produce.outgoing import Outgoing
+from eruca.client.produce.sending import Parcel
 from eruca.errors import MessageIllegal
 from eruca.testing import VirtualClock
 from eruca.wire.batch import decode_batch

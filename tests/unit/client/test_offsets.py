@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca.client.offsets import LocalOffsets
+from eruca.client.consume.offsets import LocalOffsets
 from eruca.errors import ConfigError, StoreFull
 from eruca.wire.bodies import MessageQueue
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eruca.client.outgoing import build_properties, check_body, check_flag, find_delay_level
+from eruca.client.produce.outgoing import build_properties, check_body, check_flag, find_delay_level
 from eruca.errors import MessageIllegal
 from eruca.limits import PROPERTIES_BYTES_MAX
 from eruca.wire.properties import RESERVED, parse_properties

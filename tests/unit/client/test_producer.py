@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from eruca.broker.app import Broker
-from eruca.client.choosing import choose_by_shard
 from eruca.client.options import ClientOptions
-from eruca.client.outgoing import Outgoing, Receipt, SendStatus
-from eruca.client.producer import Producer
-from eruca.client.sending import Parcel, Sender
+from eruca.client.produce.choosing import choose_by_shard
+from eruca.client.produce.outgoing import Outgoing, Receipt, SendStatus
+from eruca.client.produce.producer import Producer
+from eruca.client.produce.sending import Parcel, Sender
 from eruca.errors import (
     ClientClosed,
     ConfigError,

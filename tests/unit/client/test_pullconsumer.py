@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, Message, MessageQueue, PullConsumer, Sql
-from eruca.client.holdings import Holdings
-from eruca.client.pulling import PullLimits
+from eruca.client.consume.pulling import PullLimits
+from eruca.client.consume.subscriptions import make_subscription
+from eruca.client.pull.holdings import Holdings
 from eruca.client.session import _SESSIONS
-from eruca.client.subscriptions import make_subscription
 from eruca.errors import ClientClosed, ConfigError, NoRoute, RequestRefused
 from eruca.nameserver.app import NameServer
 from eruca.wire.bodies import ConsumeFromWhere, ConsumeResult, ConsumeType, MessageModel

@@ -10,7 +10,7 @@ import pytest
 from eruca.broker.app import Broker
 from eruca.client.message import Message
 from eruca.client.options import ClientOptions
-from eruca.client.producer import Producer
+from eruca.client.produce.producer import Producer
 from eruca.errors import ClientClosed, MessageIllegal, NoRoute, RequestTimeout, SendFailed
 from eruca.nameserver.app import NameServer
 from eruca.wire.bodies import MessageQueue

@@ -50,7 +50,7 @@ async def test_a_call_that_fails_is_repeated(
         calls[queue.queue_id] += 1
         raise ValueError("the callback fails")
 
-    with caplog.at_level(logging.ERROR, "eruca.client.scheduledpull"):
+    with caplog.at_level(logging.ERROR, "eruca.client.pull.scheduledpull"):
         async with scheduled:
             await wait_until(lambda: len(calls) == 4 and min(calls.values()) >= 3, "three calls for each queue")
     assert "the callback of orders failed on queue" in caplog.text

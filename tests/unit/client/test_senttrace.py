@@ -13,8 +13,8 @@ from opentelemetry.trace import StatusCode
 
 from eruca.broker.app import Broker
 from eruca.client.options import ClientOptions
-from eruca.client.outgoing import Outgoing, Receipt
-from eruca.client.transactions import Decision, TransactionalProducer
+from eruca.client.produce.outgoing import Outgoing, Receipt
+from eruca.client.produce.transactions import Decision, TransactionalProducer
 from eruca.errors import MessageIllegal, SendFailed
 from eruca.nameserver.app import NameServer
 from eruca.observe.telemetry import Telemetry
@@ -144,7 +144,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     tracers, meters = TracerProvider(), MeterProvider()
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("eruca.client.producer.find_telemetry", lambda: Telemetry(tracers, meters))
+    monkeypatch.setattr("eruca.client.produce.producer.find_telemetry", lambda: Telemetry(tracers, meters))
     yield exporter
     tracers.shutdown()
     meters.shutdown()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eruca.client.options import ClientOptions
-from eruca.client.producer import Producer
+from eruca.client.produce.producer import Producer
 from eruca.client.session import _SESSIONS, Session
 from eruca.errors import ConfigError
 from eruca.nameserver.app import NameServer

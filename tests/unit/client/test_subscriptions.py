@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.client.subscriptions import Sql, make_subscription, make_subscriptions
+from eruca.client.consume.subscriptions import Sql, make_subscription, make_subscriptions
 from eruca.errors import ConfigError, InvalidName
 from eruca.filter.tags import ExpressionError
 from eruca.wire.javahash import java_hash

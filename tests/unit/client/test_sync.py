@@ -23,11 +23,11 @@ import pytest
 import eruca
 from eruca import sync
 from eruca.client.message import Settle
-from eruca.client.queuereading import PullResult
+from eruca.client.produce.transactions import TransactionalProducer
+from eruca.client.pull.queuereading import PullResult
 from eruca.client.session import ConsumerMember, ProducerMember
 from eruca.client.sync import loopthread
 from eruca.client.sync.room import Room
-from eruca.client.transactions import TransactionalProducer
 from eruca.errors import CallTimeout, ClientClosed, ConfigError, MessageIllegal, NoRoute, QueueNotOurs, SendFailed
 from eruca.testing.embedded import EmbeddedBroker
 from eruca.wire.bodies import MessageQueue

@@ -12,8 +12,8 @@ import pytest
 from eruca.broker.app import Broker
 from eruca.client.message import Message
 from eruca.client.options import ClientOptions
-from eruca.client.outgoing import Receipt, SendStatus
-from eruca.client.transactions import Decision, Half, TransactionalProducer
+from eruca.client.produce.outgoing import Receipt, SendStatus
+from eruca.client.produce.transactions import Decision, Half, TransactionalProducer
 from eruca.errors import ClientClosed, MessageIllegal, SendFailed
 from eruca.nameserver.app import NameServer
 from eruca.net.link import Answer, Link

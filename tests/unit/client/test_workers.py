@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from eruca.client.handover import Handover
-from eruca.client.workers import Workers
+from eruca.client.consume.handover import Handover
+from eruca.client.consume.workers import Workers
 
 SECONDS_MAX = 10.0
 

@@ -8,16 +8,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from eruca.client.consumer import OFFSETS_DIRECTORY
-from eruca.client.consumer import Consumer as AsyncConsumer
-from eruca.client.handlers import AnyHandler, Concurrency, is_async_function
-from eruca.client.membership import QueueListener
+from eruca.client.consume.consumer import OFFSETS_DIRECTORY
+from eruca.client.consume.consumer import Consumer as AsyncConsumer
+from eruca.client.consume.handlers import AnyHandler, Concurrency, is_async_function
+from eruca.client.consume.membership import QueueListener
+from eruca.client.consume.observing import ConsumeHook
+from eruca.client.consume.pulling import PullLimits
+from eruca.client.consume.starting import Start
+from eruca.client.consume.subscriptions import Sql, Subscribe
 from eruca.client.message import Message as AsyncMessage
-from eruca.client.observing import ConsumeHook
 from eruca.client.options import ClientOptions
-from eruca.client.pulling import PullLimits
-from eruca.client.starting import Start
-from eruca.client.subscriptions import Sql, Subscribe
 from eruca.client.sync.base import Message, RunningClient
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
-from eruca.client.handover import Handover
+from eruca.client.consume.handover import Handover
 from eruca.errors import CallTimeout, ClientClosed, ConfigError
 
 log = logging.getLogger(__name__)

@@ -8,12 +8,12 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
-from eruca.client.choosing import Selector
-from eruca.client.delivery import SendHook
 from eruca.client.options import ClientOptions
-from eruca.client.outgoing import Outgoing, Receipt
-from eruca.client.packing import Body
-from eruca.client.producer import Producer as AsyncProducer
+from eruca.client.produce.choosing import Selector
+from eruca.client.produce.delivery import SendHook
+from eruca.client.produce.outgoing import Outgoing, Receipt
+from eruca.client.produce.packing import Body
+from eruca.client.produce.producer import Producer as AsyncProducer
 from eruca.client.sync.base import Message, PlainClient, to_seconds
 from eruca.client.sync.room import Room
 from eruca.clock import Clock

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from eruca.client.calls import PullStatus
-from eruca.client.consumer import OFFSETS_DIRECTORY
-from eruca.client.membership import QueueListener
+from eruca.client.consume.consumer import OFFSETS_DIRECTORY
+from eruca.client.consume.membership import QueueListener
+from eruca.client.consume.pulling import PullLimits
+from eruca.client.consume.starting import Start
+from eruca.client.consume.subscriptions import Sql, Subscribe
 from eruca.client.options import ClientOptions
-from eruca.client.pullconsumer import PullConsumer as AsyncPullConsumer
-from eruca.client.pulling import PullLimits
-from eruca.client.starting import Start
-from eruca.client.subscriptions import Sql, Subscribe
+from eruca.client.pull.pullconsumer import PullConsumer as AsyncPullConsumer
 from eruca.client.sync.base import Message, PlainClient, to_seconds
 from eruca.client.sync.loopthread import LoopThread
 from eruca.clock import Clock

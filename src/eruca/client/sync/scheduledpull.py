@@ -7,13 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eruca.client.consumer import OFFSETS_DIRECTORY
-from eruca.client.handlers import is_async_function
-from eruca.client.membership import QueueListener
+from eruca.client.consume.consumer import OFFSETS_DIRECTORY
+from eruca.client.consume.handlers import is_async_function
+from eruca.client.consume.membership import QueueListener
+from eruca.client.consume.starting import Start
 from eruca.client.options import ClientOptions
-from eruca.client.scheduledpull import PullContext as AsyncPullContext
-from eruca.client.scheduledpull import ScheduledPull as AsyncScheduledPull
-from eruca.client.starting import Start
+from eruca.client.pull.scheduledpull import PullContext as AsyncPullContext
+from eruca.client.pull.scheduledpull import ScheduledPull as AsyncScheduledPull
 from eruca.client.sync.base import RunningClient
 from eruca.client.sync.pullconsumer import PullConsumer
 from eruca.clock import Clock

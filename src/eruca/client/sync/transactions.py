@@ -7,16 +7,16 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from typing import Any
 
-from eruca.client.choosing import Selector
-from eruca.client.handlers import is_async_function
+from eruca.client.consume.handlers import is_async_function
 from eruca.client.message import Message as AsyncMessage
-from eruca.client.outgoing import Receipt
-from eruca.client.packing import Body
+from eruca.client.produce.choosing import Selector
+from eruca.client.produce.outgoing import Receipt
+from eruca.client.produce.packing import Body
+from eruca.client.produce.transactions import Decided, Decision, Half, TransactionReceipt
+from eruca.client.produce.transactions import TransactionalProducer as AsyncTransactionalProducer
 from eruca.client.sync.base import Message, PlainClient
 from eruca.client.sync.loopthread import Call
 from eruca.client.sync.producer import Producer
-from eruca.client.transactions import Decided, Decision, Half, TransactionReceipt
-from eruca.client.transactions import TransactionalProducer as AsyncTransactionalProducer
 from eruca.wire.bodies import MessageQueue
 
 

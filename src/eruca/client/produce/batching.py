@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from eruca.client.outgoing import Outgoing, build_properties, check_body, check_flag, find_delay_level
-from eruca.client.sending import Parcel
+from eruca.client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, find_delay_level
+from eruca.client.produce.sending import Parcel
 from eruca.errors import MessageIllegal
 from eruca.wire.batch import BatchItem, encode_batch
 from eruca.wire.codes import RequestCode

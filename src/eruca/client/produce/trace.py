@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from eruca.client.namespaces import unwrap
-from eruca.client.outgoing import Receipt, build_properties
+from eruca.client.produce.outgoing import Receipt, build_properties
+from eruca.client.produce.sending import Parcel, Sender
 from eruca.client.routes import Routes
-from eruca.client.sending import Parcel, Sender
 from eruca.client.session import Session
 from eruca.client.tracing import TraceDispatcher
 from eruca.errors import ErucaError, NetError, NoRoute

@@ -7,17 +7,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eruca.client.balance import Balance
-from eruca.client.concurrent import ConcurrentService
-from eruca.client.inbox import Inbox
-from eruca.client.locking import QueueLocks
+from eruca.client.consume.balance import Balance
+from eruca.client.consume.concurrent import ConcurrentService
+from eruca.client.consume.inbox import Inbox
+from eruca.client.consume.locking import QueueLocks
+from eruca.client.consume.offsets import OffsetStore
+from eruca.client.consume.ordered import OrderedService
+from eruca.client.consume.pulling import Puller, PullLimits
+from eruca.client.consume.starting import Start, StartOffsets
+from eruca.client.consume.subscriptions import Subscription
 from eruca.client.namespaces import unwrap
-from eruca.client.offsets import OffsetStore
-from eruca.client.ordered import OrderedService
-from eruca.client.pulling import Puller, PullLimits
 from eruca.client.session import Session
-from eruca.client.starting import Start, StartOffsets
-from eruca.client.subscriptions import Subscription
 from eruca.core.allocation import AverageStrategy, Strategy
 from eruca.errors import ErucaError
 from eruca.wire.bodies import MessageQueue

@@ -8,11 +8,11 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-from eruca.client.choosing import QueueChooser, Selector, explain_not_writable
 from eruca.client.meters import SendMeter
-from eruca.client.outgoing import Receipt, SendStatus
+from eruca.client.produce.choosing import QueueChooser, Selector, explain_not_writable
+from eruca.client.produce.outgoing import Receipt, SendStatus
+from eruca.client.produce.sending import Parcel, Sender, read_receipt
 from eruca.client.routes import Route
-from eruca.client.sending import Parcel, Sender, read_receipt
 from eruca.client.session import Session
 from eruca.errors import ErucaError, NetError, RequestRefused, SendFailed, TooManyCalls, WireError
 from eruca.wire.bodies import MessageQueue

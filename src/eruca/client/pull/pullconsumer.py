@@ -9,23 +9,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from eruca.client.consumer import OFFSETS_DIRECTORY
-from eruca.client.holdings import PullInbox
-from eruca.client.membership import GroupSettings, QueueListener
+from eruca.client.consume.consumer import OFFSETS_DIRECTORY
+from eruca.client.consume.membership import GroupSettings, QueueListener
+from eruca.client.consume.observing import ConsumeObserver
+from eruca.client.consume.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from eruca.client.consume.pulling import PullLimits
+from eruca.client.consume.redelivery import Redelivery
+from eruca.client.consume.running import describe_running
+from eruca.client.consume.starting import Start, describe_start
+from eruca.client.consume.subscriptions import SQL92, Sql, Subscribe, make_subscription, make_subscriptions
 from eruca.client.message import Message
 from eruca.client.namespaces import wrap
-from eruca.client.observing import ConsumeObserver
-from eruca.client.offsets import BrokerOffsets, LocalOffsets, OffsetStore
 from eruca.client.options import ClientOptions, choose_options
-from eruca.client.producer import to_ms
-from eruca.client.pulling import PullLimits
-from eruca.client.pullmembership import PullMembership
-from eruca.client.queuereading import PullResult
-from eruca.client.redelivery import Redelivery
-from eruca.client.running import describe_running
+from eruca.client.produce.producer import to_ms
+from eruca.client.pull.holdings import PullInbox
+from eruca.client.pull.membership import PullMembership
+from eruca.client.pull.queuereading import PullResult
 from eruca.client.session import Session
-from eruca.client.starting import Start, describe_start
-from eruca.client.subscriptions import SQL92, Sql, Subscribe, make_subscription, make_subscriptions
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy, find_strategy
 from eruca.errors import ClientClosed, ConfigError, OffsetLost, QueueNotOurs

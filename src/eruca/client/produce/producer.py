@@ -11,18 +11,18 @@ from typing import Self
 
 import msgspec
 
-from eruca.client.choosing import QueueChooser, Selector, choose_queue
-from eruca.client.delivery import Delivery, SendHook
 from eruca.client.message import Message
 from eruca.client.namespaces import unwrap, wrap
 from eruca.client.options import ClientOptions, choose_options
-from eruca.client.outgoing import Outgoing, Receipt
-from eruca.client.packing import Body, Packer
-from eruca.client.requests import Requests, choose_reply_queue, describe_reply, describe_request
-from eruca.client.sending import Parcel, Sender
-from eruca.client.senttrace import SendTrace
+from eruca.client.produce.choosing import QueueChooser, Selector, choose_queue
+from eruca.client.produce.delivery import Delivery, SendHook
+from eruca.client.produce.outgoing import Outgoing, Receipt
+from eruca.client.produce.packing import Body, Packer
+from eruca.client.produce.requests import Requests, choose_reply_queue, describe_reply, describe_request
+from eruca.client.produce.sending import Parcel, Sender
+from eruca.client.produce.trace import SendTrace
+from eruca.client.produce.window import Window
 from eruca.client.session import Session
-from eruca.client.window import Window
 from eruca.clock import Clock
 from eruca.errors import ClientClosed, ConfigError, RequestTimeout, SendFailed
 from eruca.limits import MESSAGE_BODY_BYTES_MAX

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CoroutineType, FrameType
 from typing import Any
 
-from eruca.client.inbox import Inbox
-from eruca.client.observing import ConsumeObserver
+from eruca.client.consume.inbox import Inbox
+from eruca.client.consume.observing import ConsumeObserver
+from eruca.client.consume.subscriptions import Subscription
 from eruca.client.session import Session
-from eruca.client.subscriptions import Subscription
 from eruca.wire.bodies import ConsumerRunningInfo, ConsumeType, MessageQueue
 
 

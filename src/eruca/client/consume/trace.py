@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eruca.client.message import Message, Outcome
 from eruca.client.namespaces import unwrap
-from eruca.client.senttrace import open_trace
+from eruca.client.produce.trace import open_trace
 from eruca.client.session import Session
 from eruca.wire.properties import KEYS, MSG_REGION, TRACE_ON
 from eruca.wire.trace import SubAfterTrace, SubBeforeTrace, TracedOutcome

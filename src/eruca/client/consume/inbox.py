@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from eruca.client.subscriptions import Subscription
+from eruca.client.consume.subscriptions import Subscription
 from eruca.core.processqueue import ProcessQueue
 from eruca.wire.bodies import MessageQueue, ProcessQueueInfo
 from eruca.wire.record import Message as Record

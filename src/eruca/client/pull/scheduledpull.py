@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from eruca.client.consumer import OFFSETS_DIRECTORY
-from eruca.client.membership import QueueListener
+from eruca.client.consume.consumer import OFFSETS_DIRECTORY
+from eruca.client.consume.membership import QueueListener
+from eruca.client.consume.starting import Start
 from eruca.client.namespaces import unwrap, wrap
 from eruca.client.options import ClientOptions, choose_options
-from eruca.client.producer import to_ms
-from eruca.client.pullconsumer import PullConsumer
-from eruca.client.starting import Start
+from eruca.client.produce.producer import to_ms
+from eruca.client.pull.pullconsumer import PullConsumer
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy
 from eruca.errors import ClientClosed, ConfigError

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
-from eruca.client.handlers import HandlerEntry
+from eruca.client.consume.handlers import HandlerEntry
 from eruca.client.message import Message, Outcome
 from eruca.client.meters import ConsumeMeter
 from eruca.observe.telemetry import find_telemetry

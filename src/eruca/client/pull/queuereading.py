@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from eruca.client.calls import PullStatus
+from eruca.client.consume.pulling import EXPRESSION, SUSPEND, keep_tagged
+from eruca.client.consume.starting import find_offset_since
+from eruca.client.consume.subscriptions import Sql, Subscription, make_subscription
 from eruca.client.message import Message
 from eruca.client.namespaces import wrap
-from eruca.client.pulling import EXPRESSION, SUSPEND, keep_tagged
 from eruca.client.routes import MASTER_ID, Route
 from eruca.client.session import Session
-from eruca.client.starting import find_offset_since
-from eruca.client.subscriptions import Sql, Subscription, make_subscription
 from eruca.errors import ErucaError, NetError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import PullMessageHeader, QueryMessageHeader

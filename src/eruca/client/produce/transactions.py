@@ -16,13 +16,13 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
-from eruca.client.choosing import Selector, choose_queue
 from eruca.client.message import Message
-from eruca.client.outgoing import Receipt, SendStatus
-from eruca.client.packing import Body
-from eruca.client.producer import Producer, to_ms
+from eruca.client.produce.choosing import Selector, choose_queue
+from eruca.client.produce.outgoing import Receipt, SendStatus
+from eruca.client.produce.packing import Body
+from eruca.client.produce.producer import Producer, to_ms
+from eruca.client.produce.sending import Parcel
 from eruca.client.routes import MASTER_ID
-from eruca.client.sending import Parcel
 from eruca.errors import ErucaError, MessageIllegal, SendFailed
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import RequestCode

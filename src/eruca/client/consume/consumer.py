@@ -11,25 +11,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from eruca.client.concurrent import ConcurrentService
-from eruca.client.consumetrace import ConsumeTrace
-from eruca.client.handlers import AnyHandler, Concurrency, HandlerEntry, make_handler
-from eruca.client.inbox import Inbox
-from eruca.client.membership import GroupSettings, Membership, QueueListener
+from eruca.client.consume.concurrent import ConcurrentService
+from eruca.client.consume.handlers import AnyHandler, Concurrency, HandlerEntry, make_handler
+from eruca.client.consume.inbox import Inbox
+from eruca.client.consume.membership import GroupSettings, Membership, QueueListener
+from eruca.client.consume.observing import ConsumeHook, ConsumeObserver
+from eruca.client.consume.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from eruca.client.consume.ordered import OrderedService
+from eruca.client.consume.pulling import PullLimits
+from eruca.client.consume.redelivery import Redelivery
+from eruca.client.consume.running import describe_running
+from eruca.client.consume.starting import Start, describe_start
+from eruca.client.consume.subscriptions import (
+    SQL92,
+    Sql,
+    Subscribe,
+    Subscription,
+    make_subscription,
+    make_subscriptions,
+)
+from eruca.client.consume.trace import ConsumeTrace
 from eruca.client.message import Message, Outcome
 from eruca.client.namespaces import wrap
-from eruca.client.observing import ConsumeHook, ConsumeObserver
-from eruca.client.offsets import BrokerOffsets, LocalOffsets, OffsetStore
 from eruca.client.options import ClientOptions, choose_options
-from eruca.client.ordered import OrderedService
-from eruca.client.producer import to_ms
-from eruca.client.pulling import PullLimits
-from eruca.client.redelivery import Redelivery
+from eruca.client.produce.producer import to_ms
 from eruca.client.routes import Route
-from eruca.client.running import describe_running
 from eruca.client.session import Session
-from eruca.client.starting import Start, describe_start
-from eruca.client.subscriptions import SQL92, Sql, Subscribe, Subscription, make_subscription, make_subscriptions
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy, find_strategy
 from eruca.errors import ClientClosed, ConfigError, ErucaError, NetError

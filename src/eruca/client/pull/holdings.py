@@ -7,12 +7,12 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 
-from eruca.client.inbox import Inbox
+from eruca.client.consume.inbox import Inbox
+from eruca.client.consume.offsets import OffsetStore
+from eruca.client.consume.pulling import LITE, Puller, PullLimits
+from eruca.client.consume.subscriptions import Subscription
 from eruca.client.message import Message, Settle
-from eruca.client.offsets import OffsetStore
-from eruca.client.pulling import LITE, Puller, PullLimits
 from eruca.client.session import Session
-from eruca.client.subscriptions import Subscription
 from eruca.errors import ErucaError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.record import Message as Record

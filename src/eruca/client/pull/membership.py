@@ -6,17 +6,17 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
-from eruca.client.balance import Balance
-from eruca.client.holdings import Holdings
-from eruca.client.membership import GroupSettings
+from eruca.client.consume.balance import Balance
+from eruca.client.consume.membership import GroupSettings
+from eruca.client.consume.offsets import OffsetStore
+from eruca.client.consume.pulling import PullLimits
+from eruca.client.consume.starting import StartOffsets
+from eruca.client.consume.subscriptions import SQL92, Sql, Subscription, make_subscription
 from eruca.client.message import Settle
 from eruca.client.namespaces import unwrap
-from eruca.client.offsets import OffsetStore
-from eruca.client.pulling import PullLimits
-from eruca.client.queuereading import QueueReader
+from eruca.client.pull.holdings import Holdings
+from eruca.client.pull.queuereading import QueueReader
 from eruca.client.session import Session
-from eruca.client.starting import StartOffsets
-from eruca.client.subscriptions import SQL92, Sql, Subscription, make_subscription
 from eruca.errors import ErucaError, NoRoute
 from eruca.wire.bodies import MessageQueue
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eruca.client.calls import Pulled, PullStatus
-from eruca.client.inbox import Inbox
+from eruca.client.consume.inbox import Inbox
+from eruca.client.consume.subscriptions import Subscription
 from eruca.client.routes import MASTER_ID
 from eruca.client.session import Session
-from eruca.client.subscriptions import Subscription
 from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import PullMessageHeader

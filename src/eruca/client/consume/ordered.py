@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections import deque
 
-from eruca.client.handlers import HandlerEntry
-from eruca.client.inbox import Inbox
+from eruca.client.consume.handlers import HandlerEntry
+from eruca.client.consume.inbox import Inbox
+from eruca.client.consume.observing import ConsumeObserver
+from eruca.client.consume.redelivery import Redelivery
 from eruca.client.message import Message, Outcome
-from eruca.client.observing import ConsumeObserver
-from eruca.client.redelivery import Redelivery
 from eruca.errors import ErucaError
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.properties import RETRY_TOPIC

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from eruca.client.batching import build_batches
 from eruca.client.namespaces import wrap
-from eruca.client.outgoing import Outgoing, build_properties, check_body, check_flag
-from eruca.client.sending import Parcel
+from eruca.client.produce.batching import build_batches
+from eruca.client.produce.outgoing import Outgoing, build_properties, check_body, check_flag
+from eruca.client.produce.sending import Parcel
 from eruca.errors import ConfigError, ErucaError, MessageIllegal
 from eruca.observe.telemetry import Operation, Telemetry
 from eruca.wire.compression import compress

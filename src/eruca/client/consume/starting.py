@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Literal
 
 from eruca.client.calls import Calls
-from eruca.client.offsets import OffsetStore
-from eruca.client.pulling import EXPRESSION
+from eruca.client.consume.offsets import OffsetStore
+from eruca.client.consume.pulling import EXPRESSION
+from eruca.client.consume.subscriptions import TAG
 from eruca.client.session import Session
-from eruca.client.subscriptions import TAG
 from eruca.errors import CallTimeout, ConfigError, NetError
 from eruca.wire.bodies import ConsumeFromWhere, MessageQueue
 from eruca.wire.headers import PullMessageHeader

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 import msgspec
 
 from eruca.client.calls import explain_refusal
-from eruca.client.outgoing import Receipt, SendStatus
+from eruca.client.produce.outgoing import Receipt, SendStatus
 from eruca.client.routes import TEMPLATE_QUEUES, TEMPLATE_TOPIC
 from eruca.client.session import Session
 from eruca.errors import CallTimeout, ConnectFailed

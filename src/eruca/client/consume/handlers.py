@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eruca.client.handover import Handover
+from eruca.client.consume.handover import Handover
+from eruca.client.consume.workers import Job, Workers
 from eruca.client.message import Message, Outcome
-from eruca.client.workers import Job, Workers
 from eruca.errors import ConfigError, RetryLater
 
 log = logging.getLogger(__name__)

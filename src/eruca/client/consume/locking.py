@@ -7,7 +7,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from eruca.client.inbox import Inbox
+from eruca.client.consume.inbox import Inbox
 from eruca.client.session import Session
 from eruca.errors import ErucaError
 from eruca.wire.bodies import MessageQueue

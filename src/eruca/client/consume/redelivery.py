@@ -6,8 +6,8 @@ import asyncio
 import logging
 import random
 
+from eruca.client.produce.sending import Parcel, Sender
 from eruca.client.routes import Route
-from eruca.client.sending import Parcel, Sender
 from eruca.client.session import Session
 from eruca.errors import ConnectFailed, ErucaError, NoRoute
 from eruca.wire.bodies import MessageQueue

@@ -1,0 +1,1 @@
+"""Consumers that are given their messages: queues shared in a group, pulled, handled, committed."""

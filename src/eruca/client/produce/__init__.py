@@ -1,0 +1,1 @@
+"""Producers: from what a user says to a receipt."""

@@ -1,0 +1,1 @@
+"""Consumers that ask for their messages themselves."""
