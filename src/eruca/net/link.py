@@ -1,6 +1,6 @@
 """One connection: frames in, frames out, calls and answers in both directions.
 
-All frames of one read are answered in one write; answers that come later (a held pull, a synced append) are gathered
+The frames of one read are answered in few writes; answers that come later (a held pull, a synced append) are gathered
 and written once a turn of the loop. Numbers of calls (`opaque`) are each side's own, so both sides may call.
 """
 
@@ -28,6 +28,10 @@ _REMARK_CHARS_MAX = 4096
 # Answers are gathered up to this many bytes before they are written. Without a bound, one read full of small pulls for
 # large messages would build gigabytes before the first look at whether the peer reads any of it.
 _GATHERED_BYTES_MAX = 1024 * 1024
+# And up to this many frames, so that the peer works on the first of them while we work on the next. Measured with 64
+# sends in flight between two processes: 38,000/s when all 64 go in one write, 70,000/s from 8 to 32, where a write for
+# every 32 costs no more CPU than one for all.
+_GATHERED_FRAMES_MAX = 32
 
 
 class Owner(Protocol):
@@ -157,7 +161,7 @@ class Link(asyncio.Protocol):
             if answer is not None and not flag & FLAG_ONEWAY:
                 self._outbox.append(answer)
                 self._outbox_bytes += len(answer)
-                if self._outbox_bytes > _GATHERED_BYTES_MAX:
+                if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
                     self._flush()
                     if self._paused:
                         self._backlog = commands[number:]
@@ -196,7 +200,7 @@ class Link(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         self._outbox.append(data)
         self._outbox_bytes += len(data)
-        if self._outbox_bytes > _GATHERED_BYTES_MAX:
+        if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
             self._flush()
 
     async def drain(self) -> None:
