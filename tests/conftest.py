@@ -10,6 +10,8 @@ import pytest
 from blockbuster import BlockBuster, BlockBusterFunction, blockbuster_ctx
 from hypothesis import settings
 
+from tests.figures import list_figures
+
 # `ci` gives everyone the same examples; `explore` looks for new ones. Both print how to repeat a failure.
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=2_000)
@@ -21,6 +23,14 @@ settings.load_profile(PROFILE)
 def pytest_report_header() -> list[str]:
     """Say which random data this run uses, so that a failure in a log can be repeated."""
     return [f"eruca: ERUCA_HYPOTHESIS={PROFILE} ERUCA_SEEDS={os.environ.get('ERUCA_SEEDS', '(default)')}"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what the tests counted."""
+    if figures := list_figures():
+        terminalreporter.section("figures")
+        for line in figures:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

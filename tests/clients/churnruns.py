@@ -11,6 +11,7 @@ from tests.clients.churn import Churn, Start
 from tests.clients.history import History
 from tests.clients.members import JavaFeed, JavaMember, MemberSettings
 from tests.clients.pythonmember import PythonMember
+from tests.figures import note_figures
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.interop.javapeer import Peer
 
@@ -90,7 +91,7 @@ def run_churn(
             if settings.ordered:
                 history.check_order()
             result = ChurnResult(len(sent), churn.kinds, repeated, history.count_quiet())
-    print(
+    note_figures(
         f"{settings.topic}: seed {run.seed}, {result.sent} sent, 0 lost, {result.quiet} far from any change,"
         f" {result.kinds.total()} changes {dict(result.kinds)}, {repeated.total()} repeated {dict(repeated)}"
     )

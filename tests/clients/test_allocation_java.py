@@ -25,6 +25,7 @@ from eruca.core.allocation import (
 from eruca.errors import ConfigError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.javahash import java_hash
+from tests.figures import note_figures
 from tests.interop.javapeer import SETUP_SECONDS_MAX, JavaProgram, prepare_peer
 
 # The first run on a machine may have to fetch the jars.
@@ -152,7 +153,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
 
 
 def test_every_client_gets_what_java_gives_it(program: JavaProgram) -> None:
-    print(f"seed {SEED}")
+    note_figures(f"allocation as in Java: seed {SEED}, {CASES} cases")
     chance = random.Random(SEED)
     cases = [make_case(RULES[number % len(RULES)], chance) for number in range(CASES)]
     answers = program.ask({"cases": [case.describe() for case in cases]})

@@ -17,6 +17,7 @@ from tests.clients.history import History
 from tests.clients.members import MemberSettings, wait_for_owners
 from tests.clients.pythonmember import PythonMember
 from tests.clients.stage import QUICK_OPTIONS, create_topic, make_consumer, wait_for_queues, wait_until
+from tests.figures import note_figures
 from tests.interop.brokers import Cluster
 from tests.interop.javapeer import SETUP_SECONDS_MAX
 
@@ -150,7 +151,7 @@ async def test_clean_restarts_lose_and_repeat_nothing(kind: str, restarts: int, 
         await it.run(restarts)
         sent = await feed.stop()
     await it.check_all(sent)
-    print(f"{cluster.kind}, {kind} handlers: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
+    note_figures(f"{cluster.kind}, {kind} handlers: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
 
 
 @MANY
@@ -180,7 +181,7 @@ async def test_clean_restarts_of_a_reader_lose_and_repeat_nothing(restarts: int,
                 await read(lambda: len(set(done)) == len(sent))
     check_once(sent, done)
     await check_nothing_is_left(make, topic, sent)
-    print(f"{cluster.kind}, async for: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
+    note_figures(f"{cluster.kind}, async for: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
 
 
 async def test_an_end_in_the_middle_of_a_beginning_leaves_no_lock(cluster: Cluster) -> None:
@@ -223,7 +224,9 @@ async def test_broadcast_consumers_restart_from_their_local_offsets(
         sent = await feed.stop()
     for member in members:
         await member.check_all(sent)
-    print(f"{cluster.kind}, broadcast, {kind} handlers: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
+    note_figures(
+        f"{cluster.kind}, broadcast, {kind} handlers: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated"
+    )
 
 
 # --- consumers in processes of their own ------------------------------------------------------------------------
@@ -267,7 +270,7 @@ async def test_processes_that_are_told_to_end_lose_and_repeat_nothing(
         sent = await feed.stop()
     await asyncio.to_thread(finish, sent)
     check_once(sent, await asyncio.to_thread(list_done, history))
-    print(f"{cluster.kind}, SIGTERM: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
+    note_figures(f"{cluster.kind}, SIGTERM: {restarts} restarts, {len(sent)} sent, 0 lost, 0 repeated")
 
 
 @SOME
@@ -303,5 +306,7 @@ async def test_one_of_two_members_restarts(restarts: int, cluster: Cluster, tmp_
         await asyncio.to_thread(restart)
         sent = await feed.stop()
     repeated = await asyncio.to_thread(history.check, [body.decode() for body in sent])
-    print(f"{cluster.kind}, one of two: {restarts} restarts, {len(sent)} sent, 0 lost, repeated {dict(repeated)}")
+    note_figures(
+        f"{cluster.kind}, one of two: {restarts} restarts, {len(sent)} sent, 0 lost, repeated {dict(repeated)}"
+    )
     assert [what for what in repeated if what.endswith("leaves")] == []

@@ -30,6 +30,7 @@ from eruca.errors import ErucaError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import QueryMessageHeader
 from tests.clients.hostile import BROKER, TOPIC, HostilePeer
+from tests.figures import note_figures
 
 T = TypeVar("T")
 
@@ -412,9 +413,11 @@ async def test_a_hostile_server_gets_nothing_but_errors_of_ours(
         if faults:
             break
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    print(f"\n{name}: {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}), {sum(done.values()) - done['right']} bad answers")
-    print(f"  done to the client: {dict(done.most_common())}\n  raised by it: {dict(errors.most_common())}")
-    print(f"  memory grew by {grown / 2**20:.0f} MiB")
+    note_figures(
+        f"\n{name}: {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}), {sum(done.values()) - done['right']} bad answers"
+    )
+    note_figures(f"  done to the client: {dict(done.most_common())}\n  raised by it: {dict(errors.most_common())}")
+    note_figures(f"  memory grew by {grown / 2**20:.0f} MiB")
     replay = f"replay one: ERUCA_SEED=n .venv/bin/python -m pytest -s tests/clients/test_hostile.py -k {name}"
     assert not faults, "\n".join([*faults[:20], replay])
     assert grown < _MEMORY_BYTES_MAX

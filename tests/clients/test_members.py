@@ -15,6 +15,7 @@ import pytest
 from tests.clients.churn import Churn
 from tests.clients.history import History
 from tests.clients.members import JavaFeed, JavaMember, Member, MemberSettings, wait_for_owners
+from tests.figures import note_figures
 from tests.interop.brokers import SETTINGS, ErucaCluster
 from tests.interop.javapeer import SETUP_SECONDS_MAX, Peer, prepare_peer
 
@@ -119,6 +120,6 @@ def test_java_members_come_and_go(strategy: str, order: str, peer: Peer, eruca: 
                 history.check_order()
             quiet = history.count_quiet()
     counts = f"{len(sent)} sent, {quiet} far from any change, repeated {dict(repeated)}"
-    print(f"{topic}: seed {SEED}, {dict(churn.kinds)}, {counts}")
+    note_figures(f"{topic}: seed {SEED}, {dict(churn.kinds)}, {counts}")
     assert churn.kinds["java crashes"] >= CRASHES_MIN
     assert quiet > len(sent) / 10

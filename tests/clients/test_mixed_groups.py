@@ -19,6 +19,7 @@ from tests.clients.history import History
 from tests.clients.members import JavaFeed, JavaMember, Member, MemberSettings, poll, wait_for_owners
 from tests.clients.pythonmember import PythonMember
 from tests.clients.stage import QUICK_OPTIONS, create_topic, list_numbers, send_numbered, wait_until
+from tests.figures import note_figures
 from tests.interop.brokers import BROKER_NAME, SETTINGS, ErucaCluster
 from tests.interop.javapeer import (
     SETUP_SECONDS_MAX,
@@ -229,4 +230,4 @@ async def test_scheduled_pulls_share_the_queues_whoever_comes_and_goes(eruca: Er
         await wait_until(lambda: len(done) == sent, "every message")
         assert done.keys() == set(list_numbers(sent))
         # Only what the callback of a queue had pulled when another got it.
-        print(f"scheduled: 10 changes, {sent} sent, 0 lost, {done.total() - sent} repeated")
+        note_figures(f"scheduled: 10 changes, {sent} sent, 0 lost, {done.total() - sent} repeated")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.clients.churnruns import LOCK_LIVE_MS, MIXED, QUEUES, ChurnRun, run_churn
 from tests.clients.members import MemberSettings
+from tests.figures import note_figures
 from tests.interop.brokers import SETTINGS, ErucaCluster
 from tests.interop.javapeer import SETUP_SECONDS_MAX, Peer, prepare_peer
 
@@ -60,7 +61,7 @@ def test_order_is_kept_whoever_comes_and_goes(
     topic = f"ordered-{kind}"
     settings = MemberSettings(eruca.name_server, f"group-{topic}", topic, ordered=True, **BUSY)
     result = run_churn(run, peer, eruca, tmp_path, settings)
-    print(f"{topic}: {run.keys} keys in {QUEUES} queues, 0 out of order")
+    note_figures(f"{topic}: {run.keys} keys in {QUEUES} queues, 0 out of order")
     assert result.sent == run.count
     assert result.kinds.total() >= CHANGES_MIN
     assert result.crashes >= CRASHES_MIN

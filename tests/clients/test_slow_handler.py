@@ -6,6 +6,7 @@ from pathlib import Path
 
 from blockbuster import BlockBuster
 
+from tests.figures import note_figures
 from tests.torture.slowhandler import Settings, run
 
 # Were heartbeats to wait for handlers, they would be silent for as long as a handler takes.
@@ -23,7 +24,7 @@ SMALL = Settings(
 
 async def test_slow_handlers_cost_no_queue_and_no_heartbeat(tmp_path: Path, forbid_blocking_calls: BlockBuster) -> None:
     result = await run(SMALL, tmp_path)
-    print(result.summarise())
+    note_figures(result.summarise())
     assert not result.list_violations()
     assert result.heartbeats >= SMALL.members * 8
     assert result.handled >= SMALL.members
