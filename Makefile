@@ -149,7 +149,7 @@ test-console: ## tests/console: the web page in a browser
 test-security: ## tests/security: hostile peers, rights, defaults
 
 test-interop: setup-java setup-clients
-test-clients test-spark: setup-java
+test-clients test-delivery test-spark: setup-java
 $(addprefix test-,$(SUITES)): test-%: $(READY)
 	@test -n "$$(find tests/$* -name 'test_*.py' 2>/dev/null | head -n 1)" \
 	    || { echo "make $@: there is no suite tests/$* yet" >&2; exit 1; }

@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from eruca.client.consume.consumer import Consumer as Consumer
     from eruca.client.consume.pulling import PullLimits as PullLimits
+    from eruca.client.consume.subscriptions import ClassFilter as ClassFilter
     from eruca.client.consume.subscriptions import Sql as Sql
     from eruca.client.message import Message as Message
     from eruca.client.message import Outcome as Outcome
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. They are imported when they are first used, so that `import eruca` stays light.
 _PUBLIC = {
+    "ClassFilter": "eruca.client.consume.subscriptions",
     "ClientOptions": "eruca.client.options",
     "Consumer": "eruca.client.consume.consumer",
     "Decision": "eruca.client.produce.transactions",

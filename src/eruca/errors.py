@@ -110,6 +110,10 @@ class SendFailed(ErucaError):
         self.retryable = retryable
 
 
+class FilterFailed(ErucaError):
+    """A filter class cannot be taken, or did something it may not."""
+
+
 class RequestTimeout(ErucaError):
     """Nobody replied to a request message in time."""
 

@@ -85,3 +85,24 @@ SQL_CHARS_MAX = 8192
 # How deep operators of an SQL92 expression may nest: evaluation recurses as deep. `a AND b AND c` and parentheses
 # alone do not nest. Java overflows its stack at some thousands.
 SQL_DEPTH_MAX = 100
+
+# --- class filters ------------------------------------------------------------------------------------------------
+# Bytes of one uploaded module. Compiling cannot be interrupted; a third of a second was measured for this much code.
+FILTER_MODULE_BYTES_MAX = 256 * 1024
+# Instructions a module may spend on one message: some 10 ms of an empty loop.
+FILTER_FUEL = 10_000_000
+# Linear memory of one instance: room for the largest body a broker takes, and as much again to think.
+FILTER_MEMORY_BYTES_MAX = 16 * 1024 * 1024
+# Stack of one call; recursion beyond it traps. A thread has 8 MiB, of which the runtime needs some.
+FILTER_STACK_BYTES_MAX = 256 * 1024
+# Time one pull may spend in a module, because not every instruction takes as long as another.
+FILTER_TIME_MS_MAX = 500
+# Filter classes that groups have in use at one server, and the letters of a class's name.
+FILTER_CLASSES_MAX = 1024
+# Bytes of all their modules; compiled, each takes several times as much. The class not used for longest makes room.
+FILTER_MODULES_BYTES_MAX = 32 * 1024 * 1024
+# Uploads that may wait to be compiled, one after the other.
+FILTER_UPLOADS_WAITING_MAX = 64
+FILTER_NAME_CHARS_MAX = 255
+# Filter servers one broker may be told to take: all of them go into every registration and route.
+FILTER_SERVERS_MAX = 64

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from eruca.client.consume.pulling import PullLimits
-from eruca.client.consume.subscriptions import Sql
+from eruca.client.consume.subscriptions import ClassFilter, Sql
 from eruca.client.message import Outcome
 from eruca.client.options import ClientOptions
 from eruca.client.produce.outgoing import Outgoing, Receipt, SendStatus
@@ -23,6 +23,7 @@ from eruca.errors import RetryLater
 from eruca.wire.bodies import MessageQueue
 
 __all__ = [
+    "ClassFilter",
     "ClientOptions",
     "Consumer",
     "Decision",

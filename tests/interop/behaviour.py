@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ CASE_SECONDS_MAX = 240
 class BehaviourProgram(JavaProgram):
     """`Behaviour.java`: takes any number of cases at once and answers each when it is done."""
 
-    def __init__(self, peer: Peer, home: Path, headers: str) -> None:
-        super().__init__(peer, "eruca.interop.Behaviour", home, headers, heap="512m")
+    def __init__(self, peer: Peer, home: Path, headers: str, main: str = "eruca.interop.Behaviour") -> None:
+        super().__init__(peer, main, home, headers, heap="512m")
 
-    def submit(self, case: str, cluster: Cluster | None) -> None:
-        """Let a case begin as soon as there is room for it."""
-        request = {"id": _identify(case, cluster), "case": case}
+    def submit(self, case: str, cluster: Cluster | None, plan: Mapping[str, Any] | None = None) -> None:
+        """Let a case begin as soon as there is room for it; some want to be told more in a plan."""
+        request = {**(plan or {}), "id": _identify(case, cluster), "case": case}
         if cluster is not None:
             request |= {"nameServer": cluster.name_server, "address": cluster.broker, "broker": BROKER_NAME}
         assert self._process.stdin is not None

@@ -14,11 +14,13 @@ import sys
 from rich.console import Console
 
 from tests.crash.scenarios import SCENARIOS, Scenario, find_scenarios
+from tests.torture.delivery import forget as forget_delivery
+from tests.torture.delivery import torture as run_delivery
 from tests.torture.runner import Outcome, Run, run_here
 from tests.torture.slowhandler import torture as run_slow_handler
 
 # Runs that are one long story instead of many cases; each is told how many minutes it has, and says what it saw.
-STORIES = {"slow-handler": run_slow_handler}
+STORIES = {"slow-handler": run_slow_handler, "delivery": run_delivery}
 
 # Failures that are shown with their text; one cause often has hundreds.
 _SHOWN_MAX = 20
@@ -28,6 +30,8 @@ def main() -> int:
     """Run what the command line names; 0 when nothing failed."""
     arguments = parse_arguments()
     console = Console(soft_wrap=True)
+    if arguments.fresh:
+        forget_delivery()
     if arguments.only in STORIES:
         return STORIES[arguments.only](arguments.minutes)
     scenarios = find_scenarios(arguments.only)

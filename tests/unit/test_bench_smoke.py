@@ -78,6 +78,17 @@ def test_store_bench_gives_its_document(tmp_path: Path) -> None:
     }
 
 
+def test_delay_bench_gives_its_document(tmp_path: Path) -> None:
+    document = run_quickly("delay", tmp_path)
+    for figure in document["figures"]:
+        check_figure(figure)
+    late, memory, far = document["figures"]
+    assert (late["aim"]["limit"], memory["aim"]["limit"]) == (200, 200)
+    assert late["details"]["delivered"] == 3000
+    assert (far["details"]["delivered"], far["details"]["cancelled"]) == (475, 25)
+    assert document["notes"] == ["seed 6"]
+
+
 def test_benches_are_found_by_name() -> None:
     assert "store" in list_benches()
     assert not {"runner", "parts", "__main__"} & set(list_benches())

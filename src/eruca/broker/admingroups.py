@@ -44,8 +44,8 @@ class GroupHandlers:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    def put(self, request: Request) -> Reply:
-        """Make a group or change its settings."""
+    async def put(self, request: Request) -> Reply:
+        """Make a group or change its settings. The answer comes when a crash cannot undo it."""
         refuse_on_slave(self._parts)
         config: GroupConfig | None = request.body
         if config is None:
@@ -57,9 +57,10 @@ class GroupHandlers:
             )
         log.info("group %s is made or changed by %s", config.group_name, request.link.peer)
         self._parts.groups.put(config)
+        await self._parts.saver.wait_until_saved("groups")
         return Reply()
 
-    def delete(self, request: Request) -> Reply:
+    async def delete(self, request: Request) -> Reply:
         """Delete a group, its locks and statistics, and its offsets if asked to."""
         refuse_on_slave(self._parts)
         header: DeleteGroupHeader = request.header
@@ -70,6 +71,7 @@ class GroupHandlers:
             self._parts.offsets.remove_group(group)
         self._parts.stats.remove_group(group)
         self._locks.remove_group(group)
+        await self._parts.saver.wait_until_saved("groups")
         return Reply()
 
     # -- looking ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire.bodies import MessageQueue, TopicConfig, TopicList, TopicOffset, TopicStatsTable
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CreateTopicHeader, EmptyHeader
+from eruca.wire.names import TIMER_TOPIC
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,8 @@ class TopicHandlers:
                 order=known is not None and known.order,
             )
         )
+        # What an operator was told is done must be so after a crash.
+        await self._parts.saver.wait_until_saved("topics")
         if self.tell_nameservers is not None:
             await self.tell_nameservers()
         return Reply(remark=LEFT_OVER_REMARK)
@@ -85,6 +88,7 @@ class TopicHandlers:
         log.info("topic %s is deleted by %s", topic, request.link.peer)
         self._parts.topics.delete(topic)
         await self._forget(topic)
+        await self._parts.saver.wait_until_saved("topics")
         return Reply()
 
     async def _forget(self, topic: str) -> None:
@@ -108,7 +112,10 @@ class TopicHandlers:
 
     def list_own(self, request: Request) -> Reply:
         """The broker's own topics."""
-        return Reply(body=TopicList(topic_list=sorted(self._parts.topics.own | FORBIDDEN_TO_SEND)))
+        topics = self._parts.topics
+        # 4.9 knows no timer topic: it is listed where it is used.
+        unused = {TIMER_TOPIC} if topics.get(TIMER_TOPIC) is None else set()
+        return Reply(body=TopicList(topic_list=sorted((topics.own | FORBIDDEN_TO_SEND) - unused)))
 
     def describe(self, request: Request) -> Reply:
         """The ends of a topic's queues."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from eruca.broker.admin import AdminHandlers
 from eruca.broker.clienthandlers import ClientHandlers
 from eruca.broker.clients import Clients, ConsumerGroup
+from eruca.broker.filterservers import FilterServers
 from eruca.broker.groups import Groups
 from eruca.broker.offsets import Offsets
 from eruca.broker.options import BrokerOptions
@@ -23,6 +24,7 @@ from eruca.broker.schedule import Schedule
 from eruca.broker.send import SendHandlers
 from eruca.broker.sendback import SendBackHandlers
 from eruca.broker.stats import Stats
+from eruca.broker.timing import Timing
 from eruca.broker.topics import FORBIDDEN_TO_SEND, Topics
 from eruca.broker.transactions import TransactionHandlers
 from eruca.clock import Clock, SystemClock
@@ -85,14 +87,17 @@ class Broker:
         self.parts = parts = await loop.run_in_executor(None, self._make_parts, store, tables)
         parts.background.start()
         self._wire(parts)
-        # Both look where their queues end, so they come before the first message.
+        # They look where their queues end, so they come before the first message.
         await self.schedule.start()
+        await self.timing.start()
         self.admin.progress.find_delay_offsets = self.schedule.snapshot
         self.transactions.checks.start()
         await self._listen()
         parts.store_host = pack_host(self.options.host, self.options.port)
         self.registration = Registration(self.options, parts.topics, self._caller)
         self.admin.topics.tell_nameservers = self.registration.register_all
+        self.registration.list_filter_servers = self.filter_servers.list_addresses
+        self.filter_servers.on_change = self.registration.tell_change
         await self.registration.start()
         self._start_timers(parts)
         log.info("broker %s of cluster %s is at %s", self.options.name, self.options.cluster, self.options.address)
@@ -141,7 +146,9 @@ class Broker:
         self.send = SendHandlers(parts)
         self.admin = AdminHandlers(parts)
         self.schedule = Schedule(parts)
+        self.timing = Timing(parts)
         self.transactions = TransactionHandlers(parts)
+        self.filter_servers = FilterServers(parts)
         for handlers in (
             self.send,
             self.pull,
@@ -150,6 +157,7 @@ class Broker:
             SendBackHandlers(parts),
             ReplyHandlers(parts, self.send),
             self.transactions,
+            self.filter_servers,
         ):
             handlers.register(self._table)
         parts.store.on_arrival = self._on_arrival
@@ -199,6 +207,7 @@ class Broker:
         assert self.parts is not None
         self.parts.clients.drop_link(link)
         self.pull.holds.drop_link(link)
+        self.filter_servers.drop_link(link)
 
     def _tell_group_changed(self, group: ConsumerGroup) -> None:
         assert self.parts is not None
@@ -235,6 +244,7 @@ class Broker:
 
         async def expire_clients() -> None:
             parts.clients.expire(options.client_timeout_ms)
+            self.filter_servers.expire()
 
         loop = asyncio.get_running_loop()
         for seconds, work in (
@@ -256,6 +266,7 @@ class Broker:
             timer.cancel()
         await asyncio.gather(*self._timers, return_exceptions=True)
         await self.schedule.stop()
+        await self.timing.stop()
         await self.transactions.checks.stop()
         if self.registration is not None:
             await self.registration.stop()

@@ -6,9 +6,22 @@ them, so that either broker can deliver it.
 
 from __future__ import annotations
 
+from eruca.broker.refusals import refuse
 from eruca.config import parse_delay_levels
-from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
-from eruca.wire.properties import DELAY, REAL_QID, REAL_TOPIC, encode_properties, parse_properties
+from eruca.wire.codes import ResponseCode
+from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from eruca.wire.properties import (
+    DELAY,
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    encode_properties,
+    parse_properties,
+)
 from eruca.wire.record import Message
 from eruca.wire.sysflag import TRANSACTION_MASK
 
@@ -34,6 +47,53 @@ class DelayLevels:
         message.properties = encode_properties(properties)
         message.topic = SCHEDULE_TOPIC
         message.queue_id = level - 1
+
+
+# What every name of the timer that clients use begins with.
+TIMER_MARK = b"TIMER_D"
+_TIME_DIGITS_MAX = 15
+
+
+def find_due_time(raw: bytes, now_ms: int, delay_max_ms: int) -> int | None:
+    """When a message is due that wants the timer, None for one that does not; refuses times that make no sense.
+
+    What cancels another message is due, and so taken in at once and forgotten, when that message is.
+    """
+    properties = parse_properties(raw)
+    if TIMER_OUT_MS in properties:
+        return None  # it was delayed before
+    due_ms = None
+    for name, unit_ms, start_ms in (
+        (TIMER_DELAY_SEC, 1000, now_ms),
+        (TIMER_DELAY_MS, 1, now_ms),
+        (TIMER_DELIVER_MS, 1, 0),
+    ):
+        text = properties.get(name)
+        if text is None or due_ms is not None:
+            continue
+        if not (text.isascii() and text.isdigit() and len(text) <= _TIME_DIGITS_MAX):
+            refuse(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal, {name} is no number of a time: {text[:40]}")
+        due_ms = start_ms + int(text) * unit_ms
+    if due_ms is None:
+        return now_ms + delay_max_ms if TIMER_DEL_UNIQKEY in properties else None
+    if due_ms > now_ms + delay_max_ms:
+        refuse(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"timer message illegal, the delay time should not be bigger than the max delay {delay_max_ms}ms",
+        )
+    # What is due already needs no timer, but what cancels always does.
+    return due_ms if due_ms > now_ms or TIMER_DEL_UNIQKEY in properties else None
+
+
+def map_timer(message: Message, due_ms: int) -> None:
+    """Send a message to the timer topic instead, until it is due."""
+    properties = parse_properties(message.properties)
+    properties[TIMER_OUT_MS] = str(due_ms)
+    properties[REAL_TOPIC] = message.topic
+    properties[REAL_QID] = str(message.queue_id)
+    message.properties = encode_properties(properties)
+    message.topic = TIMER_TOPIC
+    message.queue_id = 0
 
 
 def map_half(message: Message) -> None:

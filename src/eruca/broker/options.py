@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from eruca.config import option
+from eruca.limits import FILTER_SERVERS_MAX
 
 
 class BrokerRole(enum.Enum):
@@ -78,6 +79,17 @@ class BrokerOptions:
         True, "notifyConsumerIdsChangedEnable", "tell consumers when their group changes", mutable=True
     )
     property_filter: bool = option(True, "enablePropertyFilter", "take SQL92 subscriptions (Java: false)", mutable=True)
+    filter_servers_max: int = option(
+        0,
+        "filterServerNums",
+        "filter servers that may register here and get into the routes; each is started by hand (Java: by the broker)",
+        low=0,
+        high=FILTER_SERVERS_MAX,
+        mutable=True,
+    )
+    filter_server_timeout_ms: int = option(
+        30_000, "filterServerExpiredTimeout", "silence after which a filter server is gone", unit="ms", low=1
+    )
     slave_read: bool = option(False, "slaveReadEnable", "send slow readers to a slave", mutable=True)
     transfer_bytes_memory: int = option(
         262_144, "maxTransferBytesOnMessageInMemory", "bytes of one pull answer", unit="bytes", mutable=True
@@ -98,6 +110,19 @@ class BrokerOptions:
     query_count_max: int = option(32, "defaultQueryMaxNum", "messages a query by unique id may find")
     schedule_interval_ms: int = option(
         100, "scheduleMessageInterval", "how often due delayed messages are looked for", unit="ms", low=1
+    )
+    delay_offsets_interval_ms: int = option(
+        1000,
+        "flushDelayOffsetInterval",
+        "how often it is saved how far delayed delivery is; what came since comes again after a crash (Java: 10000)",
+        unit="ms",
+        low=1,
+    )
+    timer_enabled: bool = option(
+        True, "timerWheelEnable", "delay messages by any time their properties say (not in 4.9)", mutable=True
+    )
+    timer_delay_seconds_max: int = option(
+        3_456_000, "timerMaxDelaySec", "the longest such delay: 40 days", unit="s", low=1, mutable=True
     )
     transaction_check_interval_ms: int = option(
         60_000, "transactionCheckInterval", "how often undecided half messages are asked about", unit="ms", low=1

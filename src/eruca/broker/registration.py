@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from collections.abc import Callable
 
 from eruca.broker.options import BrokerOptions
 from eruca.broker.topics import READ, WRITE, Topics
@@ -28,6 +29,8 @@ class Registration:
         self._topics = topics
         self._caller = caller
         self.nameservers = NameServers(options.nameservers, options.nameserver_domain)
+        # The filter servers that clients are to find.
+        self.list_filter_servers: Callable[[], list[str]] = list
         # What the last registration of a slave learnt of its master.
         self.master_address = ""
         self.master_ha_address = ""
@@ -45,7 +48,11 @@ class Registration:
             await self.register_all()
 
     def on_topic_change(self, _: TopicConfig | None) -> None:
-        """A topic was made, changed or deleted: tell the name servers without waiting for them."""
+        """A topic was made, changed or deleted."""
+        self.tell_change()
+
+    def tell_change(self) -> None:
+        """Tell the name servers what is new without waiting for them."""
         if self._task is None:
             return
         task = asyncio.get_running_loop().create_task(self.register_all(oneway=True))
@@ -114,7 +121,8 @@ class Registration:
                 },
             )
         body = encode_registration(
-            RegisterBrokerBody(topic_config_serialize_wrapper=table), compressed=options.compressed_register
+            RegisterBrokerBody(filter_server_list=self.list_filter_servers(), topic_config_serialize_wrapper=table),
+            compressed=options.compressed_register,
         )
         header = RegisterBrokerHeader(
             broker_name=options.name,

@@ -21,7 +21,6 @@ from eruca.wire.properties import REAL_QID, REAL_TOPIC
 log = logging.getLogger(__name__)
 
 _TABLE = "delays"
-SAVE_INTERVAL_MS = 10_000
 # What one level delivers before others have their turn: a millisecond or so of the loop's time.
 _TURN_MESSAGES_MAX = 64
 _TURN_BYTES_MAX = 1024 * 1024
@@ -74,7 +73,8 @@ class Schedule:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        save_at = loop.time() + SAVE_INTERVAL_MS / 1000
+        save_s = self._parts.options.delay_offsets_interval_ms / 1000
+        save_at = loop.time() + save_s
         while True:
             wait_ms = self._parts.options.schedule_interval_ms
             for level in self._machine.levels:
@@ -88,7 +88,7 @@ class Schedule:
                 if wait_ms == 0:
                     await asyncio.sleep(0)
             if loop.time() >= save_at:
-                save_at = loop.time() + SAVE_INTERVAL_MS / 1000
+                save_at = loop.time() + save_s
                 self.save_if_changed()
             await asyncio.sleep(wait_ms / 1000)
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from eruca.broker.mapping import DelayLevels, map_half
+from eruca.broker.mapping import TIMER_MARK, DelayLevels, find_due_time, map_half, map_timer
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import FAQ, refuse, refuse_store_error, refuse_topic_name
 from eruca.broker.topics import FORBIDDEN_TO_SEND, READ, WRITE
@@ -191,6 +191,8 @@ class SendHandlers:
                     ResponseCode.NO_PERMISSION,
                     f"the broker[{self._parts.options.host}] sending transaction message is forbidden",
                 )
+            if TIMER_MARK in raw and self._find_due_time(raw) is not None:
+                refuse(ResponseCode.MESSAGE_ILLEGAL, "timer message illegal, a transaction cannot be delayed")
             message.properties = self._add_cluster(raw, drop_wait=False)
             map_half(message)
             self._parts.topics.create_internal(message.topic, 1)
@@ -198,7 +200,12 @@ class SendHandlers:
         level = self._delay_level(raw, message.sys_flag)
         message.properties = self._add_cluster(raw, drop_wait=level == 0)
         if level:
-            self.delays.map(message, level)
+            self.delays.map(message, level)  # and not the timer, as RocketMQ 5 has it
+        elif TIMER_MARK in raw:
+            due_ms = self._find_due_time(raw)
+            if due_ms is not None:
+                map_timer(message, due_ms)
+                self._parts.topics.create_internal(message.topic, 1)
         return Draft(message, queue_id, waits)
 
     def check_topic(self, link: Link, header: AnySendHeader) -> TopicConfig:
@@ -257,6 +264,12 @@ class SendHandlers:
             return DLQ_PREFIX + group_name, 0
         return topic, queue_id
 
+    def _find_due_time(self, raw: bytes) -> int | None:
+        options = self._parts.options
+        if not options.timer_enabled:
+            return None
+        return find_due_time(raw, self._parts.clock.now_ms(), options.timer_delay_seconds_max * 1000)
+
     def _delay_level(self, raw: bytes, sys_flag: int) -> int:
         if b"DELAY\x01" not in raw or sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
             return 0
@@ -288,6 +301,10 @@ class SendHandlers:
         raw = (header.properties or "").encode()
         if header.topic.startswith(RETRY_PREFIX) or header.sys_flag & TRANSACTION_MASK or b"DELAY\x01" in raw:
             refuse(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry, delay or transactions")
+        items = decode_batch(command.body)
+        timed = [each for each in (raw, *[item.properties for item in items]) if TIMER_MARK in each]
+        if any(self._find_due_time(each) is not None for each in timed):
+            refuse(ResponseCode.MESSAGE_ILLEGAL, "timer message illegal, messages of a batch cannot be delayed")
         shared = self._add_cluster(raw, drop_wait=False)
         born_host = _host_of(link)
         sys_flag = set_host_bits(header.sys_flag, born_host, self._parts.store_host)
@@ -304,7 +321,7 @@ class SendHandlers:
                 store_host=self._parts.store_host,
                 reconsume_times=header.reconsume_times or 0,
             )
-            for item in decode_batch(command.body)
+            for item in items
         ]
         self._put(lambda: self._store.append_batch(messages))
         self._parts.stats.on_put(header.topic, len(messages), sum([item.size for item in messages]), queue_id)

@@ -15,6 +15,7 @@ from eruca.wire.names import (
     OP_HALF_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     check_topic,
 )
 
@@ -32,7 +33,7 @@ SYSTEM_PREFIX = "rmq_sys_"
 
 # Nobody but the broker itself writes to these.
 FORBIDDEN_TO_SEND = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAX_CHECK_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+    {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAX_CHECK_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
 )
 # Told of every change: the topic that changed, or None when many did.
 Changed = Callable[[TopicConfig | None], None]

@@ -43,6 +43,7 @@ _SECTIONS = {
     "broker": "## Broker\n\n`eruca broker`, `eruca up`.\n",
     "store": "## Store\n\nRead by the broker, from the same file.\n",
     "name server": "## Name server\n\n`eruca nameserver`.\n",
+    "filter server": "## Filter server\n\n`eruca filterserver`.\n",
     "client": "## Client\n\nTo come with the client; a Java client takes these as system properties.\n",
 }
 _IGNORED = """\

@@ -20,6 +20,10 @@ COMMANDS = {
     "tail": "eruca.cli.tail:tail",
     "nameserver": "eruca.cli.serve:nameserver",
     "broker": "eruca.cli.serve:broker",
+    "filterserver": "eruca.cli.filterserver:filterserver",
+    "dlq": "eruca.cli.dlq:dlq",
+    "txn": "eruca.cli.txn:txn",
+    "offset": "eruca.cli.offset:offset",
     "config": "eruca.cli.config:config",
     "store": "eruca.cli.store:store",
     "demo": "eruca.cli.demo:demo",
@@ -101,6 +105,9 @@ def main(ctx: click.Context, verbose: int) -> None:
       eruca up                         a running system: name server and broker, data in ./eruca-data
       eruca send hello "a message"     send, in another terminal
       eruca tail hello --follow        read
+      eruca dlq list                   messages that consumers gave up; also show, resend, export
+      eruca offset reset G T --to -2h  let group G consume the last two hours of topic T again
+      eruca txn list                   transactions that nobody has decided
       eruca store stat DIR             what is in a store directory
       eruca store verify DIR           is every record, entry and table as it should be?
       eruca store verify --help        more about one command

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 from eruca.broker.javakeys import IGNORED
 from eruca.broker.options import BrokerOptions
 from eruca.config import OptionInfo, StoreOptions, info_of
+from eruca.filterserver.options import FilterServerOptions
 from eruca.nameserver.options import NameServerOptions
 
 ENVIRONMENT_PREFIX = "ERUCA_"
@@ -28,6 +29,7 @@ class Role(enum.Enum):
 
     BROKER = "broker"
     NAMESERVER = "nameserver"
+    FILTERSERVER = "filterserver"
     CLIENT = "client"
 
 
@@ -89,6 +91,7 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.BROKER, "broker", BrokerOptions),
     (Role.BROKER, "store", StoreOptions),
     (Role.NAMESERVER, "name server", NameServerOptions),
+    (Role.FILTERSERVER, "filter server", FilterServerOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (

@@ -56,9 +56,15 @@ _EVERYDAY = frozenset(
         "orderMessageEnable",
         "kvConfigPath",
         "logLevel",
+        "connectWhichBroker",
+        "filterPluginPath",
+        "clientUploadFilterClassEnable",
+        "filterFuel",
+        "filterMemorySize",
+        "filterTimeout",
     }
 )
-_SHORT = {"namesrvAddr": "-n"}
+_SHORT = {"namesrvAddr": "-n", "connectWhichBroker": "-b"}
 # A first store is small: whoever tries `eruca up` on a laptop does not want a gigabyte for one message. Four index
 # entries a slot, as by default, so that the sizes can be read off the files again.
 _SMALL_STORE = {
@@ -158,12 +164,12 @@ def nameserver(
     """
     options = _build_nameserver(settings, host, insecure)
     if print_config:
-        _print_settings(settings, output, options)
+        print_settings(settings, output, options)
         return
-    _start_logs(settings, "INFO", log_json)
+    start_logs(settings, "INFO", log_json)
     server = NameServer(options)
     hint = "is another name server running? Stop it, or choose another port: --listen-port 9877"
-    run_services([Service(server, hint)], lambda: _announce(output, {"nameserver": server.address}))
+    run_services([Service(server, hint)], lambda: announce(output, {"nameserver": server.address}))
 
 
 @add_server_options(Role.BROKER)
@@ -186,13 +192,13 @@ def broker(
     options = _build_broker(settings, host, insecure)
     store_options = _fit_store(settings, options)
     if print_config:
-        _print_settings(settings, output, options, store_options)
+        print_settings(settings, output, options, store_options)
         return
-    _start_logs(settings, options.message_log_level, log_json)
+    start_logs(settings, options.message_log_level, log_json)
     if not (options.nameservers or options.nameserver_domain):
         click.echo("eruca: no name server is named, so no client finds this broker (-n 127.0.0.1:9876)", err=True)
     service, server = _make_broker(options, store_options)
-    run_services([service], lambda: _announce(output, _describe_broker(server)))
+    run_services([service], lambda: announce(output, _describe_broker(server)))
 
 
 @add_server_options(Role.BROKER, Role.NAMESERVER)
@@ -241,10 +247,10 @@ def up(
     for_nameserver = settings.build(NameServerOptions, without=shared)
     for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
     if print_config:
-        _print_settings(settings, output, options, store_options)
+        print_settings(settings, output, options, store_options)
         return
     # People get a panel and then only what is out of the ordinary; -v says more.
-    _start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
+    start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
     server = NameServer(for_nameserver)
     first = Service(server, "is another name server running? Stop it, or choose another port: --nameserver-port 9877")
     second, keeper = _make_broker(options, store_options)
@@ -294,7 +300,7 @@ def _make_broker(options: BrokerOptions, store_options: StoreOptions) -> tuple[S
     return Service(server, hint, after_start=watch.close), server
 
 
-def _start_logs(settings: Settings, level: str, log_json: bool) -> None:
+def start_logs(settings: Settings, level: str, log_json: bool) -> None:
     """Logs to stderr, and first of all what there is to say about the settings."""
     verbose = click.get_current_context().find_root().params.get("verbose", 0)
     set_up_logs(("INFO", "DEBUG")[min(verbose, 2) - 1] if verbose else level, as_json=log_json)
@@ -302,7 +308,8 @@ def _start_logs(settings: Settings, level: str, log_json: bool) -> None:
         click.echo(f"eruca: {note}", err=True)
 
 
-def _print_settings(settings: Settings, output: str, *options: Any) -> None:
+def print_settings(settings: Settings, output: str, *options: Any) -> None:
+    """Every option in force and where it was set."""
     rows = describe_settings(settings, *options)
     print_rows(rows, output, ["key", "value", "set by"], lambda row: (row["key"], row["value"], row["source"]))
     for note in settings.notes:
@@ -324,7 +331,8 @@ def _describe_broker(server: Broker) -> dict[str, Any]:
     }
 
 
-def _announce(output: str, facts: Mapping[str, Any]) -> None:
+def announce(output: str, facts: Mapping[str, Any]) -> None:
+    """Say that all is up, and where."""
     shown = facts if output == "json" else {key: str(value) for key, value in facts.items() if value}
     print_rows([shown], "json" if output == "json" else "table", list(shown), lambda row: list(row.values()))
 
@@ -333,7 +341,7 @@ def _announce_up(output: str, server: NameServer, keeper: Broker, data: Path) ->
     facts = _describe_broker(keeper)
     address = f"{keeper.options.host}:{server.server.port}"
     if output == "json":
-        _announce(output, {"nameserver": address, **facts, "data": str(data), "pid": os.getpid()})
+        announce(output, {"nameserver": address, **facts, "data": str(data), "pid": os.getpid()})
         return
     make_console().print(draw_panel(address, facts, data))
 

@@ -7,7 +7,7 @@ import difflib
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from eruca.client.calls import Calls
@@ -52,6 +52,8 @@ class Route:
     is_template: bool = False
     # The clusters its brokers belong to.
     clusters: tuple[str, ...] = ()
+    # Filter servers by the address of the broker they serve.
+    filter_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Routes:
@@ -92,6 +94,13 @@ class Routes:
         if address is None and not only_this:
             address = known.get(broker_id + 1) or next(iter(known.values()))
         return address
+
+    def find_filter_server(self, topic: str, broker: str) -> str | None:
+        """The address of a filter server of a broker, any of them, or None when it has none."""
+        route = self._routes.get(topic)
+        by_id = self._addresses.get(broker, {})
+        known = [] if route is None else [at for own in by_id.values() for at in route.filter_servers.get(own, ())]
+        return random.choice(known) if known else None
 
     def watch(self, topic: str) -> None:
         """Keep the route of a topic fresh from now on, also while nobody knows it yet."""
@@ -313,6 +322,7 @@ def make_route(topic: str, data: TopicRouteData) -> Route:
         tuple(sort_queues(read)),
         brokers,
         clusters=tuple(sorted({broker.cluster for broker in data.broker_datas if broker.cluster})),
+        filter_servers={own: tuple(others) for own, others in data.filter_server_table.items() if others},
     )
 
 

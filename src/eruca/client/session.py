@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from eruca.client.calls import Calls, Credentials
 from eruca.client.options import ClientOptions
 from eruca.client.routes import MASTER_ID, Routes
+from eruca.client.uploads import Uploads
 from eruca.clock import Clock, SystemClock
 from eruca.errors import ErucaError, RequestRefused
 from eruca.net.addresses import NameServers
@@ -104,6 +105,7 @@ class Session:
         nameservers = NameServers(options.nameservers, options.address_server)
         self.routes = Routes(self.calls, nameservers, options.call_timeout_ms)
         self.routes.on_change.append(self._on_route_change)
+        self.uploads = Uploads(self.calls)
         self.producers: dict[str, list[ProducerMember]] = {}
         self.consumers: dict[str, ConsumerMember] = {}
         self._users = 0
@@ -316,6 +318,7 @@ class Session:
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def _on_connection_lost(self, address: str) -> None:
+        self.uploads.forget(server=address)
         if address in self._greeted:
             # The broker forgets us with the connection, so it must hear of us again before anything else works.
             self._greeted.discard(address)

@@ -24,6 +24,8 @@ class StorePaths:
         self.consumequeue = root / "consumequeue"
         self.index = root / "index"
         self.config = root / "config"
+        # Ours alone: Java knows neither the directory nor what is in it.
+        self.timer = root / "eruca-timer"
         self.checkpoint = root / "checkpoint"
         self.abort = root / "abort"
         self.lock = root / "lock"

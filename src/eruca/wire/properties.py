@@ -50,6 +50,16 @@ MQ2_FLAG: Final = "MQ2_FLAG"
 INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 
+# Any delay, as RocketMQ 5 names it; to a 4.x broker these are properties like any other.
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+# Set by the broker: when the message is due. A message that has it is never delayed again.
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+# Set by our broker in a message it stored again because its record was old: the position of that record.
+TIMER_ROLLED_FROM: Final = "TIMER_ROLLED_FROM"
+
 # Names a user property may not have.
 RESERVED: Final = frozenset(
     {

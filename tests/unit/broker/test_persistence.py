@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ import pytest
 from eruca.broker.persistence import TableSaver
 from eruca.errors import StoreFull
 from eruca.store.filesystem import LocalFileSystem
-from eruca.store.tables import Tables
+from eruca.store.tables import TableFile, Tables
 from eruca.wire.bodies import ConsumerOffsets, GroupConfig
 from eruca.wire.codes import RequestCode
-from eruca.wire.headers import UpdateConsumerOffsetHeader
+from eruca.wire.ext import Header
+from eruca.wire.headers import CreateTopicHeader, DeleteGroupHeader, TopicHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.requests import parts_of
 from tests.unit.net.rawpeer import SECONDS_MAX
+
+NEW_TOPIC = CreateTopicHeader(topic="New", read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
 async def read_table(root: Path, name: str) -> Any:
@@ -78,6 +82,51 @@ async def test_offsets_that_did_not_change_are_not_saved_again(
     for _ in range(5):
         await asyncio.to_thread(lambda: None)
     assert marked == ["offsets"]
+
+
+@pytest.mark.parametrize(
+    ("code", "header", "body", "table", "is_there"),
+    [
+        (RequestCode.UPDATE_AND_CREATE_TOPIC, NEW_TOPIC, None, "topics", True),
+        (RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic="Old"), None, "topics", False),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, GroupConfig(group_name="New"), "groups", True),
+        (RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(group_name="Old"), None, "groups", False),
+    ],
+)
+async def test_operators_are_answered_when_a_crash_cannot_undo_it(
+    make_broker: MakeBroker,
+    make_peer: MakePeer,
+    tmp_path: Path,
+    code: RequestCode,
+    header: Header | None,
+    body: GroupConfig | None,
+    table: str,
+    is_there: bool,
+) -> None:
+    parts = parts_of(broker := await make_broker())
+    parts.topics.create_internal("Old", 1)
+    parts.groups.put(GroupConfig(group_name="Old"))
+    await parts.saver.wait_until_saved("groups")
+    file: TableFile[Any] = getattr(parts.tables, table)
+    save, may_save = file.save, threading.Event()
+
+    def save_later(table: Any) -> None:
+        assert may_save.wait(SECONDS_MAX)
+        save(table)
+
+    file.save = save_later  # type: ignore[method-assign]
+    answer = asyncio.create_task(make_peer(broker).expect(code, header, body))
+    async with asyncio.timeout(SECONDS_MAX):
+        while table not in parts.saver.unsaved:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    # A question that came later is answered before.
+    await make_peer(broker).expect(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert not answer.done()
+    may_save.set()
+    await answer
+    name = "topics.json" if table == "topics" else "subscriptionGroup.json"
+    saved = json.dumps(await read_table(tmp_path / "store", name))
+    assert ('"New"' in saved, '"Old"' in saved) == (is_there, is_there)
 
 
 async def test_everything_is_saved_at_the_stop_and_there_at_the_next_start(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from eruca.broker import schedule as module
 from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
 from eruca.core.schedule import RETRY_MS
@@ -155,9 +154,8 @@ async def test_java_s_offsets_are_read_and_brought_into_the_queue(make_broker: M
 async def test_offsets_are_saved_when_they_changed(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SAVE_INTERVAL_MS", 1)
     clock = VirtualClock()
-    broker = await make_broker(clock=clock, schedule_interval_ms=1)
+    broker = await make_broker(clock=clock, schedule_interval_ms=1, delay_offsets_interval_ms=1)
     assert broker.parts is not None
     append_delayed(broker)
     clock.advance(1000)

@@ -57,8 +57,8 @@ def test_explain_for_people() -> None:
     assert "no effect: one event loop does the work" in shown
 
 
-def test_a_key_of_two_roles_is_explained_twice() -> None:
-    assert [facts["of"] for facts in explain("listenPort")] == ["broker", "name server"]
+def test_a_key_of_several_roles_is_explained_for_each() -> None:
+    assert [facts["of"] for facts in explain("listenPort")] == ["broker", "name server", "filter server"]
 
 
 def test_a_typing_error_gets_the_nearest_names() -> None:

@@ -60,6 +60,13 @@ class Finished:
     stderr: str
 
 
+def run_here(*arguments: str) -> Finished:
+    """Run a command in this process; whatever happens, it ends without an exception of its own."""
+    result = CliRunner().invoke(main, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Finished(result.exit_code, result.stdout, result.stderr)
+
+
 class Up:
     """A running server command; `address` is its name server's."""
 
@@ -80,6 +87,7 @@ class Up:
             raise AssertionError(f"{command} did not start: {self.end()[1]}")
         self.facts: dict[str, Any] = json.loads(line)
         self.address: str = self.facts.get("nameserver", "")
+        self.pid = self._process.pid
 
     def run(self, *arguments: str, stdin: str = "") -> Finished:
         """Run a command against it: in this process, which is quicker, unless it reads standard input."""
@@ -87,9 +95,7 @@ class Up:
         if stdin:
             process = run_eruca(*arguments, cwd=self.directory, stdin=stdin)
             return Finished(process.returncode, process.stdout, process.stderr)
-        result = CliRunner().invoke(main, arguments)
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return Finished(result.exit_code, result.stdout, result.stderr)
+        return run_here(*arguments)
 
     def run_json(self, *arguments: str, stdin: str = "") -> list[Any]:
         """Run a command against it that must go well; gives what it says, line by line."""

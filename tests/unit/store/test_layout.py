@@ -20,6 +20,7 @@ def test_the_paths_are_javas() -> None:
         "consumequeue": "/store/consumequeue",
         "index": "/store/index",
         "config": "/store/config",
+        "timer": "/store/eruca-timer",  # this one is ours
         "checkpoint": "/store/checkpoint",
         "abort": "/store/abort",
         "lock": "/store/lock",

@@ -24,9 +24,9 @@ from eruca.client.consume.running import describe_running
 from eruca.client.consume.starting import Start, describe_start
 from eruca.client.consume.subscriptions import (
     SQL92,
-    Sql,
     Subscribe,
     Subscription,
+    Wanted,
     make_subscription,
     make_subscriptions,
 )
@@ -159,7 +159,7 @@ class Consumer:
     def handler(
         self,
         topic: str,
-        tags: str | Sql = "*",
+        tags: Wanted = "*",
         *,
         concurrency: Concurrency = 20,
         batch: int = 1,
@@ -226,8 +226,7 @@ class Consumer:
     def _renew_subscriptions(self) -> None:
         """Give subscriptions the time of this start: the broker takes the newest."""
         self._subscriptions = {
-            topic: make_subscription(topic, Sql(old.text) if old.kind == SQL92 else old.text, self._started_ms)
-            for topic, old in self._subscriptions.items()
+            topic: make_subscription(topic, old.wanted, self._started_ms) for topic, old in self._subscriptions.items()
         }
         if not self._settings.broadcast:
             retry = RETRY_PREFIX + self.group

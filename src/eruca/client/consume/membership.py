@@ -74,6 +74,8 @@ class Membership:
         self._service = service
         # Ordered queues whose handler has not ended yet although they are not ours any more.
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        # The offsets that were committed last.
+        self._told: dict[MessageQueue, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: asyncio.Task[None] | None = None
         self._locks = QueueLocks(session, group)
@@ -237,6 +239,8 @@ class Membership:
                 await self._service.leave(inbox)
             inbox.drop()
             self.inboxes.pop(queue, None)
+            # The broker's offset is another one now; who is back at the old one soon has to say so once more.
+            self._told.pop(queue, None)
             try:
                 await self.offsets.write({queue: max(0, offset)}, wait=True)
             except ErucaError as error:
@@ -249,17 +253,16 @@ class Membership:
     # -- in intervals ------------------------------------------------------------------------------------------------
 
     async def _commit_in_intervals(self) -> None:
-        told: dict[MessageQueue, int] = {}
         while True:
             await asyncio.sleep(self._settings.offsets_interval_ms / 1000)
             now = self._list_positions()
-            changed = {queue: offset for queue, offset in now.items() if told.get(queue) != offset}
-            told = now
+            changed = {queue: offset for queue, offset in now.items() if self._told.get(queue) != offset}
+            self._told = now
             try:
                 if changed:
                     await self.offsets.write(changed)
             except ErucaError as error:
-                told = {}
+                self._told = {}
                 log.warning("offsets could not be committed now: %s", error)
 
     async def _expire_in_intervals(self, service: ConcurrentService) -> None:

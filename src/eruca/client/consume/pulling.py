@@ -14,6 +14,7 @@ from eruca.client.consume.subscriptions import Subscription
 from eruca.client.routes import MASTER_ID
 from eruca.client.session import Session
 from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused
+from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import PullMessageHeader
 from eruca.wire.properties import TAGS
@@ -21,7 +22,7 @@ from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
 
-SUSPEND, EXPRESSION, LITE = 2, 4, 16
+SUSPEND, EXPRESSION, CLASS_FILTER, LITE = 2, 4, 8, 16
 _NOT_KNOWN_YET = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -73,7 +74,7 @@ class Puller:
         self._limits = limits
         self._deliver = deliver
         # Marks of this kind of consumer in every pull.
-        self._flags = SUSPEND | EXPRESSION | flags
+        self._flags = SUSPEND | flags
         # May anything be pulled, seeing what all queues have? Whoever says no sets `changed` when there is room again.
         self._has_room = has_room
         self.pulled_count = 0
@@ -118,17 +119,15 @@ class Puller:
     async def pull(self, inbox: Inbox) -> Pulled:
         """Ask once."""
         session, limits, queue = self._session, self._limits, inbox.queue
-        address = session.routes.find_address(queue.broker_name, inbox.broker_id)
-        if address is None:
-            raise ConnectFailed(f"broker {queue.broker_name} has no address now")
         subscription = inbox.subscription
+        address, flags = await find_source(session, self._group, queue, inbox.broker_id, subscription)
         header = PullMessageHeader(
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=inbox.next_offset,
             max_message_nums=limits.batch,
-            sys_flag=self._flags,
+            sys_flag=self._flags | flags,
             # Java's clients commit with their pulls. A broker that works in several threads may do that after a later
             # commit has been answered, and give the messages between the two once more to whoever comes next.
             commit_offset=0,
@@ -173,13 +172,37 @@ class Puller:
         session = self._session
         inbox.broker_id = MASTER_ID
         try:
-            if isinstance(error, RequestRefused) and error.code in _NOT_KNOWN_YET:
+            if inbox.subscription.class_filter is not None:
+                # Whatever it is: the filter server may have gone, or come again without what it was given.
+                session.uploads.forget(topic=inbox.queue.topic)
+                await session.routes.refresh(inbox.queue.topic)
+            elif isinstance(error, RequestRefused) and error.code in _NOT_KNOWN_YET:
                 await session.heartbeat()
             elif isinstance(error, NetError):
                 await session.routes.refresh(inbox.queue.topic)
         except ErucaError as other:
             log.debug("and that could not be helped: %s", other)
         await asyncio.sleep(self._limits.error_pause_ms / 1000 * random.uniform(0.5, 1.0))
+
+
+async def find_source(
+    session: Session, group: str, queue: MessageQueue, broker_id: int, subscription: Subscription
+) -> tuple[str, int]:
+    """Where to pull a queue from, and the flags to do it with: a broker, or its filter server. Raises ErucaError."""
+    address = session.routes.find_address(queue.broker_name, broker_id)
+    if address is None:
+        raise ConnectFailed(f"broker {queue.broker_name} has no address now")
+    wanted = subscription.class_filter
+    if wanted is None:
+        return address, EXPRESSION
+    server = session.routes.find_filter_server(queue.topic, queue.broker_name)
+    if server is None:
+        raise ConnectFailed(
+            f"broker {queue.broker_name} has no filter server for {queue.topic}",
+            hint="start one (`eruca filterserver`); the broker takes as many as filterServerNums says",
+        )
+    await session.uploads.ensure(server, group, queue.topic, wanted.name, wanted.module)
+    return server, CLASS_FILTER
 
 
 def keep_tagged(records: list[Record], subscription: Subscription) -> list[Record]:

@@ -11,7 +11,7 @@ from eruca.filter.tags import TagExpression, parse_tags
 from eruca.wire.bodies import SubscriptionData
 from eruca.wire.names import check_topic
 
-TAG, SQL92 = "TAG", "SQL92"
+TAG, SQL92, CLASS = "TAG", "SQL92", "CLASS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,22 @@ class Sql:
     text: str
 
 
-Subscribe = str | Iterable[str] | Mapping[str, str | Sql]
+@dataclass(frozen=True, slots=True)
+class ClassFilter:
+    """A filter class, run by a filter server: a WebAssembly module that exports `name`, or one installed there.
+
+    >>> Consumer(..., subscribe={"orders": ClassFilter("OnlyLarge", Path("filters.wasm").read_bytes())})
+
+    `eruca filterserver --help` tells how a module looks. One topic has one filter class for the whole group.
+    """
+
+    name: str
+    # Nothing: the class is installed at the filter server.
+    module: bytes = b""
+
+
+Wanted = str | Sql | ClassFilter
+Subscribe = str | Iterable[str] | Mapping[str, Wanted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +49,17 @@ class Subscription:
     topic: str
     kind: str
     text: str
-    # The broker compares hashes only, so the client looks at tags again; None for SQL92.
+    # The broker compares hashes only, so the client looks at tags again; None for SQL92 and classes.
     tags: TagExpression | None
     version: int
+    class_filter: ClassFilter | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """What `make_subscription` read."""
+        if self.class_filter is not None:
+            return self.class_filter
+        return Sql(self.text) if self.kind == SQL92 else self.text
 
     @property
     def data(self) -> SubscriptionData:
@@ -45,14 +68,20 @@ class Subscription:
             topic=self.topic,
             sub_string=self.text,
             sub_version=self.version,
-            expression_type=self.kind,
+            # As in 3.x, the name of a class travels as if it were a tag.
+            class_filter_mode=self.class_filter is not None,
+            expression_type=SQL92 if self.kind == SQL92 else TAG,
             tags_set=sorted(self.tags.tags) if self.tags is not None else [],
             code_set=sorted(self.tags.codes) if self.tags is not None else [],
         )
 
 
-def make_subscription(topic: str, wanted: str | Sql, version: int) -> Subscription:
-    """Read one expression: tags separated by `||`, `*` for all, or Sql. The topic is as the broker knows it."""
+def make_subscription(topic: str, wanted: Wanted, version: int) -> Subscription:
+    """Read one expression: tags separated by `||`, `*` for all, Sql, or a class; the topic as the broker knows it."""
+    if isinstance(wanted, ClassFilter):
+        if not wanted.name.strip():
+            raise ConfigError(f"the filter class for {topic} has no name")
+        return Subscription(topic, CLASS, wanted.name, None, version, wanted)
     if isinstance(wanted, Sql):
         if not wanted.text.strip():
             raise ConfigError(f"the SQL92 expression for {topic} is empty")
@@ -65,7 +94,7 @@ def make_subscriptions(subscribe: Subscribe, namespace: str, version: int) -> di
     """Read all that a user subscribes to: a topic, several, or a mapping from topics to expressions."""
     if isinstance(subscribe, str):
         subscribe = [subscribe]
-    wanted: Mapping[str, str | Sql] = subscribe if isinstance(subscribe, Mapping) else dict.fromkeys(subscribe, "*")
+    wanted: Mapping[str, Wanted] = subscribe if isinstance(subscribe, Mapping) else dict.fromkeys(subscribe, "*")
     return {
         wrap(namespace, topic): make_subscription(wrap(namespace, check_topic(topic)), text, version)
         for topic, text in wanted.items()

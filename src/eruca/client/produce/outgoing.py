@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 
 import msgspec
@@ -14,7 +14,16 @@ from eruca.config import StoreOptions, parse_delay_levels
 from eruca.errors import MessageIllegal
 from eruca.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from eruca.wire.bodies import MessageQueue
-from eruca.wire.properties import DELAY, KEYS, RESERVED, TAGS, UNIQ_KEY, WAIT
+from eruca.wire.properties import (
+    DELAY,
+    KEYS,
+    RESERVED,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    WAIT,
+)
 
 # The delays every broker of 4.x has unless its messageDelayLevel says otherwise, in milliseconds; level 1 is the first.
 DELAY_LEVELS_MS = tuple(parse_delay_levels(StoreOptions().delay_levels))
@@ -177,3 +186,14 @@ def find_delay_level(delay: timedelta | int) -> int:
     raise MessageIllegal(
         f"no delay level is {delay}", hint=f"the nearest are {' and '.join(near)}; or give the level as a number"
     )
+
+
+def describe_timer(timer: timedelta | datetime | None) -> dict[str, str]:
+    """The property that asks a broker's timer for a delay, or for a moment. Raises MessageIllegal."""
+    if timer is None:
+        return {}
+    if isinstance(timer, timedelta):
+        return {TIMER_DELAY_MS: str(max(0, round(timer.total_seconds() * 1000)))}
+    if timer.tzinfo is None:
+        raise MessageIllegal(f"timer={timer}: the moment has no time zone", hint="datetime.now(UTC) + ... has one")
+    return {TIMER_DELIVER_MS: str(max(0, round(timer.timestamp() * 1000)))}

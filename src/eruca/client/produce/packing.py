@@ -14,7 +14,7 @@ from eruca.errors import ConfigError, ErucaError, MessageIllegal
 from eruca.observe.telemetry import Operation, Telemetry
 from eruca.wire.compression import compress
 from eruca.wire.ids import UniqueIds
-from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, check_topic
+from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, check_topic
 from eruca.wire.properties import INSTANCE_ID, KEYS, TAGS, UNIQ_KEY
 from eruca.wire.sysflag import COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD, set_compression
 
@@ -25,6 +25,7 @@ COMPRESSIONS = {"zlib": COMPRESSION_ZLIB, "lz4": COMPRESSION_LZ4, "zstd": COMPRE
 _FORBIDDEN_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
+        TIMER_TOPIC,
         HALF_TOPIC,
         OP_HALF_TOPIC,
         "TRANS_CHECK_MAX_TIME_TOPIC",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -16,7 +16,7 @@ from eruca.client.namespaces import unwrap, wrap
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.choosing import QueueChooser, Selector, choose_queue
 from eruca.client.produce.delivery import Delivery, SendHook
-from eruca.client.produce.outgoing import Outgoing, Receipt
+from eruca.client.produce.outgoing import Outgoing, Receipt, describe_timer
 from eruca.client.produce.packing import Body, Packer
 from eruca.client.produce.requests import Requests, choose_reply_queue, describe_reply, describe_request
 from eruca.client.produce.sending import Parcel, Sender
@@ -24,13 +24,14 @@ from eruca.client.produce.trace import SendTrace
 from eruca.client.produce.window import Window
 from eruca.client.session import Session
 from eruca.clock import Clock
-from eruca.errors import ClientClosed, ConfigError, RequestTimeout, SendFailed
+from eruca.errors import ClientClosed, ConfigError, MessageIllegal, RequestTimeout, SendFailed
 from eruca.limits import MESSAGE_BODY_BYTES_MAX
 from eruca.observe.telemetry import Operation, find_telemetry
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import RequestCode
 from eruca.wire.headers import CheckTransactionHeader, PushReplyHeader
 from eruca.wire.names import check_group
+from eruca.wire.properties import TIMER_DEL_UNIQKEY
 from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
@@ -189,6 +190,7 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         delay: timedelta | int | None = None,
+        timer: timedelta | datetime | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         wait: bool = True,
@@ -197,18 +199,33 @@ class Producer:
         """Send one message and give its receipt.
 
         Messages of one `shard` go to one queue and so stay in order; `queue` and `selector` choose it otherwise.
-        `delay` is a time that is one of the broker's levels, or a level. A failed try is repeated, on another broker
-        when the queue is free, within `timeout`. Raises SendFailed, NoRoute, MessageIllegal, and NetError when no name
-        server answers that is needed.
+        `delay` is a time that is one of the broker's levels, or a level. `timer` is any delay up to 40 days, or the
+        moment of delivery, for Eruca and RocketMQ 5: a 4.x broker does not know it and delivers at once. A failed try
+        is repeated, on another broker when the queue is free, within `timeout`. Raises SendFailed, NoRoute,
+        MessageIllegal, and NetError when no name server answers that is needed.
         """
+        if timer is not None and delay is not None:
+            raise MessageIllegal("a message has a delay or a timer, not both")
         choose = None
         if shard is not None or queue is not None or selector is not None:
             choose = choose_queue(shard, queue, selector)
         ids, packer = self.session.unique_ids, self._packer
-        parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, wait, delay)
+        parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, wait, delay, describe_timer(timer))
         if packer.is_large(parcel):
             await packer.compress(parcel)
         return await self._post(parcel, choose, timeout)
+
+    async def cancel_delayed(
+        self, topic: str, receipt: Receipt, *, timeout: timedelta | float | None = None
+    ) -> Receipt:
+        """Cancel a message that was sent with `timer`; one that is delivered already stays delivered.
+
+        For Eruca and RocketMQ 5, as `timer`: a 4.x broker would deliver what cancels as a message.
+        """
+        ids, packer = self.session.unique_ids, self._packer
+        extra = {TIMER_DEL_UNIQKEY: receipt.message_id}
+        parcel = packer.pack(ids, topic, b"cancel", None, (), None, 0, True, None, extra)
+        return await self._post(parcel, choose_queue(None, receipt.queue, None), timeout)
 
     def send_soon(self, topic: str, body: Body, **how: object) -> asyncio.Task[Receipt]:
         """Send in the background; the task gives the receipt. `close` waits for it. Arguments are those of `send`."""

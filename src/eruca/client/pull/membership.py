@@ -11,7 +11,7 @@ from eruca.client.consume.membership import GroupSettings
 from eruca.client.consume.offsets import OffsetStore
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.starting import StartOffsets
-from eruca.client.consume.subscriptions import SQL92, Sql, Subscription, make_subscription
+from eruca.client.consume.subscriptions import SQL92, Sql, Subscription, Wanted, make_subscription
 from eruca.client.message import Settle
 from eruca.client.namespaces import unwrap
 from eruca.client.pull.holdings import Holdings
@@ -125,7 +125,7 @@ class PullMembership:
         """Look again which queues are ours."""
         self._balance.wake()
 
-    async def assign(self, wanted: set[MessageQueue], tags: str | Sql) -> None:
+    async def assign(self, wanted: set[MessageQueue], tags: Wanted) -> None:
         """Have exactly these queues from now on. Raises ErucaError, and then nothing has changed."""
         inboxes, holdings, session = self.holdings.inboxes, self.holdings, self.session
         version = session.clock.now_ms()
@@ -147,7 +147,7 @@ class PullMembership:
             inbox = inboxes.get(queue)
             if inbox is None:
                 holdings.add(queue, subscription, begin[queue])
-            elif (inbox.subscription.kind, inbox.subscription.text) != (subscription.kind, subscription.text):
+            elif inbox.subscription.wanted != subscription.wanted:
                 inbox.subscription = subscription
                 holdings.move(queue, inbox.position)
 

@@ -17,7 +17,7 @@ from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.redelivery import Redelivery
 from eruca.client.consume.running import describe_running
 from eruca.client.consume.starting import Start, describe_start
-from eruca.client.consume.subscriptions import SQL92, Sql, Subscribe, make_subscription, make_subscriptions
+from eruca.client.consume.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
 from eruca.client.message import Message
 from eruca.client.namespaces import wrap
 from eruca.client.options import ClientOptions, choose_options
@@ -134,8 +134,7 @@ class PullConsumer:
         self._started_ms = session.clock.now_ms()
         # The broker takes the newest of several versions.
         self._subscriptions = {
-            topic: make_subscription(topic, Sql(old.text) if old.kind == SQL92 else old.text, self._started_ms)
-            for topic, old in self._subscriptions.items()
+            topic: make_subscription(topic, old.wanted, self._started_ms) for topic, old in self._subscriptions.items()
         }
         self._membership = membership = PullMembership(
             session,
@@ -211,7 +210,7 @@ class PullConsumer:
         """Is a queue ours now?"""
         return self._name(queue) in self._inboxes
 
-    async def assign(self, queues: Iterable[MessageQueue], *, tags: str | Sql = "*") -> None:
+    async def assign(self, queues: Iterable[MessageQueue], *, tags: Wanted = "*") -> None:
         """Have exactly these queues from now on, without being a member of the group. Raises ErucaError.
 
         Each goes on where the group is, or at `start`; a queue that was assigned before goes on where it is.
@@ -295,7 +294,7 @@ class PullConsumer:
         queue: MessageQueue,
         offset: int,
         *,
-        tags: str | Sql = "*",
+        tags: Wanted = "*",
         max_messages: int = 32,
         hold: timedelta | float = 0,
         timeout: timedelta | float = 10.0,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from eruca.client.calls import PullStatus
-from eruca.client.consume.pulling import EXPRESSION, SUSPEND, keep_tagged
+from eruca.client.consume.pulling import SUSPEND, find_source, keep_tagged
 from eruca.client.consume.starting import find_offset_since
-from eruca.client.consume.subscriptions import Sql, Subscription, make_subscription
+from eruca.client.consume.subscriptions import Subscription, Wanted, make_subscription
 from eruca.client.message import Message
 from eruca.client.namespaces import wrap
 from eruca.client.routes import MASTER_ID, Route
@@ -82,7 +82,7 @@ class QueueReader:
         return address
 
     async def pull(
-        self, queue: MessageQueue, offset: int, *, wanted: str | Sql, count: int, hold_ms: int, timeout_ms: int
+        self, queue: MessageQueue, offset: int, *, wanted: Wanted, count: int, hold_ms: int, timeout_ms: int
     ) -> PullResult:
         """Ask for messages of a queue from an offset on, once. Raises ErucaError."""
         subscription = make_subscription(queue.topic, wanted, 0)
@@ -92,7 +92,7 @@ class QueueReader:
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_message_nums=count,
-            sys_flag=EXPRESSION | (SUSPEND if hold_ms else 0),
+            sys_flag=SUSPEND if hold_ms else 0,
             commit_offset=0,
             suspend_timeout_ms=hold_ms,
             subscription=subscription.text,
@@ -100,7 +100,9 @@ class QueueReader:
             expression_type=subscription.kind,
         )
         suggested = self._suggested.pop(queue, MASTER_ID)
-        address = await self._find_master(queue, suggested)
+        await self._find_master(queue, suggested)
+        address, flags = await find_source(self._session, self._group, queue, suggested, subscription)
+        header.sys_flag |= flags
         pulled = await self._session.calls.pull(address, header, hold_ms + timeout_ms)
         if pulled.suggested_id != MASTER_ID:
             self._suggested[queue] = pulled.suggested_id

@@ -15,7 +15,7 @@ from eruca.client.consume.membership import QueueListener
 from eruca.client.consume.observing import ConsumeHook
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.starting import Start
-from eruca.client.consume.subscriptions import Sql, Subscribe
+from eruca.client.consume.subscriptions import Subscribe, Wanted
 from eruca.client.message import Message as AsyncMessage
 from eruca.client.options import ClientOptions
 from eruca.client.sync.base import Message, RunningClient
@@ -114,7 +114,7 @@ class Consumer(RunningClient[AsyncConsumer]):
     def handler(
         self,
         topic: str,
-        tags: str | Sql = "*",
+        tags: Wanted = "*",
         *,
         concurrency: Concurrency = 20,
         batch: int = 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from eruca.client.options import ClientOptions
@@ -101,6 +101,7 @@ class Producer(PlainClient[AsyncProducer]):
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         delay: timedelta | int | None = None,
+        timer: timedelta | datetime | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         wait: bool = True,
@@ -109,9 +110,10 @@ class Producer(PlainClient[AsyncProducer]):
         """Send one message and give its receipt.
 
         Messages of one `shard` go to one queue and so stay in order; `queue` and `selector` choose it otherwise.
-        `delay` is a time that is one of the broker's levels, or a level. A failed try is repeated, on another broker
-        when the queue is free, within `timeout`. Raises SendFailed, NoRoute, MessageIllegal, and NetError when no name
-        server answers that is needed.
+        `delay` is a time that is one of the broker's levels, or a level. `timer` is any delay up to 40 days, or the
+        moment of delivery, for Eruca and RocketMQ 5: a 4.x broker does not know it and delivers at once. A failed try
+        is repeated, on another broker when the queue is free, within `timeout`. Raises SendFailed, NoRoute,
+        MessageIllegal, and NetError when no name server answers that is needed.
 
         >>> producer.send("orders", b"...", delay=timedelta(seconds=30)).message_id
         """
@@ -125,6 +127,7 @@ class Producer(PlainClient[AsyncProducer]):
                 queue=queue,
                 selector=selector,
                 delay=delay,
+                timer=timer,
                 properties=properties,
                 flag=flag,
                 wait=wait,
@@ -132,6 +135,15 @@ class Producer(PlainClient[AsyncProducer]):
             ),
             self._find_timeout(timeout),
         )
+
+    def cancel_delayed(self, topic: str, receipt: Receipt, *, timeout: timedelta | float | None = None) -> Receipt:
+        """Cancel a message that was sent with `timer`; one that is delivered already stays delivered.
+
+        For Eruca and RocketMQ 5, as `timer`: a 4.x broker would deliver what cancels as a message.
+
+        >>> producer.cancel_delayed("orders", producer.send("orders", b"...", timer=timedelta(days=3)))
+        """
+        return self._run(self._twin.cancel_delayed(topic, receipt, timeout=timeout), self._find_timeout(timeout))
 
     def send_soon(self, topic: str, body: Body, **how: object) -> Future[Receipt]:
         """Send in the background; the future gives the receipt. `close` waits for it. Arguments are those of `send`.

@@ -12,7 +12,7 @@ from eruca.client.consume.consumer import OFFSETS_DIRECTORY
 from eruca.client.consume.membership import QueueListener
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.starting import Start
-from eruca.client.consume.subscriptions import Sql, Subscribe
+from eruca.client.consume.subscriptions import Subscribe, Wanted
 from eruca.client.options import ClientOptions
 from eruca.client.pull.pullconsumer import PullConsumer as AsyncPullConsumer
 from eruca.client.sync.base import Message, PlainClient, to_seconds
@@ -121,7 +121,7 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         """Is a queue ours now?"""
         return self._call(lambda: self._twin.owns(queue))
 
-    def assign(self, queues: Iterable[MessageQueue], *, tags: str | Sql = "*") -> None:
+    def assign(self, queues: Iterable[MessageQueue], *, tags: Wanted = "*") -> None:
         """Have exactly these queues from now on, without being a member of the group. Raises ErucaError.
 
         Each goes on where the group is, or at `start`; a queue that was assigned before goes on where it is.
@@ -174,7 +174,7 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         queue: MessageQueue,
         offset: int,
         *,
-        tags: str | Sql = "*",
+        tags: Wanted = "*",
         max_messages: int = 32,
         hold: timedelta | float = 0,
         timeout: timedelta | float = 10.0,

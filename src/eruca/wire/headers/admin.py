@@ -138,7 +138,7 @@ class RegisterFilterServerAnswerHeader(Header):
 
 
 class RegisterFilterClassHeader(Header):
-    """A consumer uploads a filter class to a filter server (302); the body is its source."""
+    """A consumer uploads a filter class to a filter server (302); the body is a module in base64 (3.x: Java source)."""
 
     consumer_group: str
     topic: str

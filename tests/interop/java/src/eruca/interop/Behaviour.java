@@ -45,9 +45,9 @@ public final class Behaviour {
         void run(Scene scene) throws Exception;
     }
 
-    private Behaviour(PrintStream out) {
+    private Behaviour(PrintStream out, Object[] groups) {
         this.out = out;
-        for (Object group : GROUPS) {
+        for (Object group : groups) {
             for (Method method : group.getClass().getDeclaredMethods()) {
                 if (Modifier.isPublic(method.getModifiers())) {
                     add(group, method);
@@ -76,6 +76,11 @@ public final class Behaviour {
     }
 
     public static void main(String[] arguments) throws Exception {
+        run(arguments, GROUPS);
+    }
+
+    /** Serves the cases of some groups until the input ends. */
+    static void run(String[] arguments, Object... groups) throws Exception {
         // Read by classes of the client when they are loaded. The times are shorter than a user's, not the ways.
         System.setProperty("rocketmq.client.rebalance.waitInterval", "1000");
         System.setProperty("rocketmq.client.rebalance.lockInterval", "1000");
@@ -86,7 +91,7 @@ public final class Behaviour {
         PrintStream out = new PrintStream(System.out, false, "UTF-8");
         // Libraries may print; the real output is for answers only.
         System.setOut(System.err);
-        new Behaviour(out).serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
+        new Behaviour(out, groups).serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
         // Clients leave threads behind that nobody waits for.
         Runtime.getRuntime().halt(0);
     }

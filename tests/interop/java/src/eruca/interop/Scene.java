@@ -55,6 +55,8 @@ final class Scene implements AutoCloseable {
     private static final Object ROUTES = new Object();
     private static final Map<String, DefaultMQAdminExt> ADMINS = new ConcurrentHashMap<>();
 
+    // What a case was told besides where to work.
+    final JSONObject request;
     final String nameServer;
     final String broker;
     final String address;
@@ -79,6 +81,7 @@ final class Scene implements AutoCloseable {
     }
 
     Scene(JSONObject request) throws Exception {
+        this.request = request;
         nameServer = request.getString("nameServer");
         broker = request.getString("broker");
         address = request.getString("address");

@@ -1,0 +1,380 @@
+"""Delivery of messages with any delay: from rmq_sys_wheel_timer to where they really go, when their time has come.
+
+The timer topic's queue is read as it grows, what is found goes into the timing wheel, and what is due is stored once
+more in its own topic with all its properties, as for the delay levels. A message that cancels another one stands in the
+same queue, which is read to its end before anything is delivered.
+
+The log deletes old segments, and a message may wait longer than it keeps them. So a record that gets old is stored
+again in the timer topic (it rolls), and the new one goes into the wheel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from eruca.broker.parts import Parts
+from eruca.broker.stored import copy_message, read_message
+from eruca.core.timingwheel import TimerEntry, TimingWheel, slot_of
+from eruca.errors import InvalidName, MessageIllegal, StoreError
+from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
+from eruca.store.timerlog import TimerCheckpoint, TimerLog
+from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from eruca.wire.properties import (
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_OUT_MS,
+    TIMER_ROLLED_FROM,
+    UNIQ_KEY,
+    encode_properties,
+    get_property,
+    parse_properties,
+)
+from eruca.wire.record import Message, RecordView, inspect_record
+
+log = logging.getLogger(__name__)
+
+SAVE_INTERVAL_MS = 2000
+RETRY_MS = 1000
+# A record rolls at this age, or at two thirds of the time the log is kept if that is less.
+ROLL_MS_MAX = 2 * 24 * 3_600_000
+_ROLL_MS_MIN = 60_000
+_HOUR_MS = 3_600_000
+# What one turn reads and delivers before others have theirs: a millisecond or two of the loop's time.
+_TURN_READS_MAX = 128
+_TURN_MESSAGES_MAX = 32
+_TURN_BYTES_MAX = 1024 * 1024
+_TURN_BLOCKS_MAX = 128
+# Of what was cancelled: how much is remembered, and for how long once it was met (a sender may have sent it twice).
+CANCELLED_MAX = 200_000
+_MET_MS = 600_000
+_OUT_MS = TIMER_OUT_MS.encode()
+_DEL_UNIQKEY = TIMER_DEL_UNIQKEY.encode()
+_ROLLED_FROM = TIMER_ROLLED_FROM.encode()
+_TIME_DIGITS_MAX = 18
+
+
+class Pending(NamedTuple):
+    """A message that waits, for whoever looks at the timer."""
+
+    due_ms: int
+    topic: str
+    unique_id: str
+    position: int
+
+
+class Timing:
+    """Delivers what is due, for as long as the broker is a master."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._log = TimerLog(parts.store.disk, parts.store.paths.timer)
+        self._wheel = TimingWheel(parts.clock.now_ms() - 1)
+        self._read_offset = 0
+        # What was cancelled (topic and unique id), and until when that is remembered.
+        self._cancelled: dict[str, int] = {}
+        self._cancelled_changed = False
+        # Records that were rolled shortly before a crash, while the saved wheel still has them.
+        self._superseded: set[int] = set()
+        self._caught_up_at = 0
+        self._paused_until_ms = 0
+        # Something was delivered since the last save.
+        self._has_finished = False
+        self._saved = TimerCheckpoint()
+        self._saving = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read how far the timer is, and go on; nothing is delivered on a slave. Must come before the first message."""
+        loop = asyncio.get_running_loop()
+        if self._parts.options.is_slave or self._tasks:
+            return
+        checkpoint = await loop.run_in_executor(None, self._log.open)
+        self._cancelled = await loop.run_in_executor(None, self._log.load_cancelled)
+        queue = self._find_queue()
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        self._caught_up_at = high
+        self._read_offset = low
+        if checkpoint is not None:
+            self._saved = checkpoint
+            saved = self._log.count_from(slot_of(checkpoint.through_ms + 1))
+            self._wheel = TimingWheel(checkpoint.through_ms, saved)
+            self._read_offset = max(low, min(checkpoint.read_offset, high))
+            if self._read_offset != checkpoint.read_offset:
+                log.warning(
+                    "the timer had read its queue up to %d, but that has %d to %d", checkpoint.read_offset, low, high
+                )
+        self._tasks = [loop.create_task(self._run()), loop.create_task(self._save_regularly())]
+
+    async def stop(self) -> None:
+        """Deliver no more, and save how far it is."""
+        if not self._tasks:
+            return
+        # Not in the middle of a save: its thread would go on, and meet that of the last one.
+        async with self._saving:
+            for task in self._tasks:
+                task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        try:
+            await self.save()
+        except StoreError as error:
+            log.error("the timer could not be saved, messages may be delivered twice: %s", error)
+        self._log.close()
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """How many messages wait, cancelled ones included until they are due."""
+        return self._wheel.pending
+
+    @property
+    def unread(self) -> int:
+        """How many messages of the queue the wheel does not know yet."""
+        queue = self._find_queue()
+        return 0 if queue is None else queue.max_offset - self._read_offset
+
+    def list_soonest(self, count: int) -> list[Pending]:
+        """The messages that come next, of those due within some seconds."""
+        found = []
+        for entry in self._wheel.list_soonest(count):
+            message = self._read(entry)
+            if message is not None and not self._is_cancelled(message):
+                properties = message.read_properties()
+                found.append(
+                    Pending(
+                        int(properties.get(TIMER_OUT_MS, "0")),
+                        properties.get(REAL_TOPIC, ""),
+                        properties.get(UNIQ_KEY, ""),
+                        entry.position,
+                    )
+                )
+        return found
+
+    # -- the timer ---------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                wait_ms = self.run_turn()
+            except Exception:
+                # A mistake of ours must not end delivery for good.
+                log.exception("the timer stands still for a while")
+                wait_ms = RETRY_MS
+            await asyncio.sleep(wait_ms / 1000)
+
+    def run_turn(self) -> int:
+        """Read what is new and deliver what is due, up to a bound; give the milliseconds until it is worth another."""
+        now_ms = self._parts.clock.now_ms()
+        interval_ms = self._parts.options.schedule_interval_ms
+        # The slot of now first, so that what is due at once has a place in the heap.
+        self._open_slots(now_ms)
+        if self._read_queue():
+            return 0
+        # The clock may have been set back: a pause never lasts longer than it was meant to.
+        if now_ms < self._paused_until_ms <= now_ms + RETRY_MS:
+            return min(interval_ms, self._paused_until_ms - now_ms)
+        if not self._deliver_due(now_ms):
+            return interval_ms
+        self._wheel.settle(now_ms)
+        self._open_slots(now_ms)
+        due_ms = self._wheel.next_due_ms
+        if due_ms is None:
+            return interval_ms
+        return max(0, min(interval_ms, due_ms - now_ms))
+
+    def _open_slots(self, now_ms: int) -> None:
+        wheel = self._wheel
+        while (slot := wheel.find_slot(now_ms)) is not None:
+            wheel.load(slot, self._log.read(slot))
+            wheel.settle(now_ms)
+
+    # -- reading the queue -------------------------------------------------------------------------------------------
+
+    def _find_queue(self) -> ConsumeQueue | None:
+        return self._store.queues.get(TIMER_TOPIC, 0)
+
+    def _read_queue(self) -> bool:
+        """Read what is new in the queue, up to a bound; True when there is more."""
+        queue = self._find_queue()
+        if queue is None or self._read_offset >= queue.max_offset:
+            return False
+        if self._read_offset < queue.min_offset:
+            log.error("the timer lost the messages %d to %d of its queue", self._read_offset, queue.min_offset)
+            self._read_offset = queue.min_offset
+        for position, size, _ in list(queue.entries(self._read_offset, _TURN_READS_MAX)):
+            if size != FILLER_SIZE:
+                self._take(position, size)
+            self._read_offset += 1
+        return self._read_offset < queue.max_offset
+
+    def _take(self, position: int, size: int) -> None:
+        """Put one message of the queue into the wheel."""
+        record = self._store.view_record(position)
+        view = None if record is None else inspect_record(record, 0, len(record), False)
+        if record is None or type(view) is not RecordView:
+            log.warning("the message at %d of the timer cannot be read and is left out", position)
+            return
+        properties = bytes(record[view.properties_at : view.properties_end])
+        due_ms = _read_time(get_property(properties, _OUT_MS))
+        if due_ms is None:
+            log.error("the message at %d of the timer has no time and is left out", position)
+            return
+        cancelled = get_property(properties, _DEL_UNIQKEY)
+        if cancelled is not None:
+            self._cancel(parse_properties(properties).get(REAL_TOPIC, ""), cancelled.decode("utf-8", "replace"), due_ms)
+            return
+        if self._read_offset < self._caught_up_at:
+            rolled_from = _read_time(get_property(properties, _ROLLED_FROM))
+            if rolled_from is not None and self._read_offset >= self._saved.read_offset:
+                self._superseded.add(rolled_from)
+        self._wheel.put(min(due_ms, view.store_timestamp + self._roll_ms), position, size)
+
+    @property
+    def _roll_ms(self) -> int:
+        return max(_ROLL_MS_MIN, min(ROLL_MS_MAX, self._store.options.retention_hours * _HOUR_MS * 2 // 3))
+
+    def _cancel(self, topic: str, unique_id: str, until_ms: int) -> None:
+        if len(self._cancelled) >= CANCELLED_MAX:
+            now_ms = self._parts.clock.now_ms()
+            self._cancelled = {key: until for key, until in self._cancelled.items() if until >= now_ms}
+            if len(self._cancelled) >= CANCELLED_MAX:
+                log.error("message %s of %s is not cancelled: too many are", unique_id, topic)
+                return
+        # A little longer than the message itself waits.
+        self._cancelled[_key_of(topic, unique_id)] = until_ms + _MET_MS
+        self._cancelled_changed = True
+
+    def _is_cancelled(self, message: Message) -> bool:
+        if not self._cancelled:
+            return False
+        properties = message.read_properties()
+        return _key_of(properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")) in self._cancelled
+
+    # -- delivering --------------------------------------------------------------------------------------------------
+
+    def _deliver_due(self, now_ms: int) -> bool:
+        """Deliver what is due, up to a bound; False when the store does not take it now."""
+        wheel = self._wheel
+        count = size = 0
+        while count < _TURN_MESSAGES_MAX and size < _TURN_BYTES_MAX and (entry := wheel.peek(now_ms)) is not None:
+            try:
+                self._finish(entry, now_ms)
+            except (MessageIllegal, InvalidName) as error:
+                # It will not become better, and others wait. It stays in the timer topic.
+                log.error(
+                    "the message at %d of the timer cannot be delivered and is left out: %s", entry.position, error
+                )
+            except StoreError as error:
+                log.error("the timer stands still for a while: %s", error)
+                self._paused_until_ms = now_ms + RETRY_MS
+                return False
+            wheel.finish()
+            self._has_finished = True
+            count += 1
+            size += entry.size
+        return True
+
+    def _read(self, entry: TimerEntry) -> Message | None:
+        """The message of an entry; None when its record is gone, or another one is in its place."""
+        message = read_message(self._store, entry.position)
+        return message if message is not None and message.topic == TIMER_TOPIC and message.size == entry.size else None
+
+    def _finish(self, entry: TimerEntry, now_ms: int) -> None:
+        """Bring one message to its destination, or store it again when it has to wait longer."""
+        if entry.position in self._superseded:
+            self._superseded.discard(entry.position)
+            return
+        message = self._read(entry)
+        if message is None:
+            log.warning("the message at %d of the timer cannot be read and is left out", entry.position)
+            return
+        properties = message.read_properties()
+        topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID, "")
+        due_ms = _read_time(properties.get(TIMER_OUT_MS, "").encode())
+        if topic in (None, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC) or not queue_id.isdecimal() or due_ms is None:
+            log.error("the message at %d of the timer has no real destination and is left out", entry.position)
+            return
+        assert topic is not None
+        key = _key_of(topic, properties.get(UNIQ_KEY, ""))
+        if key in self._cancelled:
+            self._cancelled[key] = min(self._cancelled[key], now_ms + _MET_MS)
+            self._cancelled_changed = True
+        elif due_ms > now_ms:
+            properties[TIMER_ROLLED_FROM] = str(entry.position)
+            rolled = self._store.append(copy_message(message, TIMER_TOPIC, 0, encode_properties(properties)))
+            self._parts.stats.on_own(rolled.size)
+        else:
+            stored = self._store.append(copy_message(message, topic, int(queue_id)))
+            self._parts.stats.on_put(topic, 1, stored.size, stored.queue_id)
+
+    # -- saving ------------------------------------------------------------------------------------------------------
+
+    async def _save_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_INTERVAL_MS / 1000)
+            try:
+                await self.save()
+            except StoreError as error:
+                log.error("the timer could not be saved: %s", error)
+            except Exception:
+                log.exception("the timer could not be saved")
+
+    async def save(self) -> None:
+        """Write down how far the timer is, if that changed and there is something to say."""
+        async with self._saving:
+            await self._save_entries()
+            self._wheel.settle(self._parts.clock.now_ms())
+            # From here to the next wait nothing comes in between: offset, log and time belong together.
+            checkpoint = TimerCheckpoint(self._read_offset, self._log.end, self._wheel.through_ms)
+            # That time passes is not worth a write.
+            is_known = (checkpoint.read_offset, checkpoint.log_end) == (self._saved.read_offset, self._saved.log_end)
+            if is_known and not self._has_finished and not self._cancelled_changed:
+                return
+            self._has_finished = False
+            cancelled = None
+            if self._cancelled_changed:
+                now_ms = self._parts.clock.now_ms()
+                self._cancelled = {key: until for key, until in self._cancelled.items() if until >= now_ms}
+                cancelled = dict(self._cancelled)
+                self._cancelled_changed = False
+            # What is said to be delivered must be on the disk before that is said.
+            self._store.commit()
+            loop = asyncio.get_running_loop()
+            try:
+                if not await self._parts.background.group_commit.when_flushed(self._store.commitlog.readable_end):
+                    raise StoreError("the disk did not take the log before the store closed")
+                await loop.run_in_executor(None, self._log.save, checkpoint, cancelled)
+            except BaseException:
+                self._has_finished = True
+                self._cancelled_changed |= cancelled is not None
+                raise
+            self._saved = checkpoint
+            detached = self._log.forget_below(slot_of(checkpoint.through_ms))
+            if detached:
+                await loop.run_in_executor(None, self._log.dispose, detached)
+
+    async def _save_entries(self) -> None:
+        """Write every entry that only the wheel has into the log."""
+        count = 0
+        while not self._wheel.is_saved:
+            slot, entries = self._wheel.first_unsaved()
+            self._log.append(slot, entries)
+            self._wheel.mark_saved(slot)
+            count += 1
+            if count % _TURN_BLOCKS_MAX == 0:
+                await asyncio.sleep(0)
+
+
+def _key_of(topic: str, unique_id: str) -> str:
+    return f"{topic} {unique_id}"
+
+
+def _read_time(text: bytes | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() and len(text) <= _TIME_DIGITS_MAX else None

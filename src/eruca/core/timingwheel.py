@@ -1,0 +1,137 @@
+"""When messages of any delay are due: a wheel of ten-second slots, of which only the next few are in memory.
+
+    through              opened                                          the roll window's end
+       |  heap, in order   |  slots: entries saved in the log, or waiting to be  |
+    ---+-------------------+-----------------------------------------------------+--->  time
+
+A slot that comes near is opened: what was saved of it is loaded into the heap. The machine reads and writes nothing;
+it says which slot it wants, keeps what is not saved yet, and knows up to which time everything is done.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from typing import NamedTuple
+
+SLOT_MS = 10_000
+# A slot is opened this long before it begins.
+AHEAD_MS = 10_000
+# Numbers an entry takes in an array: due time, position, size.
+ENTRY_NUMBERS = 3
+
+
+class TimerEntry(NamedTuple):
+    """One pending message: when it is due, and where its record is."""
+
+    due_ms: int
+    position: int
+    size: int
+
+
+def slot_of(time_ms: int) -> int:
+    """The slot a time belongs to."""
+    return time_ms // SLOT_MS
+
+
+class TimingWheel:
+    """Pending entries, the near ones in order. The first slot is loaded before anything is put."""
+
+    def __init__(self, through_ms: int, saved_count: int = 0) -> None:
+        # Everything due up to this time is done; it never goes back, whatever the clock does.
+        self.through_ms = through_ms
+        # Entries that are not done, wherever they are.
+        self.pending = saved_count
+        # The time that entries which came late were saved with.
+        self._late_ms = through_ms
+        self._opened = slot_of(through_ms + 1)
+        self._heap: list[TimerEntry] = []
+        self._unsaved: dict[int, array[int]] = {}
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first of the entries in memory is due."""
+        return self._heap[0].due_ms if self._heap else None
+
+    @property
+    def is_saved(self) -> bool:
+        """Is there nothing that a log does not have?"""
+        return not self._unsaved
+
+    def put(self, due_ms: int, position: int, size: int) -> None:
+        """Take an entry in; one that is due already comes next."""
+        # Saved with a time that is not done: a restart passes over all that is.
+        saved_ms = due_ms
+        if due_ms <= self.through_ms:
+            saved_ms = self._late_ms = self.through_ms + 1
+        slot = slot_of(saved_ms)
+        unsaved = self._unsaved.get(slot)
+        if unsaved is None:
+            unsaved = self._unsaved[slot] = array("q")
+        unsaved.extend((saved_ms, position, size))
+        self.pending += 1
+        if slot < self._opened:
+            heapq.heappush(self._heap, TimerEntry(due_ms, position, size))
+
+    # -- slots -------------------------------------------------------------------------------------------------------
+
+    def find_slot(self, now_ms: int) -> int | None:
+        """The slot to be loaded next; None while the next one is far, or while there is enough to do."""
+        # What is late already is saved as due right after all that is done, so that time's slot is always open.
+        if self._opened <= slot_of(self.through_ms + 1):
+            return self._opened
+        if self._heap and self._heap[0].due_ms <= now_ms:
+            return None
+        return self._opened if self._opened <= slot_of(now_ms + AHEAD_MS) else None
+
+    def load(self, slot: int, saved: array[int]) -> None:
+        """Open a slot: `saved` is what the log has of it."""
+        if slot != self._opened:
+            raise ValueError(f"slot {slot} is not the next one, which is {self._opened}")
+        self._opened += 1
+        found = [entry for entry in read_entries(saved) if entry.due_ms > self.through_ms]
+        self.pending -= len(saved) // ENTRY_NUMBERS - len(found)
+        found += read_entries(self._unsaved.get(slot, array("q")))
+        if not found:
+            return
+        self._heap += found
+        heapq.heapify(self._heap)
+
+    def first_unsaved(self) -> tuple[int, array[int]]:
+        """A slot with entries that the log does not have, and those."""
+        slot = next(iter(self._unsaved))
+        return slot, self._unsaved[slot]
+
+    def mark_saved(self, slot: int) -> None:
+        """The log has the unsaved entries of a slot; those of slots that are not open are forgotten here."""
+        del self._unsaved[slot]
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def peek(self, now_ms: int) -> TimerEntry | None:
+        """The first entry that is due and not done."""
+        if self._heap and self._heap[0].due_ms <= now_ms:
+            return self._heap[0]
+        return None
+
+    def finish(self) -> None:
+        """The entry `peek` gave is done."""
+        heapq.heappop(self._heap)
+        self.pending -= 1
+
+    def settle(self, now_ms: int) -> None:
+        """See how far everything is done now."""
+        # Also what was saved with a later time than its own, because it was late, is done then.
+        limit = min(max(now_ms, self._late_ms), self._opened * SLOT_MS - 1)
+        if self._heap:
+            limit = min(limit, self._heap[0].due_ms - 1)
+        self.through_ms = max(self.through_ms, limit)
+
+    def list_soonest(self, count: int) -> list[TimerEntry]:
+        """The next entries of those in memory."""
+        return heapq.nsmallest(count, self._heap)
+
+
+def read_entries(numbers: array[int]) -> list[TimerEntry]:
+    """The entries of an array."""
+    return [TimerEntry(*entry) for entry in zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True)]

@@ -1,0 +1,77 @@
+"""Our clients against the Java broker: each part of delivery with many messages and an exact account.
+
+The plans and what must come of them are those of `test_java_on_eruca.py`. All parts begin together, each with a loop of
+its own in a thread. The suite as a whole runs them against Eruca as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from blockbuster import BlockBuster
+
+from tests.delivery.plans import PARTS, SEED
+from tests.delivery.pythonparts import PYTHON_PARTS
+from tests.interop.behaviour import Facts
+from tests.interop.brokers import Cluster
+
+PART_SECONDS_MAX = 120
+pytestmark = pytest.mark.timeout(2 * PART_SECONDS_MAX)
+
+AT_ONCE = 5
+SYSTEMS = ["java", pytest.param("eruca", marks=pytest.mark.whole)]
+
+FindFacts = Callable[[str], Facts]
+
+
+@pytest.fixture(autouse=True)
+def allow_imports(forbid_blocking_calls: BlockBuster) -> None:
+    """Let loops that run side by side wait for each other's imports; no more may block."""
+    forbid_blocking_calls.functions["threading.Lock.acquire"].deactivate()
+
+
+@pytest.fixture(scope="session")
+def find_python_facts(system: Cluster, request: pytest.FixtureRequest) -> Iterator[FindFacts]:
+    """What one part of this system found; the first one asked for lets all begin that this run wants."""
+    wanted = [name for kind, name in map(_read_parameters, request.session.items) if kind == system.kind]
+    begun: dict[str, Future[Facts]] = {}
+    threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="part")
+
+    def find(name: str) -> Facts:
+        if not begun:
+            begun.update({name: threads.submit(_run_part, system.name_server, name) for name in wanted})
+        return begun[name].result()
+
+    yield find
+    threads.shutdown(cancel_futures=True)
+
+
+def _run_part(nameserver: str, name: str) -> Facts:
+    part = PARTS[name]
+
+    async def run() -> Facts:
+        async with asyncio.timeout(PART_SECONDS_MAX):
+            unique = f"delivery-{name}".replace(" ", "_").replace(",", "")
+            return await PYTHON_PARTS[part.case](nameserver, unique, part.plan)
+
+    return asyncio.run(run())
+
+
+def _read_parameters(item: pytest.Item) -> tuple[str, str]:
+    spec = getattr(item, "callspec", None)
+    if spec is None or getattr(item, "originalname", None) != test_python_clients.__name__:
+        return "", ""
+    return spec.params["system"], spec.params["name"]
+
+
+@pytest.mark.parametrize("system", SYSTEMS, indirect=True)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.whole] if part.is_whole else []) for name, part in PARTS.items()]
+)
+def test_python_clients(name: str, system: Cluster, find_python_facts: FindFacts) -> None:
+    part = PARTS[name]
+    told = part.check(part.plan, find_python_facts(name))
+    print(f"Python clients on {system.kind}, {name}, seed {SEED}: {told}")

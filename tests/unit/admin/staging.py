@@ -1,0 +1,137 @@
+"""Dead letters and half messages, made as clients make them: against any broker that speaks the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from eruca.admin.session import Admin
+from eruca.admin.transactions import State, Transaction, list_transactions
+from eruca.client.produce.outgoing import Receipt
+from eruca.client.produce.producer import Producer
+from eruca.client.produce.sending import Parcel, Sender
+from eruca.client.routes import MASTER_ID
+from eruca.wire.bodies import MessageQueue
+from eruca.wire.headers import EndTransactionHeader, SendBackHeader
+from eruca.wire.ids import decode_offset_id
+from eruca.wire.names import DLQ_PREFIX
+from eruca.wire.properties import PGROUP, TRAN_MSG, UNIQ_KEY, WAIT, encode_properties
+from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+
+Result = TypeVar("Result")
+
+WAIT_SECONDS_MAX = 20.0
+POLL_SECONDS = 0.05
+TRANSACTION_GROUP = "stage-payments"
+
+
+async def wait_until(is_true: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait for a condition; that it never holds is an error."""
+    try:
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while True:
+                if await is_true():
+                    return
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"{what}: not within {WAIT_SECONDS_MAX} s") from None
+
+
+def stage(nameserver: str, work: Callable[[Admin], Awaitable[Result]]) -> Result:
+    """Do something with an admin in a loop of its own, for tests that have none."""
+
+    async def run() -> Result:
+        async with Admin(nameserver) as admin:
+            return await work(admin)
+
+    return asyncio.run(run())
+
+
+async def send(admin: Admin, topic: str, count: int) -> list[Receipt]:
+    """Send messages with all that a sender can say; gives where they are."""
+    async with Producer(group="stage-senders", options=admin.options) as producer:
+        receipts = [
+            await producer.send(
+                topic,
+                b"body %d" % number,
+                tags=f"tag{number % 2}",
+                keys=f"key{number}",
+                properties={"number": f"{number}"},
+            )
+            for number in range(count)
+        ]
+    await wait_until(lambda: _has_route(admin, topic), f"a route of {topic}")
+    return receipts
+
+
+async def _has_route(admin: Admin, topic: str) -> bool:
+    return await admin.find_route(topic) is not None
+
+
+async def bury(admin: Admin, group: str, topic: str, count: int) -> list[str]:
+    """Send messages and have a group give them up at once; gives their ids."""
+    receipts = await send(admin, topic, count)
+    masters = await admin.list_masters()
+    for receipt in receipts:
+        await admin.calls.send_back(
+            masters[receipt.queue.broker_name],
+            SendBackHeader(
+                offset=decode_offset_id(receipt.offset_id).position,
+                group=group,
+                delay_level=-1,
+                origin_message_id=receipt.message_id,
+                origin_topic=topic,
+            ),
+        )
+    await wait_until(lambda: _has_route(admin, DLQ_PREFIX + group), f"dead letters of {group}")
+    return [receipt.message_id for receipt in receipts]
+
+
+async def prepare(admin: Admin, topic: str, name: str) -> Receipt:
+    """Send a half message whose producer then says no more."""
+    route = await admin.routes.get_for_send(topic)
+    properties = {UNIQ_KEY: name, WAIT: "true", TRAN_MSG: "true", PGROUP: TRANSACTION_GROUP, "number": "1"}
+    parcel = Parcel(topic, b"half " + name.encode(), encode_properties(properties).decode(), name, TRANSACTION_PREPARED)
+    return await Sender(admin.session, TRANSACTION_GROUP).send(parcel, route.write_queues[0], 5000)
+
+
+async def decide(admin: Admin, half: Receipt, *, commit: bool) -> None:
+    """Decide a half message as its producer would."""
+    by_id = admin.routes.list_brokers()[half.queue.broker_name]
+    await admin.calls.end_transaction(
+        by_id[MASTER_ID],
+        EndTransactionHeader(
+            producer_group=TRANSACTION_GROUP,
+            half_offset=half.offset,
+            position=decode_offset_id(half.offset_id).position,
+            decision=TRANSACTION_COMMIT if commit else TRANSACTION_ROLLBACK,
+            message_id=half.message_id,
+            transaction_id=half.message_id,
+        ),
+    )
+
+
+async def find_state(admin: Admin, name: str) -> Transaction | None:
+    """What is known of a transaction."""
+    found = [row for row in await list_transactions(admin, frozenset(State)) if row.message_id == name]
+    return found[0] if found else None
+
+
+async def wait_for_state(admin: Admin, name: str, state: State) -> Transaction:
+    """Wait until a transaction is in a state."""
+    rows: list[Transaction] = []
+
+    async def is_there() -> bool:
+        row = await find_state(admin, name)
+        rows[:] = [row] if row is not None else []
+        return row is not None and row.state is state
+
+    await wait_until(is_there, f"transaction {name} {state.value}")
+    return rows[0]
+
+
+async def read_bodies(admin: Admin, topic: str) -> list[bytes]:
+    """The bodies of all messages of a topic, queue by queue."""
+    queues: list[MessageQueue] = await admin.reader.list_queues(topic)
+    return [message.body for queue in queues for message in [m async for m in admin.read_queue(queue)]]
