@@ -26,6 +26,9 @@ class QueueLocks:
         self._group = group
         # What the broker may have locked for us, also when nobody waited for its answer.
         self.asked: set[MessageQueue] = set()
+        # Questions under way. A broker that works in several threads may let the unlocking pass the locking, so the
+        # one begins when the other is answered, also when nobody waits for the answer any more.
+        self._asking: set[asyncio.Task[set[MessageQueue]]] = set()
 
     async def lock(self, queue: MessageQueue) -> bool:
         """Lock one queue; False when somebody else has it, or the broker cannot be asked."""
@@ -34,13 +37,26 @@ class QueueLocks:
             return False
         self.asked.add(queue)
         try:
-            got = await self._session.calls.lock(address, self._group, self._session.client_id, [queue])
+            got = await self._ask(address, [queue])
         except ErucaError as error:
             log.warning("%s could not be locked: %s", queue, error)
             return False
         if queue not in got:
             self.asked.discard(queue)
         return queue in got
+
+    async def _ask(self, address: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+        """Ask a broker for locks; the question goes on when whoever asks is cancelled."""
+        work = self._session.calls.lock(address, self._group, self._session.client_id, queues)
+        task = asyncio.get_running_loop().create_task(work)
+        self._asking.add(task)
+        task.add_done_callback(self._end_asking)
+        return await asyncio.shield(task)
+
+    def _end_asking(self, task: asyncio.Task[set[MessageQueue]]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody may be waiting any more
 
     def renew(self, inbox: Inbox) -> None:
         """The broker has just said that a queue is ours."""
@@ -49,7 +65,10 @@ class QueueLocks:
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Give queues free for others."""
-        for broker, mine in _by_broker(queues).items():
+        wanted = set(queues)
+        if self._asking:
+            await asyncio.wait(self._asking)  # each has a timeout of its own
+        for broker, mine in _by_broker(wanted).items():
             self.asked.difference_update(mine)
             address = self._session.routes.find_address(broker, only_this=True)
             if address is None:
@@ -73,7 +92,7 @@ class QueueLocks:
                 if address is None:
                     continue  # without the broker nobody else gets the lock either; ours ends with its time
                 try:
-                    got = await self._session.calls.lock(address, self._group, self._session.client_id, mine)
+                    got = await self._ask(address, mine)
                 except ErucaError as error:
                     log.warning("locks of broker %s could not be renewed: %s", broker, error)
                     continue
