@@ -1,0 +1,341 @@
+"""Our Spark sources and sink beside the Kafka connector: the same session, the same rows, brokers on the same cores.
+
+Both brokers are up all the time, each with its own defaults (neither waits for the disk), and both sides take turns. A
+read goes to a sink that drops its rows, a write comes from rows that Spark makes on the way. CPU is that of all
+processes that take part: the JVM, the Python workers it starts, and the broker in question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bench.parts.spark_kafka import KafkaBroker, fetch_jars
+from bench.parts.spark_session import CpuMeter, started_session
+from bench.runner import Aim, BenchError, Figure, Measurement, Run, Sample
+from eruca.client.produce.producer import Producer
+from eruca.spark.columns import MESSAGE_COLUMNS, make_schema
+from tests.clients.stage import create_topic
+from tests.interop.brokers import ErucaCluster
+
+STORE_AIM = Aim(800_000)
+READ_TOPIC = "BenchRead"
+BODY_BYTES = 300
+QUEUES = 16
+OURS = "Eruca"
+KAFKA = "Kafka"
+# The dream; to be ahead is the aim.
+DREAM = 1.5
+_REPEATS = 3
+_SETTINGS = {"mappedFileSizeCommitLog": 268_435_456}
+# What Kafka's source has too, of ours.
+_COMMON_COLUMNS = ("topic", "queueId", "queueOffset", "keys", "body", "storeTimestamp")
+_CPU = "CPU us a row"
+_STREAM_SECONDS_MAX = 120
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """How much a run does."""
+
+    rows: int
+    sink_rows: int
+    batch_rows: int
+    batches: int
+    # Batches of a stream that are not counted, while everything is made ready.
+    warm_batches: int
+
+
+WHOLE = _Size(2_000_000, 1_000_000, 1000, 20, 5)
+QUICK = _Size(20_000, 10_000, 200, 3, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Everything that is up."""
+
+    session: SparkSession
+    meter: CpuMeter
+    name_server: str
+    store: Path
+    kafka: str
+    cores: int
+    home: Path
+
+    def read_ours(self, topic: str, columns: tuple[str, ...] = ()) -> DataFrame:
+        """A topic of ours; all columns unless some are named."""
+        reader = self.session.read.format("rocketmq").option("nameServer", self.name_server).option("subscribe", topic)
+        if columns:
+            reader = reader.schema(_choose_schema(columns))
+        return reader.load()
+
+    def read_kafka(self, topic: str, *, headers: bool) -> DataFrame:
+        """A topic of Kafka's."""
+        reader = self.session.read.format("kafka").option("kafka.bootstrap.servers", self.kafka)
+        return reader.option("subscribe", topic).option("includeHeaders", str(headers).lower()).load()
+
+    def read_store(self) -> DataFrame:
+        """All records of our broker's files."""
+        return self.session.read.format("rocketmq-store").load(str(self.store))
+
+    def make_topic(self, name: str) -> None:
+        """Make a topic of the same name and width in both."""
+
+        async def create() -> None:
+            async with Producer(self.name_server, group="bench") as producer:
+                await create_topic(producer, name, QUEUES)
+
+        asyncio.run(create())
+        # Its broker makes a topic when somebody first writes to it, which is to be over when the clock starts.
+        self.write_kafka(
+            self.session.range(QUEUES).selectExpr("cast(id as binary) key", "cast('' as binary) value"), name
+        )
+
+    def write_ours(self, rows: DataFrame, topic: str) -> None:
+        """Write rows to a topic of ours."""
+        writer = rows.write.format("rocketmq").option("nameServer", self.name_server).option("topic", topic)
+        writer.mode("append").save()
+
+    def write_kafka(self, rows: DataFrame, topic: str) -> None:
+        """Write rows to a topic of Kafka's."""
+        writer = rows.write.format("kafka").option("kafka.bootstrap.servers", self.kafka).option("topic", topic)
+        writer.save()
+
+    def make_rows(self, count: int) -> DataFrame:
+        """Orders: a body of 300 bytes, a key, a tag."""
+        start = """concat('{"order":', id, ',"sku":"sku-', id % 1000, '","quantity":', id % 7 + 1, ',"note":"')"""
+        return self.session.range(0, count, 1, 2 * self.cores).selectExpr(
+            f"""cast(concat(rpad({start}, {BODY_BYTES - 2}, 'x'), '"}}') as binary) body""",
+            "concat('order-', id) key",
+            "concat('Tag', id % 4) tag",
+            "id",
+        )
+
+
+def run_bench(run: Run) -> None:
+    """Measure the network source, the store source, the sink and the latency of a small batch."""
+    run.repeats = min(run.repeats, _REPEATS)
+    size = QUICK if run.quick else WHOLE
+    with run.scratch() as directory, _set_up(run, directory) as stage:
+        with run.show("fill both topics", 2) as step:
+            _fill(stage, size.rows, step)
+        _measure_network(run, stage, size.rows)
+        _measure_store(run, stage, size.rows)
+        _measure_batches(run, stage, size)
+        _measure_sink(run, stage, size.sink_rows)
+
+
+@contextmanager
+def _set_up(run: Run, directory: Path) -> Iterator[_Stage]:
+    jars = fetch_jars()
+    cores = len(os.sched_getaffinity(0))
+    with (
+        ErucaCluster(directory / "eruca", _SETTINGS) as ours,
+        KafkaBroker(jars, directory / "kafka", QUEUES) as kafka,
+        started_session(directory / "spark", cores, jars.connector) as (session, driver),
+    ):
+        run.note(
+            f"Spark {pyspark.__version__} on local[{cores}], Kafka connector {jars.connector_version}, "
+            f"Kafka broker {jars.broker_version}; bodies of {BODY_BYTES} B in {QUEUES} queues"
+        )
+        run.note(f"ahead of Kafka is the aim, {DREAM} times Kafka the dream; CPU is that of JVM, Python and broker")
+        meter = CpuMeter(driver, {OURS: ours.pid, KAFKA: kafka.pid})
+        store = directory / "eruca" / "data" / "store"
+        yield _Stage(session, meter, ours.name_server, store, kafka.address, cores, directory)
+
+
+def _choose_schema(columns: tuple[str, ...]) -> Any:
+    return make_schema([column for column in MESSAGE_COLUMNS if column.name in columns])
+
+
+def _choose_ours(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("body", "array(key) keys", "tag tags")
+
+
+def _choose_kafkas(rows: DataFrame, *more_headers: str) -> DataFrame:
+    headers = ", ".join(("struct('TAGS' as key, cast(tag as binary) as value)", *more_headers))
+    return rows.selectExpr("body value", "cast(key as binary) key", f"array({headers}) headers")
+
+
+def _fill(stage: _Stage, count: int, step: Callable[[], None]) -> None:
+    stage.make_topic(READ_TOPIC)
+    rows = stage.make_rows(count)
+    stage.write_ours(_choose_ours(rows), READ_TOPIC)
+    step()
+    # Every message of ours has an id, so there is one among Kafka's headers too.
+    message_id = "struct('UNIQ_KEY' as key, cast(lpad(hex(id), 32, '0') as binary) as value)"
+    stage.write_kafka(_choose_kafkas(rows, message_id), READ_TOPIC)
+    step()
+    ours, kafka = stage.read_ours(READ_TOPIC), stage.read_kafka(READ_TOPIC, headers=True)
+    _check_rows(OURS, ours.select("body"), count)
+    _check_rows(KAFKA, kafka.select(F.col("value").alias("body")).where("length(body) > 0"), count)
+
+
+def _check_rows(whose: str, bodies: DataFrame, count: int) -> None:
+    """A source that leaves something out is fast."""
+    found = bodies.agg(F.count("*"), F.sum(F.length("body"))).first()
+    if found is None or tuple(found) != (count, count * BODY_BYTES):
+        raise BenchError(f"{whose}: {count} rows of {BODY_BYTES} B were written, and (rows, bytes) {found} are read")
+
+
+def _drop(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _time(stage: _Stage, whose: str, rows: int, work: Callable[[], None]) -> Sample:
+    """Rows a second, and the CPU of everybody who took part."""
+    before = stage.meter.read()
+    begun = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - begun
+    after = stage.meter.read()
+    parts = {name: (after[name] - before[name]) / rows * 1e6 for name in ("JVM", "Python", whose)}
+    details = {_CPU: sum(parts.values()), "JVM": parts["JVM"], "Python": parts["Python"], "broker": parts[whose]}
+    return Sample(rows / seconds, details)
+
+
+def _measure(
+    run: Run, name: str, ours: Measurement, peers: dict[str, Measurement], *, ahead_of: str = "", aim: Aim | None = None
+) -> Figure:
+    """Measure after a warm-up; the aim may be to be ahead of a peer. Then the same by CPU."""
+    for measurement in (ours, *peers.values()):
+        measurement()
+    figure = run.measure(name, "rows/s", ours, peers, aim=aim)
+    if ahead_of:
+        figure.aim = Aim(statistics.median([sample.value for sample in figure.peers[ahead_of]]))
+
+    def convert(samples: list[Sample]) -> Sample:
+        return Sample(max(0.01, statistics.median([sample.details[_CPU] for sample in samples])))
+
+    peer_samples = {peer: convert(samples) for peer, samples in figure.peers.items()}
+    run.add_figure(f"{name}, CPU", "us/row", convert(figure.samples), peer_samples)
+    return figure
+
+
+# -- sources -----------------------------------------------------------------------------------------------------------
+
+
+def _measure_network(run: Run, stage: _Stage, rows: int) -> None:
+    def read_ours(columns: tuple[str, ...] = ()) -> Measurement:
+        return lambda: _time(stage, OURS, rows, lambda: _drop(stage.read_ours(READ_TOPIC, columns)))
+
+    def read_kafka(*, headers: bool) -> Measurement:
+        return lambda: _time(stage, KAFKA, rows, lambda: _drop(stage.read_kafka(READ_TOPIC, headers=headers)))
+
+    names = tuple(column.name for column in MESSAGE_COLUMNS if column.name != "properties")
+    _measure(
+        run,
+        "network source, without properties",
+        read_ours(names),
+        {
+            "Kafka connector, without headers": read_kafka(headers=False),
+            "the network source, only columns that Kafka has": read_ours(_COMMON_COLUMNS),
+        },
+        ahead_of="Kafka connector, without headers",
+    )
+    _measure(
+        run,
+        "network source, all columns",
+        read_ours(),
+        {"Kafka connector, with headers": read_kafka(headers=True)},
+        ahead_of="Kafka connector, with headers",
+    )
+
+
+def _measure_store(run: Run, stage: _Stage, rows: int) -> None:
+    """The files of the running broker, before anything else is written to them."""
+    peer = "Kafka connector, with headers"
+    _measure(
+        run,
+        "store source, all columns",
+        lambda: _time(stage, OURS, rows, lambda: _drop(stage.read_store())),
+        {peer: lambda: _time(stage, KAFKA, rows, lambda: _drop(stage.read_kafka(READ_TOPIC, headers=True)))},
+        aim=STORE_AIM,
+    )
+
+
+# -- small batches -----------------------------------------------------------------------------------------------------
+
+
+def _measure_batches(run: Run, stage: _Stage, size: _Size) -> None:
+    """How long one small batch of a stream takes, from looking for new rows to having committed them."""
+    peer = "Kafka connector"
+    numbers = iter(range(1_000_000))
+
+    def measure(source: str, options: dict[str, str]) -> Measurement:
+        return lambda: _stream(stage, source, options, size, stage.home / f"checkpoint-{next(numbers)}")
+
+    ours = {"nameServer": stage.name_server}
+    kafka = {"kafka.bootstrap.servers": stage.kafka}
+    figure = run.measure(
+        f"micro-batch of {size.batch_rows} rows", "ms", measure("rocketmq", ours), {peer: measure("kafka", kafka)}
+    )
+    limit = statistics.median([sample.value for sample in figure.peers[peer]])
+    figure.aim = Aim(limit, at_least=False)
+
+
+def _stream(stage: _Stage, source: str, options: dict[str, str], size: _Size, checkpoint: Path) -> Sample:
+    rows = stage.session.readStream.format(source).options(**options).option("subscribe", READ_TOPIC)
+    rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(size.batch_rows))
+    writer = rows.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(processingTime="0 seconds").start()
+    wanted = size.warm_batches + size.batches
+    deadline = time.monotonic() + _STREAM_SECONDS_MAX
+    try:
+        while True:
+            done = [each for each in query.recentProgress if each["numInputRows"]]
+            if len(done) >= wanted:
+                break
+            if query.exception() is not None or time.monotonic() > deadline:
+                raise BenchError(f"{source}: {len(done)} of {wanted} batches came: {query.exception()}")
+            time.sleep(_POLL_S)
+    finally:
+        query.stop()
+    counted = done[size.warm_batches : wanted]
+    parts = ("latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", "commitOffsets")
+    details = {part: statistics.median([each["durationMs"].get(part, 0) for each in counted]) for part in parts}
+    details["rows a batch"] = statistics.median([each["numInputRows"] for each in counted])
+    return Sample(statistics.median([each["durationMs"]["triggerExecution"] for each in counted]), details)
+
+
+# -- sink --------------------------------------------------------------------------------------------------------------
+
+
+def _measure_sink(run: Run, stage: _Stage, count: int) -> None:
+    peer = "Kafka connector"
+    numbers = iter(range(1_000_000))
+    written: list[str] = []
+
+    def write(whose: str, save: Callable[[DataFrame, str], None], choose: Callable[[DataFrame], DataFrame]) -> Sample:
+        topic = f"BenchSink{next(numbers)}"
+        stage.make_topic(topic)
+        rows = choose(stage.make_rows(count))
+        sample = _time(stage, whose, count, lambda: save(rows, topic))
+        if whose == OURS:
+            _check_rows(whose, stage.read_ours(topic, ("body",)), count)
+        else:
+            written.append(topic)
+        return sample
+
+    _measure(
+        run,
+        "sink",
+        lambda: write(OURS, stage.write_ours, _choose_ours),
+        {peer: lambda: write(KAFKA, stage.write_kafka, _choose_kafkas)},
+        ahead_of=peer,
+    )
+    # Once: Kafka is not under suspicion.
+    bodies = stage.read_kafka(written[-1], headers=False).select(F.col("value").alias("body"))
+    _check_rows(KAFKA, bodies.where("length(body) > 0"), count)

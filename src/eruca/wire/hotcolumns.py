@@ -1,0 +1,617 @@
+"""The inner loops of reading records into columns, typed for Cython: from bytes to the buffers of an Arrow batch.
+
+As with `hot`, the same file runs as plain Python or compiled. Every function fills buffers that its caller made large
+enough; `spark.parsing` knows how large that is and makes columns of them. `find_records` goes first: it notes where the
+parts of each record lie, five numbers a record, and all others follow these spans.
+
+    | record begins | body begins | body ends | properties begin | record ends |
+
+The small readers stand in `hotread` too: without a header file of Cython's own, compiled modules share no C functions.
+"""
+
+# mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+try:
+    import cython  # type: ignore[import-untyped]
+except ImportError:  # an installation without compiler and without Cython
+    from eruca.wire import nocython as cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memchr, memcmp, memcpy  # type: ignore[import-untyped]
+
+compiled: bool = cython.compiled
+
+# Numbers noted of a record.
+SPAN = 5
+# The text of an IPv4 host, at its longest: 255.255.255.255:-2147483648
+HOST_CHARS_MAX = 27
+# The text of an offset id with an IPv6 host.
+OFFSET_ID_CHARS_MAX = 56
+
+_WRAP = cython.declare(cython.longlong, 0x100000000)
+_RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
+_CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
+_INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+_FIXED_BYTES = cython.declare(cython.int, 91)
+_HEAD_BYTES = cython.declare(cython.int, 88)
+_NAMED = cython.declare(cython.int, 1)
+_NEXT = cython.declare(cython.int, 2)
+_SPACE = cython.declare(cython.int, 32)
+_HEX = b"0123456789ABCDEF"
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
+    return (
+        (cython.cast(cython.uint, p[at]) << 24)
+        | (cython.cast(cython.uint, p[at + 1]) << 16)
+        | (cython.cast(cython.uint, p[at + 2]) << 8)
+        | cython.cast(cython.uint, p[at + 3])
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_i32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _read_u32(p, at)
+    return value - _WRAP if value > _INT_MAX else value
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_i64(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    high: cython.longlong = _read_i32(p, at)
+    return high * _WRAP + _read_u32(p, at + 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _find_shift(flag: cython.uint, behind: cython.int) -> cython.Py_ssize_t:
+    """How much further back a field lies than with two IPv4 hosts: behind no host, one, or both."""
+    shift: cython.Py_ssize_t = 0
+    if behind > 0 and flag & 0x10:
+        shift += 12
+    if behind > 1 and flag & 0x20:
+        shift += 12
+    return shift
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _find_byte(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, byte: cython.int
+) -> cython.Py_ssize_t:
+    """Where a byte is, or `end`."""
+    if cython.compiled:
+        found = memchr(p + at, byte, end - at)
+        if found == cython.NULL:
+            return end
+        return cython.cast(cython.p_const_uchar, found) - p
+    else:
+        index: int = bytes(p[at:end]).find(byte)
+        return end if index < 0 else at + index
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _equals(
+    p: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    q: cython.p_const_uchar,
+    to: cython.Py_ssize_t,
+    n: cython.Py_ssize_t,
+) -> cython.bint:
+    if cython.compiled:
+        return memcmp(p + at, q + to, n) == 0
+    else:
+        return bytes(p[at : at + n]) == bytes(q[to : to + n])
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _copy(
+    q: cython.p_uchar, to: cython.Py_ssize_t, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Copy bytes; gives where the next go."""
+    if cython.compiled:
+        memcpy(q + to, p + at, n)
+    else:
+        q[to : to + n] = p[at : at + n]
+    return to + n
+
+
+# -- where things are --------------------------------------------------------------------------------------------------
+
+
+def find_records(
+    buffer: Any,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    base: cython.longlong,
+    spans: cython.longlong[::1],
+    count_max: cython.longlong,
+    topics: Any = None,
+) -> tuple[int, int]:
+    """Note the spans of up to `count_max` records from `at` on; gives how many, and where the first bytes lie that are
+    none or were left.
+
+    `base` is the position of the buffer's first byte in the log, which each record must agree with; -1 for records that
+    came over the wire. With `topics` (a set of bytes) only their records are noted. CRCs are not looked at, nor whether
+    a power loss cut a record short: a record of the log that ends with a zero, or has one at the begin of a sector
+    behind its body, ends the walk, and its caller looks more closely.
+    """
+    if len(buffer) == 0:
+        return 0, at
+    view: cython.const[cython.uchar][::1] = buffer
+    p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    if end > len(view):
+        end = len(view)
+    count: cython.longlong = 0
+    noted: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t
+    body_at: cython.Py_ssize_t
+    body_end: cython.Py_ssize_t
+    topic_end: cython.Py_ssize_t
+    sector: cython.Py_ssize_t
+    filtered: cython.bint = topics is not None
+    last_at: cython.Py_ssize_t = -1
+    last_size: cython.Py_ssize_t = -1
+    wanted: cython.bint = True
+    while count < count_max and end - at >= _FIXED_BYTES:
+        size = _read_u32(p, at)
+        if _read_u32(p, at + 4) != _RECORD_MAGIC or size > end - at or size < _FIXED_BYTES:
+            break
+        if base >= 0 and _read_i64(p, at + 28) != base + at:
+            break
+        body_at = at + _HEAD_BYTES + _find_shift(_read_u32(p, at + 36), 2)
+        if body_at + 3 > at + size:
+            break
+        body_end = body_at + _read_u32(p, body_at - 4)
+        if body_end + 3 > at + size:
+            break
+        topic_end = body_end + 1 + p[body_end]
+        if topic_end + 2 > at + size:
+            break
+        if topic_end + 2 + ((cython.cast(cython.Py_ssize_t, p[topic_end]) << 8) | p[topic_end + 1]) != at + size:
+            break
+        if base >= 0:
+            if p[at + size - 1] == 0:
+                break
+            sector = (body_end + 512) // 512 * 512
+            while sector + 512 <= at + size and p[sector] != 0:
+                sector += 512
+            if sector + 512 <= at + size:
+                break
+        if filtered and (last_size != topic_end - body_end - 1 or not _equals(p, body_end + 1, p, last_at, last_size)):
+            # Neighbours are often of one topic.
+            last_at, last_size = body_end + 1, topic_end - body_end - 1
+            wanted = bytes(view[body_end + 1 : topic_end]) in topics
+        if wanted:
+            spans[noted] = at
+            spans[noted + 1] = body_at
+            spans[noted + 2] = body_end
+            spans[noted + 3] = topic_end + 2
+            spans[noted + 4] = at + size
+            noted += 5
+            count += 1
+        at += size
+    return count, at
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def take_int32(
+    buffer: Any,
+    spans: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    where: cython.Py_ssize_t,
+    behind: cython.int,
+    out: cython.int[::1],
+) -> None:
+    """Fill a column of 4 bytes: `where` it lies with IPv4 hosts, and behind how many hosts."""
+    view: cython.const[cython.uchar][::1] = buffer
+    p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    for row in range(count):
+        at = spans[row * 5]
+        out[row] = cython.cast(cython.int, _read_i32(p, at + where + _find_shift(_read_u32(p, at + 36), behind)))
+
+
+def take_int64(
+    buffer: Any,
+    spans: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    where: cython.Py_ssize_t,
+    behind: cython.int,
+    scale: cython.longlong,
+    out: cython.longlong[::1],
+) -> None:
+    """Fill a column of 8 bytes, each times `scale`."""
+    view: cython.const[cython.uchar][::1] = buffer
+    p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    for row in range(count):
+        at = spans[row * 5]
+        out[row] = _read_i64(p, at + where + _find_shift(_read_u32(p, at + 36), behind)) * scale
+
+
+def check_crcs(buffer: Any, spans: cython.longlong[::1], count: cython.Py_ssize_t, out: cython.uchar[::1]) -> int:
+    """Fill a column with 1 where the CRC of the body is right, and 0 where not; gives how many are wrong."""
+    view: cython.const[cython.uchar][::1] = buffer
+    p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    whole = memoryview(buffer)
+    row: cython.Py_ssize_t
+    found: cython.ulonglong
+    wrong: cython.Py_ssize_t = 0
+    for row in range(count):
+        found = crc32(whole[spans[row * 5 + 1] : spans[row * 5 + 2]]) & _CRC_MASK
+        # A record without body has whatever CRC its writer left there.
+        out[row] = found == _read_u32(p, spans[row * 5] + 8) or spans[row * 5 + 1] == spans[row * 5 + 2]
+        wrong += 1 - out[row]
+    return wrong
+
+
+# -- bytes and text ----------------------------------------------------------------------------------------------------
+
+
+def take_bytes(
+    buffer: Any,
+    spans: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    begins: cython.Py_ssize_t,
+    skip: cython.Py_ssize_t,
+    ends: cython.Py_ssize_t,
+    cut: cython.Py_ssize_t,
+    offsets: cython.int[::1],
+    data: cython.uchar[::1],
+) -> int:
+    """Fill a column with the bytes from one number of the spans (plus `skip`) to another (minus `cut`).
+
+    Gives how many bytes it has.
+    """
+    view: cython.const[cython.uchar][::1] = buffer
+    p: cython.p_const_uchar
+    q: cython.p_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+        q = cython.address(data[0])
+    else:
+        p = view
+        q = data
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    to: cython.Py_ssize_t = 0
+    for row in range(count):
+        offsets[row] = cython.cast(cython.int, to)
+        at = spans[row * 5 + begins] + skip
+        to = _copy(q, to, p, at, spans[row * 5 + ends] - cut - at)
+    offsets[count] = cython.cast(cython.int, to)
+    return to
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_number(q: cython.p_uchar, to: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
+    """Write a number in decimal; gives where the next character goes."""
+    divisor: cython.longlong = 1
+    if number < 0:
+        q[to] = 45
+        to += 1
+        number = -number
+    while number // divisor >= 10:
+        divisor *= 10
+    while divisor > 0:
+        q[to] = 48 + number // divisor % 10
+        to += 1
+        divisor //= 10
+    return to
+
+
+def take_hosts(
+    buffer: Any,
+    spans: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    stored: cython.bint,
+    offsets: cython.int[::1],
+    data: cython.uchar[::1],
+) -> int:
+    """Fill a column with the hosts of senders, or of brokers if `stored`, as address:port.
+
+    Gives how many bytes it has, or -1 when there is an IPv6 host: then it is for the caller to write them.
+    """
+    view: cython.const[cython.uchar][::1] = buffer
+    p: cython.p_const_uchar
+    q: cython.p_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+        q = cython.address(data[0])
+    else:
+        p = view
+        q = data
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    part: cython.Py_ssize_t
+    flag: cython.uint
+    to: cython.Py_ssize_t = 0
+    for row in range(count):
+        offsets[row] = cython.cast(cython.int, to)
+        at = spans[row * 5]
+        flag = _read_u32(p, at + 36)
+        if flag & (0x20 if stored else 0x10):
+            return -1
+        at += 64 + _find_shift(flag, 1) if stored else 48
+        for part in range(4):
+            to = _put_number(q, to, p[at + part])
+            q[to] = 46 if part < 3 else 58
+            to += 1
+        to = _put_number(q, to, _read_i32(p, at + 4))
+    offsets[count] = cython.cast(cython.int, to)
+    return to
+
+
+def take_offset_ids(
+    buffer: Any,
+    spans: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    offsets: cython.int[::1],
+    data: cython.uchar[::1],
+) -> int:
+    """Fill a column with the offset ids: store host and position in hexadecimal. Gives how many bytes it has."""
+    view: cython.const[cython.uchar][::1] = buffer
+    digits_view: cython.const[cython.uchar][::1] = _HEX
+    p: cython.p_const_uchar
+    q: cython.p_uchar
+    digits: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+        q = cython.address(data[0])
+        digits = cython.address(digits_view[0])
+    else:
+        p = view
+        q = data
+        digits = digits_view
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    host_at: cython.Py_ssize_t
+    part: cython.Py_ssize_t
+    flag: cython.uint
+    host_bytes: cython.Py_ssize_t
+    byte: cython.uchar
+    to: cython.Py_ssize_t = 0
+    for row in range(count):
+        offsets[row] = cython.cast(cython.int, to)
+        at = spans[row * 5]
+        flag = _read_u32(p, at + 36)
+        host_at = at + 64 + _find_shift(flag, 1)
+        host_bytes = 20 if flag & 0x20 else 8
+        for part in range(host_bytes + 8):
+            byte = p[host_at + part] if part < host_bytes else p[at + 28 + part - host_bytes]
+            q[to] = digits[byte >> 4]
+            q[to + 1] = digits[byte & 15]
+            to += 2
+    offsets[count] = cython.cast(cython.int, to)
+    return to
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _find_value(
+    p: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    name: cython.p_const_uchar,
+    name_bytes: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Where the value of a property begins, of the last one with this name, or -1."""
+    found: cython.Py_ssize_t = -1
+    next_at: cython.Py_ssize_t
+    while at < end:
+        next_at = _find_byte(p, at, end, _NEXT)
+        if next_at - at > name_bytes + 1 and p[at + name_bytes] == _NAMED and _equals(p, at, name, 0, name_bytes):
+            found = at + name_bytes + 1
+        at = next_at + 1
+    return found
+
+
+def take_property(
+    buffer: Any,
+    spans: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    name: bytes,
+    offsets: cython.int[::1],
+    data: cython.uchar[::1],
+    valid: cython.uchar[::1],
+) -> tuple[int, int]:
+    """Fill a column with one property, and `valid` with 1 where there is one; gives its bytes, and how many have it."""
+    view: cython.const[cython.uchar][::1] = buffer
+    name_view: cython.const[cython.uchar][::1] = name
+    p: cython.p_const_uchar
+    q: cython.p_uchar
+    name_p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+        q = cython.address(data[0])
+        name_p = cython.address(name_view[0])
+    else:
+        p = view
+        q = data
+        name_p = name_view
+    name_bytes: cython.Py_ssize_t = len(name)
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    to: cython.Py_ssize_t = 0
+    having: cython.Py_ssize_t = 0
+    for row in range(count):
+        offsets[row] = cython.cast(cython.int, to)
+        at = _find_value(p, spans[row * 5 + 3], spans[row * 5 + 4], name_p, name_bytes)
+        valid[row] = at >= 0
+        if at >= 0:
+            having += 1
+            to = _copy(q, to, p, at, _find_byte(p, at, spans[row * 5 + 4], _NEXT) - at)
+    offsets[count] = cython.cast(cython.int, to)
+    return to, having
+
+
+def take_keys(
+    buffer: Any,
+    spans: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    name: bytes,
+    rows: cython.int[::1],
+    offsets: cython.int[::1],
+    data: cython.uchar[::1],
+) -> tuple[int, int]:
+    """Fill a column of lists with the words of one property; gives how many words there are, and their bytes."""
+    view: cython.const[cython.uchar][::1] = buffer
+    name_view: cython.const[cython.uchar][::1] = name
+    p: cython.p_const_uchar
+    q: cython.p_uchar
+    name_p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+        q = cython.address(data[0])
+        name_p = cython.address(name_view[0])
+    else:
+        p = view
+        q = data
+        name_p = name_view
+    name_bytes: cython.Py_ssize_t = len(name)
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    next_at: cython.Py_ssize_t
+    to: cython.Py_ssize_t = 0
+    words: cython.Py_ssize_t = 0
+    for row in range(count):
+        rows[row] = cython.cast(cython.int, words)
+        at = _find_value(p, spans[row * 5 + 3], spans[row * 5 + 4], name_p, name_bytes)
+        if at < 0:
+            continue
+        end = _find_byte(p, at, spans[row * 5 + 4], _NEXT)
+        while at < end:
+            next_at = _find_byte(p, at, end, _SPACE)
+            if next_at > at:
+                offsets[words] = cython.cast(cython.int, to)
+                words += 1
+                to = _copy(q, to, p, at, next_at - at)
+            at = next_at + 1
+    rows[count] = cython.cast(cython.int, words)
+    offsets[words] = cython.cast(cython.int, to)
+    return words, to
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_named_again(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, name_end: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Has a later property the name that lies at `at`? The last one is the one that counts."""
+    name_bytes: cython.Py_ssize_t = name_end - at
+    other: cython.Py_ssize_t = _find_byte(p, name_end, end, _NEXT) + 1
+    next_at: cython.Py_ssize_t
+    while other < end:
+        next_at = _find_byte(p, other, end, _NEXT)
+        if (
+            next_at - other > name_bytes + 1
+            and p[other + name_bytes] == _NAMED
+            and _equals(p, at, p, other, name_bytes)
+        ):
+            return True
+        other = next_at + 1
+    return False
+
+
+def take_map(
+    buffer: Any,
+    spans: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    crowd: cython.Py_ssize_t,
+    rows: cython.int[::1],
+    name_offsets: cython.int[::1],
+    names: cython.uchar[::1],
+    value_offsets: cython.int[::1],
+    values: cython.uchar[::1],
+) -> tuple[int, int, int]:
+    """Fill a column of maps with all properties; gives how many entries there are, and the bytes of names and values.
+
+    To find names that come twice, each is compared with all others: a record with more than `crowd` properties would
+    take long, so the count is then -1, and it is for the caller to parse them.
+    """
+    view: cython.const[cython.uchar][::1] = buffer
+    p: cython.p_const_uchar
+    name_q: cython.p_uchar
+    value_q: cython.p_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+        name_q = cython.address(names[0])
+        value_q = cython.address(values[0])
+    else:
+        p = view
+        name_q = names
+        value_q = values
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    name_end: cython.Py_ssize_t
+    next_at: cython.Py_ssize_t
+    name_to: cython.Py_ssize_t = 0
+    value_to: cython.Py_ssize_t = 0
+    entries: cython.Py_ssize_t = 0
+    seen: cython.Py_ssize_t
+    for row in range(count):
+        rows[row] = cython.cast(cython.int, entries)
+        at, end, seen = spans[row * 5 + 3], spans[row * 5 + 4], 0
+        while at < end:
+            seen += 1
+            if seen > crowd:
+                return -1, 0, 0
+            next_at = _find_byte(p, at, end, _NEXT)
+            name_end = _find_byte(p, at, next_at, _NAMED)
+            if name_end > at and name_end + 1 < next_at and not _is_named_again(p, at, name_end, end):
+                name_offsets[entries] = cython.cast(cython.int, name_to)
+                value_offsets[entries] = cython.cast(cython.int, value_to)
+                entries += 1
+                name_to = _copy(name_q, name_to, p, at, name_end - at)
+                value_to = _copy(value_q, value_to, p, name_end + 1, next_at - name_end - 1)
+            at = next_at + 1
+    rows[count] = cython.cast(cython.int, entries)
+    name_offsets[entries] = cython.cast(cython.int, name_to)
+    value_offsets[entries] = cython.cast(cython.int, value_to)
+    return entries, name_to, value_to
