@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from blockbuster import BlockBuster, BlockBusterFunction, blockbuster_ctx
@@ -31,6 +32,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")
         for line in figures:
             terminalreporter.write_line(line)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs Java where `make test` found none; `make test-<suite>` does not go on without it."""
+    if not os.environ.get("ERUCA_WITHOUT_JAVA"):
+        return
+    left_out = [item for item in items if _needs_java(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _needs_java(item: pytest.Item) -> bool:
+    suite = item.path.relative_to(Path(__file__).parent).parts[0]
+    if suite == "spark":
+        return True
+    if suite not in ("clients", "delivery") or not isinstance(item, pytest.Function):
+        return False
+    values = item.callspec.params if hasattr(item, "callspec") else {}
+    systems = (values.get("cluster"), values.get("system"))
+    return "java" in systems or "peer" in item.fixturenames or "java" in item.path.name
 
 
 @pytest.fixture(autouse=True)

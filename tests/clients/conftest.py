@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,22 +18,6 @@ from tests.interop.javapeer import prepare_peer  # noqa: E402
 
 # A first retry comes at level 3, which by default is ten seconds away.
 DELAY_LEVELS = " ".join(["1s", "2s"] + ["1s"] * 16)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs Java where `make test` found none; `make test-clients` does not go on without it."""
-    if not os.environ.get("ERUCA_WITHOUT_JAVA"):
-        return
-    left_out = [item for item in items if _needs_java(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-
-
-def _needs_java(item: pytest.Item) -> bool:
-    if not isinstance(item, pytest.Function) or Path(__file__).parent not in item.path.parents:
-        return False
-    system = item.callspec.params.get("cluster") if hasattr(item, "callspec") else None
-    return system == "java" or "peer" in item.fixturenames or "java" in item.path.name
 
 
 @pytest.fixture(scope="session", params=["eruca", "java"])

@@ -20,6 +20,7 @@ from eruca.admin import offsets
 from eruca.admin.session import Admin
 from eruca.wire.bodies import MessageQueue
 from tests.clients.members import JavaMember, MemberSettings
+from tests.figures import note_figures
 from tests.interop.brokers import Cluster
 from tests.interop.javapeer import JavaProgram, Peer
 from tests.unit.admin.staging import wait_until
@@ -247,7 +248,7 @@ async def run_case(case: Case, cluster: Cluster, tool: Tool, name: str) -> int:
         scene = Scene(cluster, admin, name)
         await scene.fill()
         await case(scene, tool)
-    print(f"replay: {case.__name__} on {cluster.kind}: {2 * HALF} messages in {len(scene.ends)} queues, {name}")
+    note_figures(f"replay: {case.__name__} on {cluster.kind}: {2 * HALF} messages in {len(scene.ends)} queues, {name}")
     return sum(scene.ends.values())
 
 
@@ -272,5 +273,5 @@ async def reset_java_member(peer: Peer, cluster: Cluster, tool: Tool, name: str,
             assert seen == Counter(OLD + NEW + NEW)
         finally:
             await asyncio.to_thread(member.kill)
-    print(f"replay: a Java member on {cluster.kind} went back to the new half: {HALF} of {2 * HALF}, {name}")
+    note_figures(f"replay: a Java member on {cluster.kind} went back to the new half: {HALF} of {2 * HALF}, {name}")
     return seen.total()

@@ -16,6 +16,7 @@ from eruca import ClassFilter, Consumer, Message, Producer, PullConsumer
 from eruca.client.session import Session
 from eruca.errors import ErucaError, RequestRefused
 from eruca.wire.bodies import MessageQueue
+from tests.figures import note_figures
 from tests.interop.javapeer import JavaProgram, Peer
 from tests.unit.cli.upprocess import Up, choose_ports
 from tests.unit.filterserver import modules
@@ -121,7 +122,9 @@ async def test_filtered_pulls_reach_a_consumer_and_its_offsets_advance(up: Up, f
 
         await wait_until(is_done, "offsets at the ends of the queues")
     assert sorted(got) == sorted(expected)
-    print(f"seed {SEED}: {COUNT} sent, {len(got)} wanted and delivered once each, offsets at the ends of all queues")
+    note_figures(
+        f"seed {SEED}: {COUNT} sent, {len(got)} wanted and delivered once each, offsets at the ends of all queues"
+    )
 
 
 async def test_pull_consumers_use_it_too(up: Up, filter_server: Up) -> None:
@@ -242,7 +245,7 @@ async def test_hostile_modules_are_stopped_and_nobody_else_notices(up: Up, filte
     assert sum(stopped.values()) == len(attack.reasons)
     assert all(stopped.values())
     assert grown < GROWTH_MB_MAX
-    print(
+    note_figures(
         f"seed {SEED}: {len(attack.reasons)} pulls through {attack.count} hostile modules stopped {stopped}, the "
         f"server grew by {grown:.0f} MB; {BASELINE} messages for others before took {describe(quiet)}, "
         f"{WITNESSES} meanwhile {describe(attacked)}"
@@ -292,7 +295,7 @@ def test_a_java_consumer_uploads_a_module(up: Up, filter_server: Up, peer: Peer,
     with JavaProgram(peer, "eruca.interop.ClassFilterConsumer", tmp_path) as program:
         rows = program.ask(question)
     assert sorted(rows) == expected
-    print(f"seed {SEED}: 100 sent, {len(rows)} wanted and delivered to a consumer in Java")
+    note_figures(f"seed {SEED}: 100 sent, {len(rows)} wanted and delivered to a consumer in Java")
 
 
 async def test_installed_classes_and_no_uploads(bare: Up) -> None:

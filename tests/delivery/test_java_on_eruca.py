@@ -14,6 +14,7 @@ import pytest
 from eruca import Message, Producer
 from tests.clients.stage import create_topic, make_consumer
 from tests.delivery.plans import PARTS, SEED
+from tests.figures import note_figures
 from tests.interop.behaviour import CASE_SECONDS_MAX, BehaviourProgram, Facts
 from tests.interop.brokers import Cluster
 from tests.interop.javapeer import Peer
@@ -77,7 +78,7 @@ def list_parts() -> list[object]:
 def test_java_clients(name: str, system: Cluster, find_facts: FindFacts) -> None:
     part = PARTS[name]
     told = part.check(part.plan, find_facts(name))
-    print(f"Java clients on {system.kind}, {name}, seed {SEED}: {told}")
+    note_figures(f"Java clients on {system.kind}, {name}, seed {SEED}: {told}")
 
 
 # --- requests between Java and Python -----------------------------------------------------------------------------
@@ -112,7 +113,7 @@ async def test_python_answers_java(system: Cluster, java_partner: BehaviourProgr
             facts = await asyncio.to_thread(_run, java_partner, system, "asks", topic)
     assert facts["replies"] == [f"re q{number}" for number in range(REQUESTS)]
     assert answered == REQUESTS
-    print(f"{REQUESTS} requests of Java answered by Python on {system.kind}")
+    note_figures(f"{REQUESTS} requests of Java answered by Python on {system.kind}")
 
 
 @pytest.mark.parametrize("system", SYSTEMS, indirect=True)
@@ -126,4 +127,4 @@ async def test_java_answers_python(system: Cluster, java_partner: BehaviourProgr
         )
     assert [reply.body for reply in replies] == [b"re q%d" % number for number in range(REQUESTS)]
     assert facts == {"answered": REQUESTS}
-    print(f"{REQUESTS} requests of Python answered by Java on {system.kind}")
+    note_figures(f"{REQUESTS} requests of Python answered by Java on {system.kind}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.figures import note_figures
 from tests.torture.delivery import PARTS, Settings, run
 
 KILLS = 3
@@ -17,7 +18,7 @@ SEED = int(os.environ.get("ERUCA_DELIVERY_SEED", "1"))
 @pytest.mark.timeout(240)
 async def test_a_broker_that_is_killed_keeps_what_it_told_its_clients(tmp_path: Path) -> None:
     result = await run(Settings(SEED, kills=KILLS), tmp_path)
-    print(result.summarise())
+    note_figures(result.summarise())
     assert result.violations == []
     assert result.kills.keys() == PARTS.keys()
     assert min(result.kills.values()) >= KILLS

@@ -15,6 +15,7 @@ from blockbuster import BlockBuster
 
 from tests.delivery.plans import PARTS, SEED
 from tests.delivery.pythonparts import PYTHON_PARTS
+from tests.figures import note_figures
 from tests.interop.behaviour import Facts
 from tests.interop.brokers import Cluster
 
@@ -74,4 +75,4 @@ def _read_parameters(item: pytest.Item) -> tuple[str, str]:
 def test_python_clients(name: str, system: Cluster, find_python_facts: FindFacts) -> None:
     part = PARTS[name]
     told = part.check(part.plan, find_python_facts(name))
-    print(f"Python clients on {system.kind}, {name}, seed {SEED}: {told}")
+    note_figures(f"Python clients on {system.kind}, {name}, seed {SEED}: {told}")

@@ -21,6 +21,7 @@ from eruca.wire.codes import ResponseCode
 from eruca.wire.properties import parse_properties
 from tests.clients.stage import create_topic, fetch_queue, find_broker
 from tests.delivery.sqlcases import ERROR, REFUSED, SQL_CASES, F, N, SqlCase, T
+from tests.figures import note_figures
 from tests.interop.brokers import Cluster
 from tests.interop.javapeer import JavaProgram, Peer
 
@@ -62,7 +63,7 @@ def test_the_table_is_large_enough() -> None:
     assert set(answers) == {T, F, N, ERROR, REFUSED}
     assert not set(READABLE) & set(UNREADABLE)
     assert len({(case.expression, str(case.properties)) for case in SQL_CASES}) == len(SQL_CASES)
-    print(f"{len(SQL_CASES)} cases, {expressions} expressions, {len(RULES)} rules, answers: {dict(answers)}")
+    note_figures(f"{len(SQL_CASES)} cases, {expressions} expressions, {len(RULES)} rules, answers: {dict(answers)}")
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -94,7 +95,7 @@ def test_the_classes_of_java_answer_the_same(peer: Peer, tmp_path: Path) -> None
     found = [answer(*one) for one in matrix]
     differing = [one for one in zip(matrix, found, all_answers, strict=True) if one[1] != one[2]]
     assert differing == []
-    print(f"{len(SQL_CASES)} cases as the table says, {len(matrix)} more as ours: {dict(Counter(found))}")
+    note_figures(f"{len(SQL_CASES)} cases as the table says, {len(matrix)} more as ours: {dict(Counter(found))}")
 
 
 def make_expression(dice: random.Random, depth: int) -> str:
@@ -136,7 +137,7 @@ def test_random_expressions_are_answered_as_by_java(peer: Peer, tmp_path: Path) 
     assert [one for one in zip(cases, found, answers, strict=True) if one[1] != one[2]] == []
     counts = Counter(found)
     assert min(counts[kind] for kind in (T, F, N, ERROR, REFUSED)) > RANDOM_CASES // 50
-    print(f"{RANDOM_CASES} random expressions, seed {SEED}: {dict(counts)}")
+    note_figures(f"{RANDOM_CASES} random expressions, seed {SEED}: {dict(counts)}")
 
 
 # --- brokers ------------------------------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ async def test_a_broker_sends_what_the_table_says(system: Cluster) -> None:
             if found != wanted:
                 differing.append((text, found, wanted))
     assert differing == []
-    print(f"{system.kind}: {len(READABLE)} expressions, {len(MESSAGES)} messages, {pulled} matches")
+    note_figures(f"{system.kind}: {len(READABLE)} expressions, {len(MESSAGES)} messages, {pulled} matches")
 
 
 async def _pull_all(consumer: PullConsumer, queue: MessageQueue, text: str) -> list[int]:
@@ -201,7 +202,7 @@ async def test_a_broker_refuses_what_the_table_says(system: Cluster) -> None:
     assert {refusal.code for refusal in refused.values()} == {ResponseCode.SUBSCRIPTION_PARSE_FAILED}
     if system.kind == "eruca":
         assert all("at character " in str(refusal) for refusal in refused.values())
-    print(f"{system.kind}: {len(UNREADABLE)} expressions refused, {len(READABLE)} taken")
+    note_figures(f"{system.kind}: {len(UNREADABLE)} expressions refused, {len(READABLE)} taken")
 
 
 @pytest.mark.parametrize("system", ["eruca"], indirect=True)

@@ -16,6 +16,7 @@ from eruca import Consumer, Outcome, Producer
 from eruca.client.message import Message
 from eruca.errors import MessageIllegal, SendFailed
 from eruca.testing import EmbeddedBroker
+from tests.figures import note_figures
 from tests.unit.broker.conftest import allow_new_files
 
 __all__ = ["allow_new_files"]
@@ -69,7 +70,7 @@ async def test_random_delays_none_early_none_lost_none_twice(broker: EmbeddedBro
         sent = {body for body in await asyncio.gather(*[send(number) for number in range(COUNT)]) if body}
         found = await consume(broker, len(sent), settle_s=1.0)
     lates = sorted([arrived - due for _, due, arrived in found])
-    print(f"seed {SEED}: {len(found)} delivered, {COUNT - len(sent)} cancelled, latest {lates[-1]} ms late")
+    note_figures(f"seed {SEED}: {len(found)} delivered, {COUNT - len(sent)} cancelled, latest {lates[-1]} ms late")
     assert sorted([body for body, _, _ in found]) == sorted(sent)
     assert lates[0] >= 0
     assert lates[-1] < LATE_MS_MAX

@@ -15,6 +15,7 @@ from eruca.admin.session import Admin
 from eruca.admin.transactions import State
 from eruca.client.produce.transactions import Decision, TransactionalProducer
 from eruca.wire.names import DLQ_PREFIX
+from tests.figures import note_figures
 from tests.interop.brokers import Cluster
 from tests.unit.admin.staging import (
     TRANSACTION_GROUP,
@@ -114,7 +115,9 @@ async def use_dead_letters(cluster: Cluster, home: Path, name: str) -> None:
             assert (one["topic"], one["outcome"]) == (topic, "sent")
             await wait_until(lambda: witness.has(LETTERS + 1), "one of them everywhere")
             await wait_until(lambda: failing.has(LETTERS + 1), "one of them everywhere")
-    print(f"tools: {LETTERS} dead letters on {cluster.kind} listed, exported, resent to one group, one to all; {name}")
+    note_figures(
+        f"tools: {LETTERS} dead letters on {cluster.kind} listed, exported, resent to one group, one to all; {name}"
+    )
 
 
 async def _are_dead(admin: Admin, group: str) -> bool:
@@ -156,7 +159,7 @@ async def use_transactions(cluster: Cluster, store: Path, name: str) -> None:
         assert await _list_states(desk, name, "--state", "all", "--store", str(store)) == expected
         bodies = await read_bodies(admin, topic)
         assert sum(body.startswith(b"half") for body in bodies) == DECIDED + 1
-    print(
+    note_figures(
         f"tools: {len(expected)} transactions on {cluster.kind} told alike by the broker and by its commit log; {name}"
     )
 

@@ -11,7 +11,7 @@ from eruca.client.calls import Calls
 from eruca.client.message import Message
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.pull.queuereading import QueueReader
-from eruca.client.routes import MASTER_ID, Route, Routes
+from eruca.client.routes import Route, Routes
 from eruca.client.session import Session
 from eruca.errors import ClientClosed, ConnectFailed, NetError, NoRoute, RequestRefused
 from eruca.wire.bodies import ClusterInfo, MessageQueue, QueueEntries, TopicList
@@ -20,6 +20,7 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.ext import Header
 from eruca.wire.frame import make_request
 from eruca.wire.headers import EmptyHeader, QueryConsumeQueueHeader
+from eruca.wire.names import MASTER_ID
 from eruca.wire.record import Message as Record
 
 # A group every broker has, for reading without leaving a trace.
@@ -89,6 +90,11 @@ class Admin:
             if MASTER_ID in broker.broker_addrs
         }
 
+    async def list_clusters(self) -> dict[str, list[str]]:
+        """The names of the brokers of every cluster."""
+        body = await self._ask_nameserver(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return dict(body.cluster_addr_table) if isinstance(body, ClusterInfo) else {}
+
     async def list_topics(self) -> list[str]:
         """The names of all topics."""
         body = await self._ask_nameserver(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
@@ -111,7 +117,7 @@ class Admin:
         """Where the master of a broker is; the route of a topic it has must be known. Raises ConnectFailed."""
         address = self.routes.find_address(broker, only_this=True)
         if address is None:
-            raise ConnectFailed(f"broker {broker} has no master now", hint="only a master can do it; start it again")
+            raise explain_no_master(broker)
         return address
 
     async def ask(self, address: str, code: RequestCode, header: Header) -> tuple[object, object]:
@@ -168,3 +174,8 @@ class Admin:
             for record in await asyncio.gather(*[self.calls.view_message(address, position) for position in positions]):
                 yield record
             at += len(positions)
+
+
+def explain_no_master(broker: str) -> ConnectFailed:
+    """The error for a broker whose master is away."""
+    return ConnectFailed(f"broker {broker} has no master now", hint="only a master can do it; start it again")

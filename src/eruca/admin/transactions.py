@@ -14,11 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from eruca.admin.session import Admin
+from eruca.admin.session import Admin, explain_no_master
 from eruca.broker.halves import PROGRESS_GROUP, QUEUE, read_op
-from eruca.broker.topics import MAX_CHECK_TOPIC
 from eruca.client.message import Message
-from eruca.errors import ConfigError, ConnectFailed, ErucaError, WireError
+from eruca.errors import ConfigError, ErucaError, WireError
 from eruca.store.layout import StorePaths
 from eruca.store.readonly import ReadOnlyStore
 from eruca.store.scan import iter_records
@@ -27,7 +26,7 @@ from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import EndTransactionHeader, MessageIdHeader, QueryMessageHeader
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC
+from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC
 from eruca.wire.properties import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY
 from eruca.wire.record import Message as Record
 from eruca.wire.record import decode_record
@@ -333,7 +332,7 @@ async def _find_address(admin: Admin, row: Transaction) -> str:
     """The master of the broker that has the transaction."""
     address = (await admin.list_masters()).get(row.broker)
     if address is None:
-        raise ConnectFailed(f"broker {row.broker} has no master now", hint="only a master can do it; start it again")
+        raise explain_no_master(row.broker)
     return address
 
 

@@ -10,13 +10,12 @@ from eruca.broker.parts import Parts
 from eruca.broker.progress import find_ends, read_time_at
 from eruca.broker.query import LEFT_OVER_REMARK
 from eruca.broker.refusals import refuse, refuse_topic_name
-from eruca.broker.topics import FORBIDDEN_TO_SEND
 from eruca.limits import TOPIC_QUEUES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire.bodies import MessageQueue, TopicConfig, TopicList, TopicOffset, TopicStatsTable
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CreateTopicHeader, EmptyHeader
-from eruca.wire.names import TIMER_TOPIC
+from eruca.wire.names import FORBIDDEN_TO_SEND, TIMER_TOPIC
 
 log = logging.getLogger(__name__)
 

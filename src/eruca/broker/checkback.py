@@ -12,7 +12,6 @@ from eruca.broker.clients import Member
 from eruca.broker.halves import PROGRESS_GROUP, QUEUE, make_copy, read_half, read_op
 from eruca.broker.parts import Parts
 from eruca.broker.stored import copy_message, read_message
-from eruca.broker.topics import MAX_CHECK_TOPIC
 from eruca.core.transactions import (
     Action,
     CheckBack,
@@ -41,7 +40,7 @@ from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import CheckTransactionHeader
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC
+from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC
 from eruca.wire.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY, WAIT, encode_properties, parse_properties
 from eruca.wire.record import Message, decode_record, encode_record
 

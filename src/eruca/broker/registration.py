@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 
 from eruca.broker.options import BrokerOptions
-from eruca.broker.topics import READ, WRITE, Topics
+from eruca.broker.topics import Topics
 from eruca.errors import ErucaError
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
@@ -17,6 +17,7 @@ from eruca.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable,
 from eruca.wire.codes import RequestCode
 from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
+from eruca.wire.names import READ, WRITE
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from eruca.broker.mapping import DelayLevels
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import FAQ, refuse
 from eruca.broker.stored import copy_message, read_message
-from eruca.broker.topics import WRITE
 from eruca.config import FlushMode
 from eruca.errors import RequestRefused, StoreError
 from eruca.net.handlers import HandlerTable, Reply, Request, Result
@@ -16,7 +15,7 @@ from eruca.wire.bodies import GroupConfig
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import SendBackHeader
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, WRITE
 from eruca.wire.properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT, encode_properties, parse_properties
 from eruca.wire.record import Message
 

@@ -11,30 +11,24 @@ from eruca.limits import TOPIC_BYTES_MAX
 from eruca.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from eruca.wire.names import (
     DLQ_PREFIX,
+    FORBIDDEN_TO_SEND,
     HALF_TOPIC,
-    OP_HALF_TOPIC,
+    INHERIT,
+    OFFSET_MOVED_TOPIC,
+    READ,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
-    TIMER_TOPIC,
+    SELF_TEST_TOPIC,
+    TEMPLATE_TOPIC,
+    WRITE,
     check_topic,
 )
 
 log = logging.getLogger(__name__)
 
-READ = 4
-WRITE = 2
-INHERIT = 1
-DEFAULT_TOPIC = "TBW102"
 BENCHMARK_TOPIC = "BenchmarkTest"
-SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
-OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
-MAX_CHECK_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SYSTEM_PREFIX = "rmq_sys_"
 
-# Nobody but the broker itself writes to these.
-FORBIDDEN_TO_SEND = frozenset(
-    {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAX_CHECK_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
-)
 # Told of every change: the topic that changed, or None when many did.
 Changed = Callable[[TopicConfig | None], None]
 
@@ -72,14 +66,14 @@ class Topics:
             (self.reply_topic, 1, READ | WRITE),
         ]
         if options.auto_create_topic:
-            own.append((DEFAULT_TOPIC, options.topic_queue_nums, inherit))
+            own.append((TEMPLATE_TOPIC, options.topic_queue_nums, inherit))
         if options.trace_topic:
             own.append((options.trace_topic_name, 1, READ | WRITE))
         for name, queues, perm in own:
             self._topics.setdefault(
                 name, TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
             )
-        self.own = frozenset([name for name, _, _ in own]) | {HALF_TOPIC, options.trace_topic_name, DEFAULT_TOPIC}
+        self.own = frozenset([name for name, _, _ in own]) | {HALF_TOPIC, options.trace_topic_name, TEMPLATE_TOPIC}
 
     @property
     def reply_topic(self) -> str:
@@ -129,7 +123,7 @@ class Topics:
         template = self._topics.get(template_name)
         if template is None:
             return None
-        if template_name == DEFAULT_TOPIC and not self._options.auto_create_topic:
+        if template_name == TEMPLATE_TOPIC and not self._options.auto_create_topic:
             return None
         if not template.perm & INHERIT:
             return None

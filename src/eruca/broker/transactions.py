@@ -14,14 +14,13 @@ from eruca.broker.halves import QUEUE, make_committed, make_copy, make_op, read_
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import refuse, refuse_store_error
 from eruca.broker.stored import read_message
-from eruca.broker.topics import MAX_CHECK_TOPIC
 from eruca.core.transactions import Half
 from eruca.errors import InvalidName, RequestRefused, StoreError, WireError
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import EndTransactionHeader
 from eruca.wire.ids import decode_offset_id
-from eruca.wire.names import HALF_TOPIC
+from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
 from eruca.wire.properties import PGROUP
 from eruca.wire.record import Message
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK

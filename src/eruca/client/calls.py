@@ -84,6 +84,17 @@ class Pulled:
 
 
 @dataclass(frozen=True, slots=True)
+class PulledBytes:
+    """What one pull gave, as it came: nothing of it is decoded or checked yet."""
+
+    status: PullStatus
+    body: bytes
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Credentials:
     """Signs requests."""
 
@@ -243,6 +254,16 @@ class Calls:
         return Pulled(
             status, records, where.next_begin_offset, where.min_offset, where.max_offset, where.suggest_which_broker_id
         )
+
+    async def pull_bytes(self, address: str, header: PullMessageHeader, timeout_ms: int) -> PulledBytes:
+        """Pull records of one queue for somebody who decodes and checks them himself, thousands at a time."""
+        answer = await self.call(address, make_request(RequestCode.PULL_MESSAGE, header), timeout_ms)
+        status = _PULL_STATUS.get(answer.code)
+        if status is None:
+            raise explain_refusal(answer, f"broker {address}")
+        where = answer.decode_header(PullMessageAnswerHeader)
+        body = answer.body if status is PullStatus.FOUND else b""
+        return PulledBytes(status, body, where.next_begin_offset, where.min_offset, where.max_offset)
 
     async def send_back(self, address: str, header: SendBackHeader, timeout_ms: int | None = None) -> None:
         """Give a message back to be delivered again later."""

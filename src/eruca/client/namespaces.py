@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from eruca.wire.names import DLQ_PREFIX, HALF_TOPIC, OP_HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
+from eruca.errors import ConfigError
+from eruca.wire.names import (
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    MAX_CHECK_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TEMPLATE_TOPIC,
+    check_group,
+)
 
 _SEPARATOR = "%"
 _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
@@ -10,15 +22,15 @@ _SYSTEM_PREFIX = "rmq_sys_"
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _SYSTEM_TOPICS = frozenset(
     {
-        "TBW102",
+        TEMPLATE_TOPIC,
         SCHEDULE_TOPIC,
         "BenchmarkTest",
         HALF_TOPIC,
         OP_HALF_TOPIC,
         "RMQ_SYS_TRACE_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
+        MAX_CHECK_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
     }
 )
 
@@ -44,3 +56,11 @@ def _split(name: str) -> tuple[str, str]:
         if name.startswith(prefix):
             return prefix, name[len(prefix) :]
     return "", name
+
+
+def check_own_group(group: str, reserved: str) -> str:
+    """Give the group of a client back; raises InvalidName, and ConfigError for the one that nobody may use."""
+    check_group(group)
+    if group == reserved:
+        raise ConfigError(f"the group {group} is reserved", hint="name the group after your application")
+    return group

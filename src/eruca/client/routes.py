@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from eruca.client.calls import Calls
 from eruca.core.allocation import sort_queues
-from eruca.errors import ErucaError, NetError, NoRoute, RequestRefused, WireError
+from eruca.errors import ConnectFailed, ErucaError, NetError, NoRoute, RequestRefused, WireError
 from eruca.limits import ROUTE_BROKERS_MAX, ROUTE_BYTES_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
 from eruca.net.addresses import NameServers
 from eruca.wire.bodies import MessageQueue, TopicList, TopicRouteData
@@ -20,13 +20,11 @@ from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import EmptyHeader, RouteHeader
+from eruca.wire.names import MASTER_ID, READ, TEMPLATE_TOPIC, WRITE
 
 log = logging.getLogger(__name__)
 
-TEMPLATE_TOPIC = "TBW102"
 TEMPLATE_QUEUES = 4
-MASTER_ID = 0
-READ, WRITE = 4, 2
 _NAMES_SHOWN = 3
 # Looking for near names takes microseconds each, and a large cluster has very many.
 _NAMES_COMPARED = 2000
@@ -93,6 +91,13 @@ class Routes:
         address = known.get(broker_id)
         if address is None and not only_this:
             address = known.get(broker_id + 1) or next(iter(known.values()))
+        return address
+
+    def require_address(self, broker: str, broker_id: int = MASTER_ID) -> str:
+        """The same, of a broker that must have one. Raises ConnectFailed."""
+        address = self.find_address(broker, broker_id)
+        if address is None:
+            raise ConnectFailed(f"broker {broker} has no address now")
         return address
 
     def find_filter_server(self, topic: str, broker: str) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from eruca.client.calls import Calls, Credentials
 from eruca.client.options import ClientOptions
-from eruca.client.routes import MASTER_ID, Routes
+from eruca.client.routes import Routes
 from eruca.client.uploads import Uploads
 from eruca.clock import Clock, SystemClock
 from eruca.errors import ErucaError, RequestRefused
@@ -37,6 +37,7 @@ from eruca.wire.bodies import (
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CheckTransactionHeader, PushReplyHeader
 from eruca.wire.ids import UniqueIds
+from eruca.wire.names import INNER_PRODUCER_GROUP, MASTER_ID
 from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,6 @@ log = logging.getLogger(__name__)
 _JITTER = 0.1
 # The least time between two heartbeats that cannot wait.
 _HURRY_S = 0.2
-# What a client of Java always announces beside its own group; brokers and tools expect it.
-_INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 
 
 class ProducerMember(Protocol):
@@ -213,7 +212,7 @@ class Session:
             if self.producers:
                 # Java's broker forgets with one group where to bring the replies for all groups of a client, and
                 # learns it again only from a group that is new to it.
-                await self._unregister_everywhere(producer=_INNER_PRODUCER_GROUP)
+                await self._unregister_everywhere(producer=INNER_PRODUCER_GROUP)
                 await self.heartbeat()
 
     async def remove_consumer(self, consumer: ConsumerMember) -> None:
@@ -276,7 +275,7 @@ class Session:
         consumers = [consumer.describe() for consumer in self.consumers.values()]
         producers = [ProducerData(group_name=group) for group in self.producers]
         if producers or consumers:
-            producers.append(ProducerData(group_name=_INNER_PRODUCER_GROUP))
+            producers.append(ProducerData(group_name=INNER_PRODUCER_GROUP))
         return HeartbeatData(client_id=self.client_id, consumer_data_set=consumers, producer_data_set=producers)
 
     def _list_heartbeat_addresses(self) -> set[str]:

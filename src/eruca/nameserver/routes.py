@@ -23,12 +23,10 @@ from eruca.wire.bodies import (
     TopicRouteData,
 )
 from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
+from eruca.wire.names import MASTER_ID, READ, WRITE
 
 log = logging.getLogger(__name__)
 
-MASTER_ID: Final = 0
-PERM_READ: Final = 4
-PERM_WRITE: Final = 2
 _UNIT: Final = 1
 _UNIT_SUBSCRIBED: Final = 2
 
@@ -260,14 +258,14 @@ class RouteTables:
         """Take the write permission from every topic of a broker; gives how many there are."""
         queues = self._list_queues_of(broker_name)
         for queue in queues:
-            queue.perm &= ~PERM_WRITE
+            queue.perm &= ~WRITE
         return len(queues)
 
     def add_write_perm(self, broker_name: str) -> int:
         """Allow reading and writing every topic of a broker; gives how many there are."""
         queues = self._list_queues_of(broker_name)
         for queue in queues:
-            queue.perm = PERM_READ | PERM_WRITE
+            queue.perm = READ | WRITE
         return len(queues)
 
     def _list_queues_of(self, broker_name: str) -> list[QueueData]:

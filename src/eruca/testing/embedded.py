@@ -123,8 +123,8 @@ class EmbeddedBroker:
         self._call(lambda: self._create_topic(topic, queues))
 
     async def _create_topic(self, topic: str, queues: int) -> None:
-        from eruca.broker.topics import READ, WRITE
         from eruca.wire.bodies import TopicConfig
+        from eruca.wire.names import READ, WRITE
 
         broker = self._broker
         assert broker is not None and broker.parts is not None and broker.registration is not None

@@ -14,6 +14,23 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+MAX_CHECK_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+# A topic that does not exist yet is made like this one.
+TEMPLATE_TOPIC: Final = "TBW102"
+# Nobody but a broker itself writes to these.
+FORBIDDEN_TO_SEND: Final = frozenset(
+    {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAX_CHECK_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+)
+# What every client announces beside its own group, and under whose name consumers send.
+INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+# The id of the broker that takes messages, among those of one name.
+MASTER_ID: Final = 0
+# Permissions of a broker, a topic or a queue.
+READ: Final = 4
+WRITE: Final = 2
+INHERIT: Final = 1
 
 # No dot, no slash: a name that passes is safe as a directory name.
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")

@@ -11,11 +11,10 @@ from eruca.admin.transactions import State, Transaction, list_transactions
 from eruca.client.produce.outgoing import Receipt
 from eruca.client.produce.producer import Producer
 from eruca.client.produce.sending import Parcel, Sender
-from eruca.client.routes import MASTER_ID
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import EndTransactionHeader, SendBackHeader
 from eruca.wire.ids import decode_offset_id
-from eruca.wire.names import DLQ_PREFIX
+from eruca.wire.names import DLQ_PREFIX, MASTER_ID
 from eruca.wire.properties import PGROUP, TRAN_MSG, UNIQ_KEY, WAIT, encode_properties
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 

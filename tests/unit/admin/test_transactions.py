@@ -12,13 +12,12 @@ from eruca.admin import transactions
 from eruca.admin.session import Admin
 from eruca.admin.transactions import State, Transaction, TransactionTable
 from eruca.broker.halves import make_op
-from eruca.broker.topics import MAX_CHECK_TOPIC
 from eruca.client.message import Message
 from eruca.client.produce.transactions import Decision, TransactionalProducer
 from eruca.errors import ConfigError
 from eruca.testing.embedded import EmbeddedBroker
 from eruca.wire.host import NO_HOST
-from eruca.wire.names import HALF_TOPIC
+from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
 from eruca.wire.properties import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY, encode_properties
 from eruca.wire.record import Message as Record
 from tests.unit.admin.staging import (

@@ -6,10 +6,11 @@ import pytest
 
 from eruca.broker.groups import Groups
 from eruca.broker.options import BrokerOptions
-from eruca.broker.topics import FORBIDDEN_TO_SEND, Topics
+from eruca.broker.topics import Topics
 from eruca.errors import InvalidName
 from eruca.testing import VirtualClock
 from eruca.wire.bodies import GroupConfig, GroupConfigTable, TopicConfig, TopicConfigTable
+from eruca.wire.names import FORBIDDEN_TO_SEND
 
 BAD_NAMES = ["", " ", "../x", "a/b", "a\\b", ".", "..", "a.b", "x\0y", "x\ny", "é", "x" * 300, "C:\\x", "~root"]
 

@@ -7,11 +7,12 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 
-from eruca.client.routes import MASTER_ID, Route
+from eruca.client.routes import Route
 from eruca.client.session import Session
 from eruca.core.allocation import Strategy, plan_change, sort_clients
 from eruca.errors import ErucaError, NetError, NoRoute
 from eruca.wire.bodies import MessageQueue
+from eruca.wire.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from eruca.client.consume.handlers import AnyHandler, Concurrency, HandlerEntry,
 from eruca.client.consume.inbox import Inbox
 from eruca.client.consume.membership import GroupSettings, Membership, QueueListener
 from eruca.client.consume.observing import ConsumeHook, ConsumeObserver
-from eruca.client.consume.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from eruca.client.consume.offsets import make_offsets
 from eruca.client.consume.ordered import OrderedService
 from eruca.client.consume.pulling import PullLimits
-from eruca.client.consume.redelivery import Redelivery
+from eruca.client.consume.redelivery import ATTEMPTS_MAX, Redelivery
 from eruca.client.consume.running import describe_running
 from eruca.client.consume.starting import Start, describe_start
 from eruca.client.consume.subscriptions import (
@@ -32,7 +32,7 @@ from eruca.client.consume.subscriptions import (
 )
 from eruca.client.consume.trace import ConsumeTrace
 from eruca.client.message import Message, Outcome
-from eruca.client.namespaces import wrap
+from eruca.client.namespaces import check_own_group, wrap
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.producer import to_ms
 from eruca.client.routes import Route
@@ -49,7 +49,7 @@ from eruca.wire.bodies import (
     MessageModel,
     MessageQueue,
 )
-from eruca.wire.names import RETRY_PREFIX, check_group, check_topic
+from eruca.wire.names import RETRY_PREFIX, check_topic
 from eruca.wire.properties import RETRY_TOPIC
 from eruca.wire.record import Message as Record
 
@@ -58,8 +58,7 @@ log = logging.getLogger(__name__)
 Function = TypeVar("Function", bound=AnyHandler)
 
 OFFSETS_DIRECTORY = Path("~/.rocketmq_offsets")
-_DEFAULT_GROUPS = frozenset({"DEFAULT_CONSUMER"})
-_ATTEMPTS_MAX = 16
+_RESERVED_GROUP = "DEFAULT_CONSUMER"
 _SUSPEND_S = (0.01, 30.0)
 _RESULTS = {
     Outcome.DONE: ConsumeResult.CR_SUCCESS,
@@ -116,9 +115,7 @@ class Consumer:
         clock: Clock | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
-        check_group(group)
-        if group in _DEFAULT_GROUPS:
-            raise ConfigError(f"the group {group} is reserved", hint="name the group after your application")
+        check_own_group(group, _RESERVED_GROUP)
         describe_start(start)  # raises now what would fail later
         self.group = wrap(self.options.namespace, group)
         self._settings = GroupSettings(
@@ -233,7 +230,7 @@ class Consumer:
             self._subscriptions[retry] = make_subscription(retry, "*", self._started_ms)
 
     async def _make_membership(self, session: Session) -> Membership:
-        attempts = _ATTEMPTS_MAX if self._max_attempts is None else self._max_attempts
+        attempts = ATTEMPTS_MAX if self._max_attempts is None else self._max_attempts
         self._redelivery = redelivery = Redelivery(session, self.group, attempts)
         service: ConcurrentService | OrderedService
         if self._ordered:
@@ -259,12 +256,9 @@ class Consumer:
         if self._trace_topic:
             self._trace = ConsumeTrace(session, self.group, self._trace_topic)
             self.observer.hooks.append(self._trace)
-        offsets: OffsetStore
-        if self._settings.broadcast:
-            owner = f"{self.options.ip}@{self.options.instance}"
-            offsets = LocalOffsets(self._offsets_directory.expanduser(), owner, self.group)
-        else:
-            offsets = BrokerOffsets(session, self.group)
+        offsets = make_offsets(
+            session, self.group, broadcast=self._settings.broadcast, directory=self._offsets_directory
+        )
         await offsets.open()
         return Membership(session, self.group, self._subscriptions, self._settings, offsets, service, self._deliver)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eruca.client.consume.balance import Balance
@@ -51,6 +51,18 @@ class GroupSettings:
     lock_interval_ms: int = 20_000
     # Told (topic, all its queues, those that are ours) when ours change.
     on_queues: QueueListener | None = None
+
+
+def tell_queues(
+    listener: QueueListener | None, topic: str, everything: Sequence[MessageQueue], mine: Sequence[MessageQueue]
+) -> None:
+    """Tell whoever listens which queues there are and which are ours; what it does wrong is not our trouble."""
+    if listener is None:
+        return
+    try:
+        listener(topic, list(everything), list(mine))
+    except Exception:
+        log.exception("the listener for queues failed")
 
 
 class Membership:
@@ -201,13 +213,8 @@ class Membership:
         await self._let_go(queue)
 
     def _tell_queues(self, topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
-        listener = self._settings.on_queues
-        if listener is None or topic.startswith(RETRY_PREFIX):
-            return
-        try:
-            listener(unwrap(self.session.options.namespace, topic), everything, mine)
-        except Exception:
-            log.exception("the listener for queues failed")
+        if not topic.startswith(RETRY_PREFIX):
+            tell_queues(self._settings.on_queues, unwrap(self.session.options.namespace, topic), everything, mine)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 

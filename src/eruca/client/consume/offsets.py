@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from eruca.client.session import Session
-from eruca.errors import ConfigError, ErucaError, NetError
+from eruca.errors import ConfigError, ErucaError
 from eruca.store.filesystem import LocalFileSystem, replace_file
 from eruca.wire.bodies import MessageQueue, ResetOffsetBody, decode_reset_offsets, encode_reset_offsets
 
@@ -91,10 +91,7 @@ class BrokerOffsets:
         return None
 
     def _address_of(self, queue: MessageQueue) -> str:
-        address = self._session.routes.find_address(queue.broker_name)
-        if address is None:
-            raise NetError(f"broker {queue.broker_name} has no address now")
-        return address
+        return self._session.routes.require_address(queue.broker_name)
 
 
 class LocalOffsets:
@@ -177,3 +174,11 @@ class LocalOffsets:
         if self._lock is not None:
             await asyncio.to_thread(self._lock.close)
             self._lock = None
+
+
+def make_offsets(session: Session, group: str, *, broadcast: bool, directory: Path) -> OffsetStore:
+    """Where the offsets of a consumer are kept: by the brokers, or in a file when every member reads everything."""
+    if not broadcast:
+        return BrokerOffsets(session, group)
+    options = session.options
+    return LocalOffsets(directory.expanduser(), f"{options.ip}@{options.instance}", group)

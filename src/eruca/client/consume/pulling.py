@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from eruca.client.calls import Pulled, PullStatus
 from eruca.client.consume.inbox import Inbox
 from eruca.client.consume.subscriptions import Subscription
-from eruca.client.routes import MASTER_ID
 from eruca.client.session import Session
 from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import PullMessageHeader
+from eruca.wire.names import MASTER_ID
 from eruca.wire.properties import TAGS
 from eruca.wire.record import Message as Record
 
@@ -189,9 +189,7 @@ async def find_source(
     session: Session, group: str, queue: MessageQueue, broker_id: int, subscription: Subscription
 ) -> tuple[str, int]:
     """Where to pull a queue from, and the flags to do it with: a broker, or its filter server. Raises ErucaError."""
-    address = session.routes.find_address(queue.broker_name, broker_id)
-    if address is None:
-        raise ConnectFailed(f"broker {queue.broker_name} has no address now")
+    address = session.routes.require_address(queue.broker_name, broker_id)
     wanted = subscription.class_filter
     if wanted is None:
         return address, EXPRESSION

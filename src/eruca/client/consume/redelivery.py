@@ -9,11 +9,11 @@ import random
 from eruca.client.produce.sending import Parcel, Sender
 from eruca.client.routes import Route
 from eruca.client.session import Session
-from eruca.errors import ConnectFailed, ErucaError, NoRoute
+from eruca.errors import ErucaError, NoRoute
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import SendBackHeader
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import RETRY_PREFIX
+from eruca.wire.names import INNER_PRODUCER_GROUP, RETRY_PREFIX
 from eruca.wire.properties import (
     DELAY,
     MAX_RECONSUME_TIMES,
@@ -27,7 +27,9 @@ from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
 
-_INNER_GROUP = "CLIENT_INNER_PRODUCER"
+# How often a message is tried unless its consumer says otherwise, as in Java.
+ATTEMPTS_MAX = 16
+
 _FIRST_LEVEL = 3
 _TIMEOUT_MS = 5000
 
@@ -39,7 +41,7 @@ class Redelivery:
         self._session = session
         self._group = group
         self._max_attempts = max_attempts
-        self._sender = Sender(session, _INNER_GROUP)
+        self._sender = Sender(session, INNER_PRODUCER_GROUP)
 
     async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
         """Have a message delivered again: after a delay level, 0 for the broker's choice, below 0 to the dead letters.
@@ -55,9 +57,7 @@ class Redelivery:
             await self.send_again(record, times, delay_level=level or _FIRST_LEVEL + record.reconsume_times)
 
     async def _ask_broker(self, record: Record, queue: MessageQueue, level: int) -> None:
-        address = self._session.routes.find_address(queue.broker_name)
-        if address is None:
-            raise ConnectFailed(f"broker {queue.broker_name} has no address now")
+        address = self._session.routes.require_address(queue.broker_name)
         header = SendBackHeader(
             offset=record.position,
             group=self._group,

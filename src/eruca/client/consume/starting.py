@@ -11,7 +11,7 @@ from eruca.client.consume.offsets import OffsetStore
 from eruca.client.consume.pulling import EXPRESSION
 from eruca.client.consume.subscriptions import TAG
 from eruca.client.session import Session
-from eruca.errors import CallTimeout, ConfigError, NetError
+from eruca.errors import CallTimeout, ConfigError
 from eruca.wire.bodies import ConsumeFromWhere, MessageQueue
 from eruca.wire.headers import PullMessageHeader
 from eruca.wire.names import RETRY_PREFIX
@@ -64,9 +64,7 @@ class StartOffsets:
 
     async def _find_new(self, queue: MessageQueue, *, is_new: bool) -> int:
         calls = self._session.calls
-        address = self._session.routes.find_address(queue.broker_name)
-        if address is None:
-            raise NetError(f"broker {queue.broker_name} has no address now")
+        address = self._session.routes.require_address(queue.broker_name)
         if is_new or self._start == "earliest":
             return await calls.find_min_offset(address, queue)
         if isinstance(self._start, datetime):

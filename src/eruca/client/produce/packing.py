@@ -14,25 +14,13 @@ from eruca.errors import ConfigError, ErucaError, MessageIllegal
 from eruca.observe.telemetry import Operation, Telemetry
 from eruca.wire.compression import compress
 from eruca.wire.ids import UniqueIds
-from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, check_topic
+from eruca.wire.names import FORBIDDEN_TO_SEND, check_topic
 from eruca.wire.properties import INSTANCE_ID, KEYS, TAGS, UNIQ_KEY
 from eruca.wire.sysflag import COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD, set_compression
 
 Body = bytes | bytearray | memoryview
 
 COMPRESSIONS = {"zlib": COMPRESSION_ZLIB, "lz4": COMPRESSION_LZ4, "zstd": COMPRESSION_ZSTD}
-# Only brokers write to these.
-_FORBIDDEN_TOPICS = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        TIMER_TOPIC,
-        HALF_TOPIC,
-        OP_HALF_TOPIC,
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
 # Above this a body is compressed in a thread: it would hold up heartbeats and everybody else.
 _COMPRESS_IN_LOOP_BYTES_MAX = 128 * 1024
 # Topics whose names are known to be good; a program that makes up a name for each message must not fill the memory.
@@ -127,7 +115,7 @@ class Packer:
 
     def find_topic(self, topic: str) -> str:
         """Check a topic's name and give what the broker calls it."""
-        if topic in _FORBIDDEN_TOPICS:
+        if topic in FORBIDDEN_TO_SEND:
             raise MessageIllegal(f"only brokers send to the topic {topic}")
         wrapped = check_topic(wrap(self._namespace, check_topic(topic)))
         if len(self._topics) >= _TOPICS_KNOWN_MAX:

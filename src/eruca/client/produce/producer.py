@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 
 from eruca.client.message import Message
-from eruca.client.namespaces import unwrap, wrap
+from eruca.client.namespaces import check_own_group, unwrap, wrap
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.choosing import QueueChooser, Selector, choose_queue
 from eruca.client.produce.delivery import Delivery, SendHook
@@ -36,7 +36,7 @@ from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
 
-_DEFAULT_GROUPS = frozenset({"DEFAULT_PRODUCER"})
+_RESERVED_GROUP = "DEFAULT_PRODUCER"
 
 
 class Producer:
@@ -72,9 +72,7 @@ class Producer:
         clock: Clock | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
-        if group in _DEFAULT_GROUPS:
-            raise ConfigError(f"the group {group} is reserved", hint="name the group after your application")
-        self.group = check_group(wrap(self.options.namespace, check_group(group)))
+        self.group = check_group(wrap(self.options.namespace, check_own_group(group, _RESERVED_GROUP)))
         for name, number, least in (
             ("retries", retries, 0),
             ("in_flight_max", in_flight_max, 1),

@@ -10,7 +10,7 @@ import msgspec
 
 from eruca.client.calls import explain_refusal
 from eruca.client.produce.outgoing import Receipt, SendStatus
-from eruca.client.routes import TEMPLATE_QUEUES, TEMPLATE_TOPIC
+from eruca.client.routes import TEMPLATE_QUEUES
 from eruca.client.session import Session
 from eruca.errors import CallTimeout, ConnectFailed
 from eruca.observe.telemetry import Operation
@@ -18,6 +18,7 @@ from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import FLAG_ONEWAY, VERSION_ANNOUNCED, RequestCode, ResponseCode
 from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import SendMessageAnswerHeader, SendMessageV2Header
+from eruca.wire.names import TEMPLATE_TOPIC
 
 _PREFIX = struct.Struct(">iI")
 _quote = msgspec.json.Encoder().encode

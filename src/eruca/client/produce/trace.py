@@ -7,7 +7,6 @@ import random
 from eruca.client.namespaces import unwrap
 from eruca.client.produce.outgoing import Receipt, build_properties
 from eruca.client.produce.sending import Parcel, Sender
-from eruca.client.routes import Routes
 from eruca.client.session import Session
 from eruca.client.tracing import TraceDispatcher
 from eruca.errors import ErucaError, NetError, NoRoute
@@ -78,7 +77,7 @@ class SendTrace:
                 message_id=receipt.message_id,
                 tags=properties.get(TAGS, ""),
                 keys=properties.get(KEYS, ""),
-                store_host=find_broker_address(self._session.routes, queue),
+                store_host=self._session.routes.find_address(queue.broker_name, only_this=True),
                 body_bytes=len(parcel.body),
                 cost_ms=spent_ms,
                 kind=kind,
@@ -106,8 +105,3 @@ class SendTrace:
                 from_check=bool(header.from_check),
             )
         )
-
-
-def find_broker_address(routes: Routes, queue: MessageQueue) -> str | None:
-    """The address of the master of a queue."""
-    return routes.find_address(queue.broker_name, only_this=True)

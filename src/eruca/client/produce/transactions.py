@@ -22,13 +22,13 @@ from eruca.client.produce.outgoing import Receipt, SendStatus
 from eruca.client.produce.packing import Body
 from eruca.client.produce.producer import Producer, to_ms
 from eruca.client.produce.sending import Parcel
-from eruca.client.routes import MASTER_ID
 from eruca.errors import ErucaError, MessageIllegal, SendFailed
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import CheckTransactionHeader, EndTransactionHeader
 from eruca.wire.ids import decode_offset_id
+from eruca.wire.names import MASTER_ID
 from eruca.wire.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, MSG_REGION, PGROUP, TRAN_MSG
 from eruca.wire.record import Message as Record
 from eruca.wire.sysflag import (

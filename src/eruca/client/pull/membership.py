@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from eruca.client.consume.balance import Balance
-from eruca.client.consume.membership import GroupSettings
+from eruca.client.consume.membership import GroupSettings, tell_queues
 from eruca.client.consume.offsets import OffsetStore
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.starting import StartOffsets
@@ -177,13 +177,7 @@ class PullMembership:
     # -- telling -----------------------------------------------------------------------------------------------------
 
     def _tell_queues(self, topic: str, everything: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
-        listener = self._settings.on_queues
-        if listener is None:
-            return
-        try:
-            listener(unwrap(self._namespace, topic), list(everything), list(mine))
-        except Exception:
-            log.exception("the listener for queues failed")
+        tell_queues(self._settings.on_queues, unwrap(self._namespace, topic), everything, mine)
 
     def _on_route_change(self, topic: str) -> None:
         route = self.session.routes.peek(topic)

@@ -12,14 +12,14 @@ from typing import Self
 from eruca.client.consume.consumer import OFFSETS_DIRECTORY
 from eruca.client.consume.membership import GroupSettings, QueueListener
 from eruca.client.consume.observing import ConsumeObserver
-from eruca.client.consume.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from eruca.client.consume.offsets import make_offsets
 from eruca.client.consume.pulling import PullLimits
-from eruca.client.consume.redelivery import Redelivery
+from eruca.client.consume.redelivery import ATTEMPTS_MAX, Redelivery
 from eruca.client.consume.running import describe_running
 from eruca.client.consume.starting import Start, describe_start
 from eruca.client.consume.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
 from eruca.client.message import Message
-from eruca.client.namespaces import wrap
+from eruca.client.namespaces import check_own_group, wrap
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.producer import to_ms
 from eruca.client.pull.holdings import PullInbox
@@ -38,11 +38,10 @@ from eruca.wire.bodies import (
     MessageModel,
     MessageQueue,
 )
-from eruca.wire.names import check_group, check_topic
+from eruca.wire.names import check_topic
 from eruca.wire.record import Message as Record
 
-_DEFAULT_GROUPS = frozenset({"DEFAULT_CONSUMER"})
-_ATTEMPTS_MAX = 16
+_RESERVED_GROUP = "DEFAULT_CONSUMER"
 _LITE_LIMITS = PullLimits(suspend_ms=20_000)
 _POLL_COUNT_MAX = 10_000
 
@@ -90,9 +89,7 @@ class PullConsumer:
         clock: Clock | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
-        check_group(group)
-        if group in _DEFAULT_GROUPS:
-            raise ConfigError(f"the group {group} is reserved", hint="name the group after your application")
+        check_own_group(group, _RESERVED_GROUP)
         describe_start(start)  # raises now what would fail later
         _check_count("poll_batch", poll_batch)
         self.group = wrap(self.options.namespace, group)
@@ -141,7 +138,7 @@ class PullConsumer:
             self._subscriptions,
             self._watched,
             self._settings,
-            self._make_offsets(session),
+            make_offsets(session, self.group, broadcast=self._settings.broadcast, directory=self._offsets_directory),
             self,
             auto_commit=self._auto_commit,
             cached_max=self._cached_max,
@@ -153,12 +150,6 @@ class PullConsumer:
         except BaseException:
             await self.close()
             raise
-
-    def _make_offsets(self, session: Session) -> OffsetStore:
-        if not self._settings.broadcast:
-            return BrokerOffsets(session, self.group)
-        owner = f"{self.options.ip}@{self.options.instance}"
-        return LocalOffsets(self._offsets_directory.expanduser(), owner, self.group)
 
     async def close(self) -> None:
         """Commit what was handed out (with `auto_commit`) and leave. Safe to call twice."""
@@ -319,7 +310,7 @@ class PullConsumer:
         It comes to the retry topic of the group, `%RETRY%` and the group's name, which is subscribed to or assigned
         like any other.
         """
-        redelivery = Redelivery(self._require_started().session, self.group, _ATTEMPTS_MAX)
+        redelivery = Redelivery(self._require_started().session, self.group, ATTEMPTS_MAX)
         await redelivery.send_back(message.record, message.queue, delay_level)
 
     async def ack(self, message: Message) -> None:

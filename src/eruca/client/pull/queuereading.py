@@ -14,13 +14,13 @@ from eruca.client.consume.starting import find_offset_since
 from eruca.client.consume.subscriptions import Subscription, Wanted, make_subscription
 from eruca.client.message import Message
 from eruca.client.namespaces import wrap
-from eruca.client.routes import MASTER_ID, Route
+from eruca.client.routes import Route
 from eruca.client.session import Session
-from eruca.errors import ErucaError, NetError
+from eruca.errors import ErucaError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import PullMessageHeader, QueryMessageHeader
 from eruca.wire.ids import decode_offset_id, decode_unique_id
-from eruca.wire.names import check_topic
+from eruca.wire.names import MASTER_ID, check_topic
 from eruca.wire.properties import UNIQ_KEY
 from eruca.wire.record import Message as Record
 
@@ -76,10 +76,7 @@ class QueueReader:
         routes = self._session.routes
         # Addresses of brokers come with the routes of topics.
         await routes.get(queue.topic)
-        address = routes.find_address(queue.broker_name, broker_id)
-        if address is None:
-            raise NetError(f"broker {queue.broker_name} has no address now")
-        return address
+        return routes.require_address(queue.broker_name, broker_id)
 
     async def pull(
         self, queue: MessageQueue, offset: int, *, wanted: Wanted, count: int, hold_ms: int, timeout_ms: int
