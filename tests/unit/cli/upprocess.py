@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,12 +74,15 @@ class Up:
     def __init__(self, directory: Path, *arguments: str | Path, command: str = "up") -> None:
         self.directory = directory
         self.arguments: Sequence[str | Path] = arguments or choose_ports()
+        # Not a pipe: nobody reads while it runs, and a server that has much to log would stand still when it is full.
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._said = ""
         self._process = subprocess.Popen(
             make_command(command, "--output", "json", *self.arguments),
             cwd=directory,
             env=make_environment(),
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
         )
         assert self._process.stdout is not None
@@ -107,8 +111,12 @@ class Up:
         """Send a signal and wait; gives the exit status and what was said on stderr."""
         if self._process.poll() is None:
             self._process.send_signal(number)
-        _, errors = self._process.communicate(timeout=SECONDS_MAX)
-        return self._process.returncode, errors
+        self._process.communicate(timeout=SECONDS_MAX)
+        if not self._errors.closed:
+            self._errors.seek(0)
+            self._said = self._errors.read()
+            self._errors.close()
+        return self._process.returncode, self._said
 
     def __enter__(self) -> Self:
         return self
