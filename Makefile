@@ -105,8 +105,9 @@ clean: ## remove what builds and tests left behind (not .venv)
 up: $(READY) ## name server and broker in one process, data in ./eruca-data (ARGS='--listen-port 10921' and the like)
 	@exec $(BIN)/eruca up $(ARGS)
 
-demo: $(READY) ## a guided tour with a broker of its own: send, read, stop
-	@$(BIN)/eruca demo
+demo: $(READY) ## orders produced, consumed by a group, streamed by Spark into hourly revenue, with a chart (Java 17)
+	$(call install,java:openjdk-17-jre-headless)
+	@$(BIN)/eruca demo --spark $(ARGS)
 
 docs: $(READY) ## write docs/CONFIG.md from the options
 	@$(PY) -m eruca.cli.configdoc docs/CONFIG.md

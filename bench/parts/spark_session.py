@@ -29,7 +29,7 @@ def started_session(home: Path, cores: int, jars: Sequence[Path]) -> Iterator[tu
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-XX:-UsePerfData -Djava.io.tmpdir={home} -Dderby.system.home={home}",
+        "spark.driver.extraJavaOptions": f"-XX:-UsePerfData -Djava.io.tmpdir={home}",
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.local.dir": str(home),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
@@ -46,7 +46,7 @@ def started_session(home: Path, cores: int, jars: Sequence[Path]) -> Iterator[tu
     os.environ.pop("SPARK_HOME", None)
     log = home / "driver.log"
     with open(log, "wb") as file:
-        gateway = launch_gateway(conf, {"stdout": file, "stderr": file})
+        gateway = launch_gateway(conf, {"stdout": file, "stderr": file})  # type: ignore[no-untyped-call]
     process = gateway.proc
     assert process is not None
     try:
@@ -75,17 +75,24 @@ def started_session(home: Path, cores: int, jars: Sequence[Path]) -> Iterator[tu
 
 
 class CpuMeter:
-    """CPU seconds of processes with all their children, those that have ended too."""
+    """CPU seconds of the driver and of brokers, with all their children, those that have ended too."""
 
     def __init__(self, driver: int, brokers: Mapping[str, int]) -> None:
         self._driver = driver
         self._brokers = dict(brokers)
+        # The daemon that starts the workers does not wait for them, so what one took is gone with it. They end
+        # when they were idle for a minute: what they were last seen with is what they took.
+        self._workers: dict[int, float] = {}
 
     def read(self) -> dict[str, float]:
         """CPU seconds so far: of the driver's JVM, of the Python processes it started, and of each broker."""
         times, children = _read_processes()
         own, ended = times[self._driver]
-        found = {"JVM": own, "Python": ended + sum(_sum_tree(pid, times, children) for pid in children[self._driver])}
+        direct = children.get(self._driver, [])
+        for pid in direct:
+            self._workers |= {worker: _sum_tree(worker, times, children) for worker in children.get(pid, ())}
+        python = ended + sum(sum(times[pid]) for pid in direct) + sum(self._workers.values())
+        found = {"JVM": own, "Python": python}
         return found | {name: _sum_tree(pid, times, children) for name, pid in self._brokers.items()}
 
 

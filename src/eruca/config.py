@@ -208,6 +208,22 @@ class StoreOptions:
     delete_segments_per_pass: int = option(
         10, "deleteFilesBatchMax", "segments one pass may delete", unit="segments", low=1, mutable=True
     )
+    delete_only_archived: bool = option(
+        False,
+        "deleteOnlyArchived",
+        "delete only segments before archivedPosition; a full disk then refuses messages rather than lose them"
+        " (not in 4.9)",
+        mutable=True,
+    )
+    archived_position: int = option(
+        0,
+        "archivedPosition",
+        "everything in the log before this is archived; `eruca pipeline archive --mark` moves it, and it is kept"
+        " (not in 4.9)",
+        unit="bytes",
+        low=0,
+        mutable=True,
+    )
     check_crc_on_recover: bool = option(True, "checkCRCOnRecover", "verify every body when the store opens")
     page_cache_busy_ms: int = option(
         1000, "osPageCacheBusyTimeOutMills", "an append that waited longer marks the disk busy", unit="ms", low=1

@@ -18,9 +18,12 @@ from tests.torture.delivery import forget as forget_delivery
 from tests.torture.delivery import torture as run_delivery
 from tests.torture.runner import Outcome, Run, run_here
 from tests.torture.slowhandler import torture as run_slow_handler
+from tests.torture.spark import PARTS as SPARK_PARTS
+from tests.torture.spark import find_part as find_spark_part
+from tests.torture.spark import torture as run_spark
 
 # Runs that are one long story instead of many cases; each is told how many minutes it has, and says what it saw.
-STORIES = {"slow-handler": run_slow_handler, "delivery": run_delivery}
+STORIES = {"slow-handler": run_slow_handler, "delivery": run_delivery, "spark": run_spark}
 
 # Failures that are shown with their text; one cause often has hundreds.
 _SHOWN_MAX = 20
@@ -34,10 +37,13 @@ def main() -> int:
         forget_delivery()
     if arguments.only in STORIES:
         return STORIES[arguments.only](arguments.minutes)
+    if arguments.only in SPARK_PARTS:
+        return find_spark_part(arguments.only)(arguments.minutes)
     scenarios = find_scenarios(arguments.only)
     if not scenarios:
         groups = sorted({scenario.group for scenario in SCENARIOS.values()})
-        console.print(f"there is no {arguments.only!r}; there are: {', '.join([*groups, *SCENARIOS, *STORIES])}")
+        names = [*groups, *SCENARIOS, *STORIES, *SPARK_PARTS]
+        console.print(f"there is no {arguments.only!r}; there are: {', '.join(names)}")
         return 2
     if arguments.from_seed is not None and arguments.seeds == 1:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")

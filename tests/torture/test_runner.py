@@ -12,6 +12,7 @@ from tests.crash.scenarios import SCENARIOS, Scenario, find_scenarios
 from tests.torture import runner
 from tests.torture.__main__ import report
 from tests.torture.runner import Outcome, run_chunk, run_here
+from tests.torture.spark import PARTS, find_part
 
 
 def fail_at_seven(case: int) -> None:
@@ -61,3 +62,7 @@ def test_names_and_groups_are_found(scenario: Scenario) -> None:
     assert find_scenarios("no such thing") == []
     assert scenario.pick_slice(5) == [0, 2, 4, 6, 8]
     assert scenario.pick_slice(100) == list(range(10))
+
+
+def test_every_part_of_spark_can_be_found() -> None:
+    assert [find_part(name).__name__ for name in PARTS] == ["run_stream", "run_sink", "run_rebuild"]

@@ -14,6 +14,7 @@ from eruca.broker.clients import Clients, ConsumerGroup
 from eruca.broker.filterservers import FilterServers
 from eruca.broker.groups import Groups
 from eruca.broker.offsets import Offsets
+from eruca.broker.once import load_once
 from eruca.broker.options import BrokerOptions
 from eruca.broker.parts import Parts
 from eruca.broker.persistence import TableSaver
@@ -25,7 +26,7 @@ from eruca.broker.send import SendHandlers
 from eruca.broker.sendback import SendBackHandlers
 from eruca.broker.stats import Stats
 from eruca.broker.timing import Timing
-from eruca.broker.topics import FORBIDDEN_TO_SEND, Topics
+from eruca.broker.topics import Topics
 from eruca.broker.transactions import TransactionHandlers
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
@@ -44,6 +45,7 @@ from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import ConsumerGroupHeader
 from eruca.wire.host import pack_host
+from eruca.wire.names import FORBIDDEN_TO_SEND
 from eruca.wire.record import Message
 
 log = logging.getLogger(__name__)
@@ -125,6 +127,7 @@ class Broker:
             topics=Topics(options, clock, tables.topics.load(), name_length_max=self._store_options.topic_bytes_max),
             groups=Groups(options, clock, tables.groups.load()),
             offsets=Offsets(tables.consumer_offsets.load()),
+            once=load_once(store),
             clients=Clients(clock),
             stats=Stats(options.cluster, clock),
             store_host=pack_host(options.host, options.port),
@@ -137,6 +140,7 @@ class Broker:
         saver.add("topics", parts.tables.topics, parts.topics.snapshot)
         saver.add("groups", parts.tables.groups, parts.groups.snapshot)
         saver.add("offsets", parts.tables.consumer_offsets, parts.offsets.snapshot)
+        parts.once.join(saver)
         parts.topics.on_change = self._on_topic_change
         parts.groups.on_change = lambda: saver.mark("groups")
         self._adopt_topics(parts)
@@ -161,6 +165,7 @@ class Broker:
         ):
             handlers.register(self._table)
         parts.store.on_arrival = self._on_arrival
+        parts.store.on_batch_arrival = self._on_batch_arrival
 
     def _adopt_topics(self, parts: Parts) -> None:
         queues: dict[str, int] = {}
@@ -196,6 +201,18 @@ class Broker:
 
     def _on_arrival(self, message: Message, max_offset: int, tags_code: int) -> None:
         self.pull.holds.on_arrival(message.topic, message.queue_id, max_offset, tags_code)
+
+    def _on_batch_arrival(self, topic: str, queue_id: int, begin: int, end: int) -> None:
+        holds = self.pull.holds
+        if not holds.has_queue(topic, queue_id):
+            return
+        assert self.parts is not None
+        queue = self.parts.store.queues.get(topic, queue_id)
+        assert queue is not None
+        for offset in range(begin, end):
+            entry = queue.entry(offset)
+            assert entry is not None
+            holds.on_arrival(topic, queue_id, offset + 1, entry.tags_code)
 
     def _on_topic_change(self, topic: TopicConfig | None) -> None:
         assert self.parts is not None
@@ -238,6 +255,7 @@ class Broker:
             if parts.offsets.version != saved_version:
                 saved_version = parts.offsets.version
                 parts.saver.mark("offsets")
+            parts.once.save_if_changed()
 
         async def tick() -> None:
             self.admin.tick()
@@ -275,6 +293,7 @@ class Broker:
             await server.stop()
         await self._caller.close()
         await parts.background.stop()
+        parts.once.finish()
         await parts.saver.close()
         await asyncio.get_running_loop().run_in_executor(None, parts.store.close)
         await asyncio.to_thread(self._executor.shutdown)

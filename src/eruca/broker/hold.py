@@ -53,6 +53,10 @@ class Holds:
         """May one more pull of a connection be parked?"""
         return self._of_link.get(link, 0) < HOLDS_OF_CONNECTION_MAX and self._count < HOLDS_MAX
 
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Does anybody wait for a queue?"""
+        return (topic, queue_id) in self._by_queue
+
     def park(self, hold: Hold) -> None:
         """Keep a pull until something happens."""
         self._by_queue.setdefault((hold.topic, hold.queue_id), []).append(hold)

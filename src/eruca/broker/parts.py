@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from eruca.broker.clients import Clients
 from eruca.broker.groups import Groups
 from eruca.broker.offsets import Offsets
+from eruca.broker.once import Once
 from eruca.broker.options import BrokerOptions
 from eruca.broker.persistence import TableSaver
 from eruca.broker.stats import Stats
@@ -30,6 +31,7 @@ class Parts:
     topics: Topics
     groups: Groups
     offsets: Offsets
+    once: Once
     clients: Clients
     stats: Stats
     # The broker's address as records hold it.

@@ -9,9 +9,9 @@ from eruca.broker.hold import Hold, Holds
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import FAQ, refuse
 from eruca.broker.subscriptions import PullFilter, PullFilters
-from eruca.broker.topics import OFFSET_MOVED_TOPIC, READ
 from eruca.errors import RequestRefused, StoreError
 from eruca.filter.tags import ExpressionError
+from eruca.limits import PULL_BYTES_MAX, PULL_COUNT_MAX
 from eruca.net.handlers import HandlerTable
 from eruca.net.link import Link, encode_refusal
 from eruca.store.read import ReadBounds, ReadResult, ReadStatus
@@ -20,6 +20,7 @@ from eruca.wire.bodies import GroupConfig, MessageModel
 from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
 from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import EmptyHeader, PullMessageAnswerHeader, PullMessageHeader
+from eruca.wire.names import OFFSET_MOVED_TOPIC, READ
 from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message
 
@@ -32,8 +33,6 @@ _TEMPLATE = (
     '{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","maxOffset":"%d","minOffset":"%d"},'
     '"flag":1,"language":"PYTHON","opaque":%d,"remark":"%s","serializeTypeCurrentRPC":"JSON","version":407}'
 )
-# A client asks for at most 1,024; Java's broker gives 32 however many are asked for.
-_COUNT_MAX = 1024
 
 _CODES = {
     ReadStatus.FOUND: ResponseCode.SUCCESS,
@@ -105,12 +104,11 @@ class PullHandlers:
         pull_filter = self._find_filter(header, group)
         flags = header.sys_flag
         options = parts.options
-        count = max(1, min(header.max_message_nums, _COUNT_MAX, options.transfer_count_memory))
         result = parts.store.read(
             header.topic,
             header.queue_id,
             header.queue_offset,
-            ReadBounds(count, options.transfer_bytes_memory),
+            self._choose_bounds(header),
             pull_filter.accept,
         )
         if first and flags & COMMIT_OFFSET and not options.is_slave:
@@ -122,10 +120,18 @@ class PullHandlers:
         if code == ResponseCode.PULL_OFFSET_MOVED and not options.is_slave:
             self._tell_offset_moved(header, result)
         if result.slices:
-            parts.stats.on_get(header.consumer_group, header.topic, len(result.slices), result.size, header.queue_id)
+            parts.stats.on_get(header.consumer_group, header.topic, result.count, result.size, header.queue_id)
         else:
             parts.stats.on_miss()
         return self._encode(command, code, result)
+
+    def _choose_bounds(self, header: PullMessageHeader) -> ReadBounds:
+        """How much an answer may have: by the options, or what was asked for by somebody who wants much at once."""
+        options, count = self._parts.options, max(1, header.max_message_nums)
+        if header.max_message_bytes is not None:
+            bytes_max = min(max(1, header.max_message_bytes), PULL_BYTES_MAX)
+            return ReadBounds(min(count, PULL_COUNT_MAX), bytes_max, joined=True)
+        return ReadBounds(min(count, PULL_COUNT_MAX, options.transfer_count_memory), options.transfer_bytes_memory)
 
     @staticmethod
     def _code_of(result: ReadResult, offset: int) -> int:

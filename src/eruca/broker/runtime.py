@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from eruca.broker.javakeys import IGNORED
+from eruca.broker.once import ONCE_KEY, ONCE_VERSION
 from eruca.broker.parts import Parts
 from eruca.broker.progress import ProgressHandlers, find_ends
 from eruca.broker.rates import RATE_SPANS
@@ -70,6 +71,9 @@ class RuntimeHandlers:
             **self._describe_store(parts.store, disk),
             **self._describe_delays(delays),
             **_describe_pools(),
+            # Ours: by the first a sink knows that this broker drops what it has stored already.
+            ONCE_KEY: str(ONCE_VERSION),
+            "erucaOnceDropped": str(parts.once.dropped),
             # Ours, and only when there is something to say: groups whose members disagree or have the same id.
             **{f"consumerGroupConflicts_{name}": "; ".join(found) for name, found in parts.clients.conflicts.items()},
         }

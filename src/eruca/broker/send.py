@@ -12,14 +12,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from eruca.broker.mapping import TIMER_MARK, DelayLevels, find_due_time, map_half, map_timer
+from eruca.broker.once import ONCE_GROUP, ONCE_MARK, OnceMark, drop_mark, read_mark
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import FAQ, refuse, refuse_store_error, refuse_topic_name
-from eruca.broker.topics import FORBIDDEN_TO_SEND, READ, WRITE
 from eruca.config import FlushMode
-from eruca.errors import ErucaError, InvalidName, RequestRefused, StoreError, WireError
+from eruca.errors import ErucaError, InvalidName, MessageIllegal, RequestRefused, StoreError, WireError
 from eruca.net.handlers import HandlerTable
 from eruca.net.link import Answer, Link, encode_refusal
-from eruca.wire.batch import decode_batch
+from eruca.store.encodedbatch import BatchFacts, StoredBatch
+from eruca.wire.batch import BatchItem, decode_batch, find_ends
 from eruca.wire.bodies import TopicConfig
 from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
 from eruca.wire.frame import Command, encode_command
@@ -32,7 +33,7 @@ from eruca.wire.headers import (
 )
 from eruca.wire.host import pack_host
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from eruca.wire.names import DLQ_PREFIX, FORBIDDEN_TO_SEND, READ, RETRY_PREFIX, WRITE
 from eruca.wire.properties import get_property
 from eruca.wire.record import Message
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, set_host_bits
@@ -96,8 +97,15 @@ class SendHandlers:
         """Store what was sent and say where."""
         try:
             header: AnySendHeader = command.decode_header(header_type)
+            marked = header.producer_group == ONCE_GROUP
+            if marked and not self._parts.once.is_ready:
+                return self._store_when_ready(link, command, header_type)
             if header.batch or command.code == RequestCode.SEND_BATCH_MESSAGE:
-                return self._store_batch(link, command, header)
+                return self._store_batch(link, command, header, marked)
+            if header.properties is not None and ONCE_MARK in header.properties:
+                if marked:
+                    return self._store_once(link, command, header)
+                header.properties = drop_mark(header.properties)
             draft = self.build(link, command, header)
             message = draft.message
             self._put(lambda: self._store.append(message))
@@ -295,19 +303,42 @@ class SendHandlers:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def _store_batch(self, link: Link, command: Command, header: AnySendHeader) -> Answer:
+    def _store_batch(self, link: Link, command: Command, header: AnySendHeader, marked: bool) -> Answer:
         config = self.check_topic(link, header)
         queue_id = self._choose_queue(header, config)
         raw = (header.properties or "").encode()
         if header.topic.startswith(RETRY_PREFIX) or header.sys_flag & TRANSACTION_MASK or b"DELAY\x01" in raw:
             refuse(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry, delay or transactions")
-        items = decode_batch(command.body)
-        timed = [each for each in (raw, *[item.properties for item in items]) if TIMER_MARK in each]
-        if any(self._find_due_time(each) is not None for each in timed):
-            refuse(ResponseCode.MESSAGE_ILLEGAL, "timer message illegal, messages of a batch cannot be delayed")
         shared = self._add_cluster(raw, drop_wait=False)
         born_host = _host_of(link)
         sys_flag = set_host_bits(header.sys_flag, born_host, self._parts.store_host)
+        waits = b"WAIT\x01false" not in raw
+        items: list[BatchItem] | None = None
+        mark = None
+        if marked:
+            mark, items = self._choose_new(header.topic, queue_id, command.body)
+            if items == []:
+                return self._answer_dropped(command, queue_id, raw)
+        if items is None and TIMER_MARK not in raw:
+            facts = BatchFacts(
+                sys_flag,
+                header.born_timestamp,
+                born_host,
+                self._parts.store_host,
+                header.reconsume_times or 0,
+                shared,
+            )
+            batch = self._append_encoded(header.topic, queue_id, command.body, facts)
+            if batch is not None:
+                if mark is not None:
+                    self._parts.once.note(header.topic, queue_id, mark)
+                self._parts.stats.on_put(header.topic, batch.messages, batch.size, queue_id)
+                return self._answer(command, _Place(queue_id, batch.offset, batch.ids, batch.end), waits)
+        # The long way, for all that is unusual.
+        items = decode_batch(command.body) if items is None else items
+        timed = [each for each in (raw, *[item.properties for item in items]) if TIMER_MARK in each]
+        if any(self._find_due_time(each) is not None for each in timed):
+            refuse(ResponseCode.MESSAGE_ILLEGAL, "timer message illegal, messages of a batch cannot be delayed")
         messages = [
             Message(
                 topic=header.topic,
@@ -324,12 +355,91 @@ class SendHandlers:
             for item in items
         ]
         self._put(lambda: self._store.append_batch(messages))
+        if mark is not None:
+            self._parts.once.note(header.topic, queue_id, mark)
         self._parts.stats.on_put(header.topic, len(messages), sum([item.size for item in messages]), queue_id)
         ids = ",".join([encode_offset_id(item.store_host, item.position) for item in messages])
         # The answer has the first message's offset; the disk must have the last one.
         last = messages[-1]
         place = _Place(queue_id, messages[0].queue_offset, ids, last.position + last.size)
+        return self._answer(command, place, waits)
+
+    def _append_encoded(self, topic: str, queue_id: int, data: bytes, facts: BatchFacts) -> StoredBatch | None:
+        try:
+            return self._store.append_encoded(topic, queue_id, data, facts)
+        except StoreError as error:
+            self._parts.stats.put_failures += 1
+            raise refuse_store_error(error, self._store) from error
+
+    # -- messages that are stored once -------------------------------------------------------------------------------
+
+    async def _store_when_ready(
+        self, link: Link, command: Command, header_type: type[SendMessageHeader] | type[SendMessageV2Header]
+    ) -> bytes | None:
+        try:
+            await self._parts.once.get_ready()
+        except StoreError as error:
+            return self._encode_refused(link, command, refuse_store_error(error, self._store))
+        answer = self.handle(link, command, header_type)
+        return answer if answer is None or isinstance(answer, bytes) else await answer
+
+    def _store_once(self, link: Link, command: Command, header: AnySendHeader) -> Answer:
+        """Store a message with a mark, unless it is here already."""
+        raw = (header.properties or "").encode()
+        mark = _read_mark(raw)
+        once = self._parts.once
+        if header.queue_id < 0:
+            refuse(ResponseCode.MESSAGE_ILLEGAL, "a message that is to be stored once needs a queue")
+        if once.has(header.topic, header.queue_id, mark):
+            once.note(header.topic, header.queue_id, mark)
+            once.dropped += 1
+            return self._answer_dropped(command, header.queue_id, raw)
+        draft = self.build(link, command, header)
+        message = draft.message
+        self._put(lambda: once.check_room(header.topic, header.queue_id, mark))
+        self._put(lambda: self._store.append(message))
+        once.note(header.topic, header.queue_id, mark)
+        self._parts.stats.on_put(message.topic, 1, message.size, message.queue_id)
+        message_id = encode_offset_id(message.store_host, message.position)
+        place = _Place(draft.queue_id, message.queue_offset, message_id, message.position + message.size)
+        return self._answer(command, place, draft.waits)
+
+    def _choose_new(self, topic: str, queue_id: int, data: bytes) -> tuple[OnceMark, list[BatchItem] | None]:
+        """The last mark of a batch, and those of its messages that are not here yet; None: all of them."""
+        once = self._parts.once
+        ends = find_ends(data)
+        if ends is None:
+            items = decode_batch(data)
+            if not items:
+                refuse(ResponseCode.MESSAGE_ILLEGAL, "a batch needs at least one message")
+            ends = items[0], items[-1], len(items)
+        first, last, count = _read_mark(ends[0].properties), _read_mark(ends[1].properties), ends[2]
+        if first[:-1] != last[:-1] or last.sequence - first.sequence < count - 1:
+            refuse(ResponseCode.MESSAGE_ILLEGAL, "the marks of a batch are not in order")
+        if once.find_stored(topic, queue_id, last) < first.sequence and not once.find_islands(topic, queue_id, last):
+            self._put(lambda: once.check_room(topic, queue_id, last))
+            return last, None
+        # Its answer was lost; and if some are not here, the broker died before the log had them.
+        new = [item for item in decode_batch(data) if not once.has(topic, queue_id, _read_mark(item.properties))]
+        once.dropped += count - len(new)
+        if not new:
+            once.note(topic, queue_id, last)
+        return last, new
+
+    def _answer_dropped(self, command: Command, queue_id: int, raw: bytes) -> Answer:
+        # Nobody knows any more where they are; but the disk must have them before their sender is told so.
+        place = _Place(queue_id, -1, "", self._store.commitlog.tail)
         return self._answer(command, place, waits=b"WAIT\x01false" not in raw)
+
+
+def _read_mark(properties: bytes) -> OnceMark:
+    try:
+        mark = read_mark(properties)
+    except MessageIllegal as error:
+        refuse(ResponseCode.MESSAGE_ILLEGAL, str(error))
+    if mark is None:
+        refuse(ResponseCode.MESSAGE_ILLEGAL, f"messages of the group {ONCE_GROUP} need a mark")
+    return mark
 
 
 def _join_properties(own: bytes, shared: bytes) -> bytes:

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -27,18 +29,44 @@ _STEPS = (
 
 
 @click.command()
-def demo() -> None:
+@click.option("--spark", is_flag=True, help="The longer tour: orders, a consumer group, and Spark with hourly revenue.")
+@click.option("--orders", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True, help="With --spark.")
+@click.option("--hours", type=click.IntRange(1, 240), default=24, show_default=True, help="With --spark.")
+@click.option("--seed", type=int, default=7, show_default=True, help="With --spark: the same seed, the same orders.")
+@click.option(
+    "--chart",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("eruca-demo.png"),
+    show_default=True,
+    help="With --spark: where the chart goes.",
+)
+def demo(spark: bool, orders: int, hours: int, seed: int, chart: Path) -> None:
     """Show in half a minute what there is: start a broker in a temporary directory, send, read, stop.
 
-    Every step is a command you can type yourself.
+    Every step is a command you can type yourself. With --spark orders are sent, consumed by a group, and streamed by
+    Spark into hourly revenue, with a table and a chart at the end; needs Java 17 and the extra `spark`.
     """
+    if spark:
+        from eruca.cli.demospark import Plan, check_requirements, tour
+
+        check_requirements()
+        with _open_stage() as (directory, address):
+            tour(Plan(orders, hours, seed, chart), address, directory, _show)
+    else:
+        with _open_stage() as (_, address):
+            for explanation, arguments in _STEPS:
+                _show(explanation, arguments, address)
+    click.echo("\n$ # Ctrl-C: stopped cleanly, everything was on the disk\nNow yours: eruca up")
+
+
+@contextmanager
+def _open_stage() -> Iterator[tuple[Path, str]]:
+    """A broker in a temporary directory: the directory, and where its name server is."""
     with tempfile.TemporaryDirectory(prefix="eruca-demo-") as directory:
         click.echo("$ eruca up        # here in a temporary directory and on free ports")
         server = _start(Path(directory))
         try:
-            address = _wait_until_up(server)
-            for explanation, arguments in _STEPS:
-                _show(explanation, arguments, address)
+            yield Path(directory), _wait_until_up(server)
         finally:
             server.terminate()
             server.wait(_START_SECONDS_MAX)
@@ -46,7 +74,6 @@ def demo() -> None:
             server.stdout.close()
     if server.returncode:
         raise ErucaError(f"the broker of the demo ended with status {server.returncode}")
-    click.echo("\n$ # Ctrl-C: stopped cleanly, everything was on the disk\nNow yours: eruca up")
 
 
 def _start(directory: Path) -> subprocess.Popen[str]:

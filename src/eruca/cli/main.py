@@ -26,6 +26,7 @@ COMMANDS = {
     "offset": "eruca.cli.offset:offset",
     "config": "eruca.cli.config:config",
     "store": "eruca.cli.store:store",
+    "pipeline": "eruca.cli.pipeline:pipeline",
     "demo": "eruca.cli.demo:demo",
 }
 
@@ -110,6 +111,7 @@ def main(ctx: click.Context, verbose: int) -> None:
       eruca txn list                   transactions that nobody has decided
       eruca store stat DIR             what is in a store directory
       eruca store verify DIR           is every record, entry and table as it should be?
+      eruca pipeline --help            jobs on Spark: archive, query, statistics, replay, audit
       eruca store verify --help        more about one command
 
     What a command has to say goes to stdout, and everything else (progress, warnings, errors) to stderr. The exit

@@ -34,6 +34,9 @@ _CROWD = 64
 # By the two transaction bits of sysFlag.
 TRANSACTION_STATES = pa.array(["none", "prepared", "committed", "rolledBack"], pa.string())
 _TRANSACTION_SHIFT = 2
+# Times are cut to the years 1 to 9999: Spark and Python have no others, and one odd record must not stop a query.
+_FIRST_MS = -62_135_596_800_000
+_LAST_MS = 253_402_300_799_999
 
 Ints = npt.NDArray[np.int64]
 
@@ -100,10 +103,10 @@ def read_int32(records: Records, where: int, behind: int = 0) -> npt.NDArray[np.
     return out
 
 
-def read_int64(records: Records, where: int, behind: int = 0, scale: int = 1) -> Ints:
+def read_int64(records: Records, where: int, behind: int = 0) -> Ints:
     """A field of 8 bytes of every record."""
     out = np.empty(records.count, np.int64)
-    hotcolumns.take_int64(records.buffer, records.spans, records.count, where, behind, scale, out)
+    hotcolumns.take_int64(records.buffer, records.spans, records.count, where, behind, out)
     return out
 
 
@@ -149,6 +152,15 @@ def _make_offsets(count: int) -> npt.NDArray[np.int32]:
 
 def _make_binary(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _is_text(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> bool:
+    """Is all of it UTF-8? Names that are not may become equal when they are made so."""
+    try:
+        _make_binary(offsets, data, pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _make_text(
@@ -269,21 +281,23 @@ def _read_properties(records: Records) -> pa.Array:
     rows = _make_offsets(records.count)
     name_offsets, names = _make_offsets(entries_max), np.empty(room, np.uint8)
     value_offsets, values = _make_offsets(entries_max), np.empty(room, np.uint8)
+    scratch = np.empty(3 * _CROWD, np.int64)
     count, name_bytes, value_bytes = hotcolumns.take_map(
-        records.buffer, records.spans, records.count, _CROWD, rows, name_offsets, names, value_offsets, values
+        records.buffer, records.spans, records.count, scratch, rows, name_offsets, names, value_offsets, values
     )
-    if count < 0:
+    if count < 0 or not _is_text(name_offsets[: count + 1], names[:name_bytes]):
         raw = _read_span(records, 3, 0, 4, 0, pa.binary()).to_pylist()
         return pa.array([list(parse_properties(each).items()) for each in raw], pa.map_(pa.string(), pa.string()))
     return pa.MapArray.from_arrays(
         pa.array(rows),
-        _make_text(name_offsets[: count + 1], names[:name_bytes]),
+        _make_binary(name_offsets[: count + 1], names[:name_bytes], pa.string()),
         _make_text(value_offsets[: count + 1], values[:value_bytes]),
     )
 
 
 def _read_time(records: Records, where: int, behind: int) -> pa.Array:
-    return pa.array(read_int64(records, where, behind, 1000)).view(pa.timestamp("us", tz="UTC"))
+    times = np.clip(read_int64(records, where, behind), _FIRST_MS, _LAST_MS) * 1000
+    return pa.array(times).view(pa.timestamp("us", tz="UTC"))
 
 
 _READERS: dict[str, Callable[[Records], Any]] = {

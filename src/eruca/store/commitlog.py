@@ -154,6 +154,17 @@ class CommitLog:
         if position > self._prefaulted:
             self._prefault()
 
+    def find_run(self, size: int) -> tuple[Buffer, int, int]:
+        """Make room for records that lie together; gives the buffer, where in it they go, and their position."""
+        position = self.reserve(size)
+        return self._buffer, position - self._segment_start, position
+
+    def add_run(self, size: int) -> None:
+        """Records were written where `find_run` said."""
+        self.tail = self.readable_end = self.tail + size
+        if self.tail > self._prefaulted:
+            self._prefault()
+
     def write(self, data: bytes) -> None:
         """Write bytes that `reserve` made room for. Cannot fail."""
         tail = self.tail

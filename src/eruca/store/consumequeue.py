@@ -144,6 +144,19 @@ class ConsumeQueue:
         self.max_offset += 1
         self.end_position = position + size
 
+    def find_run(self, count: int) -> tuple[Buffer, int] | None:
+        """Where the next entries go if `count` of them lie together; `reserve` has made room."""
+        if self._room <= 0:
+            self._enter(self.max_offset * ENTRY_BYTES)
+        return (self._buffer, self._at) if self._room >= count else None
+
+    def add_run(self, count: int, end_position: int) -> None:
+        """Entries were written where `find_run` said."""
+        self._at += count * ENTRY_BYTES
+        self._room -= count
+        self.max_offset += count
+        self.end_position = end_position
+
     def start_at(self, offset: int) -> None:
         """Begin an empty queue at an offset, as after older records were deleted; fills the segment before it."""
         segment_entries = self.chain.segment_bytes // ENTRY_BYTES
@@ -211,12 +224,16 @@ class ConsumeQueue:
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Up to `count` entries from an offset on, never beyond the segment that holds it (as Java reads)."""
+        return ENTRY.iter_unpack(self.view_entries(offset, count))
+
+    def view_entries(self, offset: int, count: int) -> memoryview:
+        """The bytes of as many entries."""
         position = offset * ENTRY_BYTES
         segment = self.chain.find(position)
         if segment is None or offset >= self.max_offset:
-            return iter(())
+            return memoryview(b"")
         stop = min(offset + count, self.max_offset, segment.end // ENTRY_BYTES) * ENTRY_BYTES - segment.start
-        return ENTRY.iter_unpack(memoryview(segment.buffer)[position - segment.start : stop])
+        return memoryview(segment.buffer)[position - segment.start : stop]
 
     def find_position(self, position: int) -> int:
         """The first offset whose record lies at a commit-log position or later; max_offset when none does."""

@@ -36,6 +36,15 @@ def has_queue_entry(sys_flag: int) -> bool:
     return kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
+def find_due_time(properties: bytes, store_timestamp: int, tags_code: int, delay_levels_ms: Sequence[int]) -> int:
+    """When a record of the delay topic is due, which is its tags code; without a level that of any other record."""
+    level_text = get_property(properties, RAW_DELAY)
+    level = int(level_text) if level_text is not None and level_text.isdigit() else 0
+    if level <= 0:
+        return tags_code
+    return store_timestamp + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
+
+
 class QueueGap(StoreError):
     """A record comes whose predecessor in its queue is missing, and neither damage nor deletion explains it."""
 
@@ -70,16 +79,8 @@ class Dispatch:
         with_keys = self.index is not None and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
         digest = digest_properties(properties, prefix, with_keys)
         if topic == SCHEDULE_TOPIC:
-            return self._due_time(properties, store_timestamp, digest[0]), digest[1]
+            return find_due_time(properties, store_timestamp, digest[0], self._delay_levels_ms), digest[1]
         return digest
-
-    def _due_time(self, properties: bytes, store_timestamp: int, tags_code: int) -> int:
-        level_text = get_property(properties, RAW_DELAY)
-        level = int(level_text) if level_text is not None and level_text.isdigit() else 0
-        if level <= 0:
-            return tags_code
-        levels = self._delay_levels_ms
-        return store_timestamp + levels[min(level, len(levels)) - 1]
 
     def replay(self, facts: RecordFacts, *, into_index: bool) -> None:
         """Dispatch a record found in the log; a queue that has it already does not change."""
@@ -103,26 +104,32 @@ class Dispatch:
             except InvalidName as error:
                 log.error("the record at %d stays out of the consume queues: %s", position, error)
                 return
-        missing = queue_offset - queue.max_offset
-        if missing < 0:
-            if missing < -1 or not self._is_last_unproven(queue):
-                return
-            queue.truncate(queue_offset)
-        elif missing:
-            if missing > (position - max(0, queue.end_position)) // FIXED_BYTES_V4 and queue.chain.segments:
-                log.error(
-                    "the record at %d claims to be message %d of %s queue %d, which ends at %d; it stays out of it",
-                    position,
-                    queue_offset,
-                    topic,
-                    queue_id,
-                    queue.max_offset,
-                )
-                return
-            self._bridge(queue, queue_offset, position)
+        if queue_offset != queue.max_offset and not self.settle_offset(queue, queue_offset, position):
+            return
         queue.reserve(1)
         queue.put(position, size, tags_code)
         queue.next_offset = queue.max_offset
+
+    def settle_offset(self, queue: ConsumeQueue, queue_offset: int, position: int) -> bool:
+        """Bring a queue to the offset of a record that is not its next one; False when the record stays out of it."""
+        missing = queue_offset - queue.max_offset
+        if missing < 0:
+            if missing < -1 or not self._is_last_unproven(queue):
+                return False
+            queue.truncate(queue_offset)
+            return True
+        if missing > (position - max(0, queue.end_position)) // FIXED_BYTES_V4 and queue.chain.segments:
+            log.error(
+                "the record at %d claims to be message %d of %s queue %d, which ends at %d; it stays out of it",
+                position,
+                queue_offset,
+                queue.topic,
+                queue.queue_id,
+                queue.max_offset,
+            )
+            return False
+        self._bridge(queue, queue_offset, position)
+        return True
 
     def wants_entry(self, topic: str, sys_flag: int, position: int) -> bool:
         """Does a record belong into its consume queue? Not one of a topic that was deleted after it."""

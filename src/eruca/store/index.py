@@ -104,6 +104,11 @@ class Index:
             file.reserve(len(hashes))
         file.put(hashes, position, store_time)
 
+    def find_run(self, count: int) -> IndexFile | None:
+        """The file that the next entries go to, if `count` of them fit; `reserve` has made room."""
+        file = self.files[-1]
+        return file if file.room >= count else None
+
     def _make_file(self) -> IndexFile:
         made, self._spare = (self._spare or self._create()), None
         if self.files:

@@ -150,6 +150,11 @@ class IndexFile:
         self.room -= len(hashes)
         self.dirty = True
 
+    def add_run(self, count: int) -> None:
+        """So many entries were written by `hot.dispatch_batch`, for which there was room."""
+        self.room -= count
+        self.dirty = True
+
     def find(self, key_hash: int, begin: int, end: int, count_max: int) -> Iterator[int]:
         """Positions of entries with that key hash that may have a time in the range, newest first."""
         (number,) = SLOT.unpack_from(self.buffer, HEADER_BYTES + (key_hash % self.slots) * SLOT_BYTES)

@@ -31,6 +31,7 @@ class StorePaths:
         self.lock = root / "lock"
         self.damage = root / "config" / "damage.json"
         self.removed = root / "config" / "removedTopics.json"
+        self.archived = root / "config" / "archived.json"
 
 
 def detect_options(disk: FileSystem, paths: StorePaths, base: StoreOptions | None = None) -> StoreOptions:

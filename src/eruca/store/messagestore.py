@@ -10,17 +10,19 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions, check_bounds, info_of, parse_delay_levels
 from eruca.errors import ConfigError, MessageIllegal, StoreClosed, StoreError, StoreFull
+from eruca.store.archived import ArchiveMark
 from eruca.store.checkpoint import AbortMarker, Checkpoint
 from eruca.store.commitlog import CommitLog
 from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.damage import DamageList
 from eruca.store.dispatch import Arrival, Dispatch, has_queue_entry
+from eruca.store.encodedbatch import COMPILED, BatchFacts, StoredBatch, measure_encoded, write_encoded
 from eruca.store.filesystem import FileSystem, LocalFileSystem, Lock
 from eruca.store.flush import Flusher
 from eruca.store.index import Index
@@ -93,8 +95,11 @@ class MessageStore:
         self.dispatch = Dispatch(self.queues, self.index, parse_delay_levels(options.delay_levels), self.removed)
         self.flusher = Flusher(self.commitlog, self.queues, self.index, self.checkpoint)
         self.damage = DamageList(disk, paths.damage)
+        self.archived = ArchiveMark(disk, paths.archived)
         self.abort = AbortMarker(disk, paths.abort)
         self.on_arrival: Arrival | None = None
+        # Told of a whole batch at once: topic, queue id, the offset of its first message and the one behind its last.
+        self.on_batch_arrival: Callable[[str, int, int, int], None] | None = None
         # Retention refuses appends when the disk is too full.
         self._refusal = ""
         self._blocked = True
@@ -144,12 +149,22 @@ class MessageStore:
         except BaseException:
             self._release()
             raise
+        self._load_mark()
         self.flusher.flushed = self.commitlog.tail
         self.flusher.last_store_time = max(plan.last_store_time, self.checkpoint.log_time)
         self.recovered = plan
         self._open = True
         self.refuse("")
         return plan
+
+    def _load_mark(self) -> None:
+        """Find how far the log is archived: not beyond its end, which a crash may have moved back."""
+        mark = self.archived.read()
+        if mark > self.commitlog.tail:
+            mark = self.commitlog.tail
+            self.archived.write(mark)
+        asked = min(self.options.archived_position, self.commitlog.tail)
+        self.options = replace(self.options, archived_position=max(mark, asked))
 
     def close(self) -> None:
         """Write and sync everything and mark the stop as clean; what cannot be synced leaves the abort marker."""
@@ -269,6 +284,25 @@ class MessageStore:
                 self._hashes_waiting += len(hashes)
         return messages
 
+    def append_encoded(self, topic: str, queue_id: int, data: bytes, facts: BatchFacts) -> StoredBatch | None:
+        """Store a batch as it came; None when it is not a usual one and must be decoded for `append_batch`."""
+        if not COMPILED or self._blocked or self.commitlog.transient is not None or not facts.is_usual:
+            return None
+        known = self._topics.get(topic) or self._learn_topic(topic)
+        size = measure_encoded(data, len(facts.shared), known.fixed_bytes, self._properties_max)
+        if size.messages <= 0 or size.bodies_bytes > self.options.message_bytes_max or not known.is_plain:
+            return None
+        queue = known.queues.get(queue_id) or self._learn_queue(known, topic, queue_id)
+        now = self.clock.now_ms()
+        log, index = self.commitlog, self.index
+        stored = write_encoded(data, facts, size, known.encoded, known.prefix, log, queue, index, now)
+        if stored is not None:
+            self.flusher.last_store_time = now
+            queue.next_offset += stored.messages
+            if self.on_batch_arrival is not None:
+                self.on_batch_arrival(topic, queue_id, stored.offset, stored.offset + stored.messages)
+        return stored
+
     def commit(self) -> None:
         """Move the transient buffer to the file and show what it held to readers."""
         if self.commitlog.transient is None:
@@ -328,6 +362,9 @@ class MessageStore:
             if not info.mutable and getattr(options, name) != getattr(self.options, name):
                 raise ConfigError(f"{info.java} cannot change while the store is open")
         check_bounds(options)
+        low, asked, high = self.options.archived_position, options.archived_position, self.commitlog.tail
+        if asked != low and not low <= asked <= high:
+            raise ConfigError(f"archivedPosition={asked}: it only grows, and now it can be from {low} to {high}")
         self.options = options
         self._size_checked_max = options.message_bytes_max
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from eruca.store.commitlog import CommitLog
-from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
+from eruca.store.consumequeue import ENTRY, FILLER_SIZE, ConsumeQueue
 from eruca.store.scan import Damage
+from eruca.wire import hotread
 from eruca.wire.record import RecordView, inspect_record
 
 # Told the tags code of an entry and its record; False leaves the message out.
@@ -34,14 +35,15 @@ class ReadStatus(enum.Enum):
 
 @dataclass(slots=True)
 class ReadResult:
-    """Slices of the log, one for each message, and where to read next."""
+    """Slices of the log, one for each message, and where to read next; joined ones are a single copy."""
 
     status: ReadStatus
     next_offset: int
     min_offset: int
     max_offset: int
-    slices: list[memoryview] = field(default_factory=list)
+    slices: list[memoryview | bytearray] = field(default_factory=list)
     size: int = 0
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class ReadBounds:
 
     count_max: int = 32
     bytes_max: int = 262_144
+    # For somebody who takes thousands of messages at once: one copy of them all instead of slices.
+    joined: bool = False
 
 
 def read_queue(
@@ -73,6 +77,8 @@ def read_queue(
     if offset > high:
         return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, low, high)
+    if bounds.joined and accept is None and not damage and _gather(queue, commitlog, offset, bounds, result):
+        return result
     removed = False
     scanned = taken_bytes = 0
     slices = result.slices
@@ -96,7 +102,7 @@ def read_queue(
             continue
         slices.append(view)
         taken_bytes += size
-    result.size = taken_bytes
+    result.size, result.count = taken_bytes, len(slices)
     result.next_offset = offset + scanned
     if result.slices:
         result.status = ReadStatus.FOUND
@@ -107,6 +113,20 @@ def read_queue(
     elif removed:
         result.status = ReadStatus.MESSAGE_WAS_REMOVING
     return result
+
+
+def _gather(queue: ConsumeQueue, commitlog: CommitLog, offset: int, bounds: ReadBounds, result: ReadResult) -> bool:
+    """Read what lies in one segment of the log, in one go; False when even the first message has to be looked at."""
+    entries = queue.view_entries(offset, bounds.count_max)
+    if not hotread.compiled or not entries:
+        return False
+    start, end, whole = commitlog.view_segment(ENTRY.unpack_from(entries)[0])
+    joined, count = hotread.gather_records(entries, whole, start, end, bounds.bytes_max)
+    if not count:
+        return False
+    result.status, result.next_offset = ReadStatus.FOUND, offset + count
+    result.slices, result.size, result.count = [joined], len(joined), count
+    return True
 
 
 def is_damaged(position: int, damage: list[Damage]) -> bool:

@@ -79,7 +79,7 @@ def rebuild_store(
     paths = StorePaths(root, commitlog)
     check_is_store(disk, paths)
     options = resolve_options(disk, paths, properties or {})
-    _check_index_size(disk, paths, options, properties or {})
+    check_index_size(disk, paths, options, properties or {})
     lock = disk.lock(paths.lock)
     try:
         return _Rebuild(paths, options, disk, clock or SystemClock(), progress).run(drop_old=drop_old)
@@ -87,9 +87,7 @@ def rebuild_store(
         lock.release()
 
 
-def _check_index_size(
-    disk: FileSystem, paths: StorePaths, options: StoreOptions, properties: Mapping[str, str]
-) -> None:
+def check_index_size(disk: FileSystem, paths: StorePaths, options: StoreOptions, properties: Mapping[str, str]) -> None:
     """Refuse to guess: slots and entries cannot always be told from the size of an index file."""
     if not options.index_enabled or {"maxHashSlotNum", "maxIndexNum"} & set(properties):
         return
@@ -112,24 +110,19 @@ class _Rebuild:
         self._disk = disk
         self._clock = clock
         self._progress = progress
-        self._staged = StorePaths(paths.root, paths.commitlog)
-        self._staged.consumequeue = _stage(paths.consumequeue)
-        self._staged.index = _stage(paths.index)
-        # Without index, its old files stay as they are.
-        self._parts = [(self._staged.consumequeue, paths.consumequeue)]
-        if options.index_enabled:
-            self._parts.append((self._staged.index, paths.index))
+        self._staging = Staging(paths, disk, clock, with_index=options.index_enabled)
+        self._staged = self._staging.paths
 
     def run(self, *, drop_old: bool) -> RebuildReport:
         """Write, verify, swap."""
-        self._remove_staged()
+        self._staging.remove()
         try:
             scan, empty, dropped = self._write()
             report = self._verify(scan, empty, dropped)
         except BaseException:
-            self._remove_staged()
+            self._staging.remove()
             raise
-        kept = self._swap()
+        kept = self._staging.swap()
         if drop_old:
             for path in kept:
                 remove_tree(self._disk, path)
@@ -156,16 +149,14 @@ class _Rebuild:
             removed.load(chain.start)
             if not chain.segments:
                 raise StoreError(f"{self._paths.commitlog} is empty, there is nothing to rebuild from")
-            for staged, _ in self._parts:
-                disk.make_directory(staged)
+            self._staging.make()
             scan = scan_log(chain, chain.start, progress=self._progress)
             self._dispatch_all(chain, scan, dispatch)
-            empty, dropped = self._carry_empty_queues(queues)
+            empty, dropped = carry_empty_queues(disk, self._paths, queues)
             queues.sync()
             if index is not None:
                 index.sync()
-            for staged, _ in self._parts:
-                disk.sync_directory(staged)
+            self._staging.sync()
             return scan, empty, dropped
         finally:
             chain.close()
@@ -187,31 +178,6 @@ class _Rebuild:
             if self._progress is not None:
                 self._progress(records[-1][0] - reported)
                 reported = records[-1][0]
-
-    def _carry_empty_queues(self, queues: Queues) -> tuple[list[str], list[str]]:
-        """Keep the offset of queues whose records have all expired: a queue that starts at 0 again loses messages.
-
-        A consumer that has read up to offset 500 would wait for 500 while new messages arrive at 0, 1, 2.
-        """
-        empty: list[str] = []
-        dropped: list[str] = []
-        # Judged by its own files: the new queues may be asked to have another segment size.
-        with ReadOnlyStore(self._paths.root, paths=self._paths, disk=self._disk) as old:
-            for (topic, queue_id), before in sorted(old.queues.items()):
-                if queues.get(topic, queue_id) is not None or before.max_offset == 0:
-                    continue
-                last = before.entry(before.max_offset - 1)
-                name = f"{topic}/{queue_id}"
-                expired = last is not None and (last.size == FILLER_SIZE or last.position < old.log_start)
-                if not expired:
-                    dropped.append(name)
-                    continue
-                queue = queues.get_or_make(topic, queue_id)
-                queue.start_at(before.max_offset - 1)
-                queue.reserve(1)
-                queue.put(0, FILLER_SIZE, 0)
-                empty.append(name)
-        return empty, dropped
 
     def _verify(self, scan: LogScan, empty: list[str], dropped: list[str]) -> RebuildReport:
         options = self._options
@@ -246,9 +212,61 @@ class _Rebuild:
             findings=[finding for finding in report.findings if finding.kind in about_log],
         )
 
-    def _swap(self) -> list[Path]:
+
+def carry_empty_queues(disk: FileSystem, paths: StorePaths, queues: Queues) -> tuple[list[str], list[str]]:
+    """Keep the offset of queues whose records have all expired: a queue that starts at 0 again loses messages.
+
+    A consumer that has read up to offset 500 would wait for 500 while new messages arrive at 0, 1, 2.
+    """
+    empty: list[str] = []
+    dropped: list[str] = []
+    # Judged by its own files: the new queues may be asked to have another segment size.
+    with ReadOnlyStore(paths.root, paths=paths, disk=disk) as old:
+        for (topic, queue_id), before in sorted(old.queues.items()):
+            if queues.get(topic, queue_id) is not None or before.max_offset == 0:
+                continue
+            last = before.entry(before.max_offset - 1)
+            name = f"{topic}/{queue_id}"
+            expired = last is not None and (last.size == FILLER_SIZE or last.position < old.log_start)
+            if not expired:
+                dropped.append(name)
+                continue
+            queue = queues.get_or_make(topic, queue_id)
+            queue.start_at(before.max_offset - 1)
+            queue.reserve(1)
+            queue.put(0, FILLER_SIZE, 0)
+            empty.append(name)
+    return empty, dropped
+
+
+class Staging:
+    """New consume queues and index, in directories beside the old ones until they take their places."""
+
+    def __init__(self, paths: StorePaths, disk: FileSystem, clock: Clock, *, with_index: bool) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._abort = paths.abort
+        self.paths = StorePaths(paths.root, paths.commitlog)
+        self.paths.consumequeue = _stage(paths.consumequeue)
+        self.paths.index = _stage(paths.index)
+        # Without index, its old files stay as they are.
+        self._parts = [(self.paths.consumequeue, paths.consumequeue)]
+        if with_index:
+            self._parts.append((self.paths.index, paths.index))
+
+    def make(self) -> None:
+        """Make the directories."""
+        for staged, _ in self._parts:
+            self._disk.make_directory(staged)
+
+    def sync(self) -> None:
+        """Return when the names in the directories are on the disk."""
+        for staged, _ in self._parts:
+            self._disk.sync_directory(staged)
+
+    def swap(self) -> list[Path]:
         """Put the new directories in place; returns where the old ones are now."""
-        abort = AbortMarker(self._disk, self._paths.abort)
+        abort = AbortMarker(self._disk, self._abort)
         was_set = abort.is_set()
         if not was_set:
             abort.set()
@@ -271,8 +289,9 @@ class _Rebuild:
                 return free
         raise StoreError(f"{path}: too many old directories beside it", hint="delete those you no longer need")
 
-    def _remove_staged(self) -> None:
-        for path in (self._staged.consumequeue, self._staged.index):
+    def remove(self) -> None:
+        """Delete what was staged, and what an earlier rebuild left."""
+        for path in (self.paths.consumequeue, self.paths.index):
             remove_tree(self._disk, path)
 
 

@@ -35,6 +35,11 @@ class RemovedTopics:
             return
         self._positions = {topic: position for topic, position in found.items() if position > log_start}
 
+    @property
+    def positions(self) -> dict[str, int]:
+        """The position for each topic."""
+        return dict(self._positions)
+
     def add(self, topic: str, position: int) -> None:
         """Note that a topic is deleted as of a position; `save` makes it last."""
         self._positions[topic] = position

@@ -2,7 +2,8 @@
 
 `plan_retention` decides from facts; `Retention.run` gathers them and acts. Three levels of a filling disk: above 75
 percent expired segments go at any hour, above 85 also those that are not expired, above 90 appends are refused until
-space is back. Deletion takes the oldest first, never the last, and stops at the first segment that stays.
+space is back. Deletion takes the oldest first, never the last, and stops at the first segment that stays. With
+`deleteOnlyArchived` a segment that is not archived stays at every level: then appends are refused, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ def plan_retention(
     *,
     local_hour: int,
     asked: bool = False,
+    archived: int | None = None,
 ) -> RetentionPlan:
     """Decide how many of the oldest segments go; `segment_times_ms` is when each segment before the last was
     last written, oldest first.
 
-    `asked` is an operator's request: expired segments go now, whatever the hour.
+    `asked` is an operator's request: expired segments go now, whatever the hour. `archived` is how many of them are in
+    an archive, None when that does not matter.
     """
     percent = used_ratio * 100
     refuse = percent > options.disk_ratio_percent_refuse
@@ -55,6 +58,8 @@ def plan_retention(
     reason = "disk is full" if force else "disk is filling" if crowded else "asked" if asked else "hour of day"
     expired_before = now_ms - options.retention_hours * _HOUR_MS
     candidates = segment_times_ms[: options.delete_segments_per_pass]
+    if archived is not None:
+        candidates = candidates[:archived]
     count = 0
     for time_ms in candidates:
         if time_ms > expired_before and not force:
@@ -69,6 +74,8 @@ class DiskFacts:
 
     segment_times_ms: list[int]
     used_ratio: float
+    # How many of them are archived; None when that does not matter.
+    archived: int | None = None
 
 
 class Retention:
@@ -96,7 +103,25 @@ class Retention:
         if flushed and flushed[-1].end > (store.checkpoint.position or 0):
             store.flusher.sync_derived()
         times = [store.disk.modified_ms(segment.path) for segment in flushed]
-        return DiskFacts(times, store.disk.used_ratio(store.paths.commitlog))
+        return DiskFacts(times, store.disk.used_ratio(store.paths.commitlog), self._count_archived(flushed))
+
+    def _count_archived(self, segments: list[Segment]) -> int | None:
+        """How many of the oldest segments are archived; None when that does not matter."""
+        options = self._store.options
+        if not options.delete_only_archived and not options.archived_position:
+            return None
+        mark = self._find_mark()
+        return sum([segment.end <= mark for segment in segments]) if options.delete_only_archived else None
+
+    def _find_mark(self) -> int:
+        """How far the log is archived, as the broker was told or as a job wrote in the directory."""
+        store = self._store
+        mark = store.archived.raise_to(store.options.archived_position)
+        if mark > store.commitlog.tail:
+            # That of another log, which lay here before.
+            log.error("archivedPosition %d is behind the end of the log, %d: ignored", mark, store.commitlog.tail)
+            return 0
+        return mark
 
     def apply(self, facts: DiskFacts, *, asked: bool = False) -> tuple[RetentionPlan, list[Segment]]:
         """Decide, take the segments out of the log, and refuse or admit appends; returns what is to be disposed of."""
@@ -104,14 +129,21 @@ class Retention:
         now_ms = store.clock.now_ms()
         hour = datetime.fromtimestamp(now_ms / 1000).hour
         plan = plan_retention(
-            facts.segment_times_ms, now_ms, facts.used_ratio, store.options, local_hour=hour, asked=asked
+            facts.segment_times_ms,
+            now_ms,
+            facts.used_ratio,
+            store.options,
+            local_hour=hour,
+            asked=asked,
+            archived=facts.archived,
         )
         detached = [store.commitlog.chain.detach_first() for _ in range(plan.delete_count)]
         for segment in detached:
             log.info("deleting %s (%s)", segment.path.name, plan.reason)
         if detached:
             self.detach_derived()
-        self._refuse_or_admit(plan.refuse)
+        kept = 0 if facts.archived is None else len(facts.segment_times_ms) - facts.archived
+        self._refuse_or_admit(plan.refuse, kept)
         return plan, detached
 
     def dispose(self, detached: list[Segment]) -> None:
@@ -137,11 +169,14 @@ class Retention:
             self._derived += [partial(store.index.dispose, file) for file in store.index.detach_before(start)]
         return len(self._derived) - before
 
-    def _refuse_or_admit(self, refuse: bool) -> None:
+    def _refuse_or_admit(self, refuse: bool, kept: int) -> None:
         store = self._store
         if refuse and not store.refusal:
             percent = store.options.disk_ratio_percent_refuse
-            store.refuse(f"the disk is more than {percent} percent full, appends are refused until space returns")
+            reason = f"the disk is more than {percent} percent full, appends are refused until space returns"
+            if kept:
+                reason += f"; deleteOnlyArchived keeps {kept} segments that are not archived"
+            store.refuse(reason)
             log.error("%s", store.refusal)
         elif not refuse and store.refusal:
             store.refuse("")

@@ -137,8 +137,8 @@ class _Walk:
             parse_delay_levels(options.delay_levels),
             self._load_removed(store),
         )
-        # Topics with the hash their index entries begin with; None for a name no queue can have.
-        self._topics: dict[bytes, tuple[str, int] | None] = {}
+        # Topics with the hash their index entries begin with, and whether a queue can have that name.
+        self._topics: dict[bytes, tuple[str, int, bool]] = {}
         self._proven: dict[tuple[str, int], int] = {}
         self._missing: dict[tuple[str, int], _Missing] = {}
         self._damage: list[Damage] = []
@@ -238,14 +238,11 @@ class _Walk:
         position, size, encoded, queue_id, queue_offset, sys_flag, store_time, properties = facts
         if encoded not in self._topics:
             self._topics[encoded] = self._learn_topic(encoded, position)
-        known = self._topics[encoded]
-        if known is None:
-            return
-        topic, prefix = known
+        topic, prefix, may_have_queues = self._topics[encoded]
         tags_code, hashes = self._dispatch.digest(topic, prefix, properties, store_time, sys_flag)
         if self._index is not None and hashes:
             self._index.see(position, hashes, store_time)
-        if not self._dispatch.wants_entry(topic, sys_flag, position):
+        if not may_have_queues or not self._dispatch.wants_entry(topic, sys_flag, position):
             return
         key = (topic, queue_id)
         queue = self._store.queues.get(key)
@@ -265,10 +262,10 @@ class _Walk:
         says = "no entry" if entry is None else f"position {entry.position}, size {entry.size}"
         self._note_entry(queue, queue_offset, f"{says}; its record of {size} bytes is at {position}", position)
 
-    def _learn_topic(self, encoded: bytes, position: int) -> tuple[str, int] | None:
+    def _learn_topic(self, encoded: bytes, position: int) -> tuple[str, int, bool]:
         topic = encoded.decode("utf-8", "replace")
         try:
-            return check_topic(topic, RECORD_TOPIC_BYTES_MAX), index_prefix(topic)
+            return check_topic(topic, RECORD_TOPIC_BYTES_MAX), index_prefix(topic), True
         except InvalidName as error:
             segment = self._store.find_segment(position)
             self._findings.add_error(
@@ -277,7 +274,7 @@ class _Walk:
                 f"no consumer can ask for this record: {error}",
                 position=position,
             )
-            return None
+            return topic, index_prefix(topic), False
 
     def _note_entry(self, queue: ConsumeQueue, offset: int, reason: str, position: int | None = None) -> None:
         self._findings.add_error(

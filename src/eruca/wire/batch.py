@@ -16,6 +16,7 @@ import msgspec
 
 from eruca.errors import WireError
 from eruca.limits import RECORD_PROPERTIES_BYTES_MAX
+from eruca.wire import hotbatch
 
 _HEAD: Final = struct.Struct(">iiiii")
 _LENGTH: Final = struct.Struct(">H")
@@ -68,3 +69,14 @@ def decode_batch(data: bytes) -> list[BatchItem]:
         at += total
         items.append(BatchItem(flag, data[body_at:body_end], data[properties_at:at]))
     return items
+
+
+def find_ends(data: bytes) -> tuple[BatchItem, BatchItem, int] | None:
+    """The first and the last message of a batch, and how many it has; None when `decode_batch` must be asked."""
+    if not hotbatch.compiled:
+        return None
+    count, _, _, _, last = hotbatch.measure_batch(data, 0, 0, RECORD_PROPERTIES_BYTES_MAX)
+    if count <= 0:
+        return None
+    first_size = _HEAD.unpack_from(data)[0]
+    return decode_batch(data[:first_size])[0], decode_batch(data[last:])[0], count

@@ -108,13 +108,13 @@ def _is_ascii(p: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_
 
 @cython.cfunc
 def _hash_text(
-    p: cython.p_const_uchar, data: bytes, start: cython.Py_ssize_t, end: cython.Py_ssize_t, h: cython.uint
+    p: cython.p_const_uchar, data: Any, start: cython.Py_ssize_t, end: cython.Py_ssize_t, h: cython.uint
 ) -> cython.uint:
-    """Continue Java's string hash over UTF-8 text."""
+    """Continue Java's string hash over UTF-8 text; `p` is where `data` begins."""
     unit: cython.uint
     if _is_ascii(p, start, end):
         return _hash_range(p, start, end, h)
-    units: bytes = data[start:end].decode("utf-8", "replace").encode("utf-16-be")
+    units: bytes = bytes(data[start:end]).decode("utf-8", "replace").encode("utf-16-be")
     at: cython.Py_ssize_t
     for at in range(0, len(units), 2):
         unit = (cython.cast(cython.uint, units[at]) << 8) | units[at + 1]
@@ -148,8 +148,22 @@ def digest_properties(properties: bytes, prefix: cython.uint, with_keys: cython.
     name or value do not count.
     """
     p: cython.p_const_uchar = properties
-    size: cython.Py_ssize_t = len(properties)
-    start: cython.Py_ssize_t = 0
+    hashes: list[int] = []
+    tags_hash: cython.longlong = _digest(p, properties, 0, len(properties), prefix, with_keys, hashes)
+    return tags_hash, hashes
+
+
+@cython.cfunc
+def _digest(
+    p: cython.p_const_uchar,
+    data: Any,
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    prefix: cython.uint,
+    with_keys: cython.bint,
+    hashes: list[int],
+) -> cython.longlong:
+    """What `digest_properties` does, with properties that lie in `data` from `start` to `size`."""
     end: cython.Py_ssize_t
     middle: cython.Py_ssize_t
     tags_at: cython.Py_ssize_t = 0
@@ -176,23 +190,22 @@ def digest_properties(properties: bytes, prefix: cython.uint, with_keys: cython.
             elif _name_is(p, start, middle, unique, 8):
                 unique_at, unique_end = middle + 1, end
         start = end + 1
-    h: cython.uint = _hash_text(p, properties, tags_at, tags_end, 0) if tags_end else 0
+    h: cython.uint = _hash_text(p, data, tags_at, tags_end, 0) if tags_end else 0
     tags_hash: cython.longlong = h
     if h >= _SIGN:
         tags_hash -= _WRAP
-    hashes: list[int] = []
     if with_keys:
         if unique_end:
-            hashes.append(_fold(_hash_text(p, properties, unique_at, unique_end, prefix)))
+            hashes.append(_fold(_hash_text(p, data, unique_at, unique_end, prefix)))
         start = keys_at
         while start < keys_end:
             end = start
             while end < keys_end and p[end] != 0x20:
                 end += 1
             if end > start:
-                hashes.append(_fold(_hash_text(p, properties, start, end, prefix)))
+                hashes.append(_fold(_hash_text(p, data, start, end, prefix)))
             start = end + 1
-    return tags_hash, hashes
+    return tags_hash
 
 
 @cython.cfunc
@@ -223,6 +236,18 @@ def put_index_entries(
         p = cython.address(view[0])
     else:
         p = view
+    _put_entries(p, len(view), slots, hashes, position, store_time)
+
+
+@cython.cfunc
+def _put_entries(
+    p: cython.p_uchar,
+    room: cython.Py_ssize_t,
+    slots: cython.longlong,
+    hashes: list[int],
+    position: cython.longlong,
+    store_time: cython.longlong,
+) -> cython.int:
     entries_at: cython.longlong = 40 + 4 * slots
     used: cython.uint = _read_u32(p, 32)
     number: cython.longlong = _read_i32(p, 36)
@@ -238,8 +263,8 @@ def put_index_entries(
         _write_i64(p, 0, store_time)
         _write_i64(p, 16, position)
     # There is no other check between a damaged number and the memory behind the file.
-    if entries_at + (number + len(hashes)) * 20 > len(view):
-        raise ValueError(f"entry {number} and {len(hashes) - 1} more are not inside an index file of {len(view)} bytes")
+    if entries_at + (number + len(hashes)) * 20 > room:
+        raise ValueError(f"entry {number} and {len(hashes) - 1} more are not inside an index file of {room} bytes")
     if begin_time > 0 and store_time > begin_time:
         seconds = (store_time - begin_time) // 1000
         if seconds > _INT_MAX:
@@ -262,6 +287,61 @@ def put_index_entries(
     _write_i64(p, 24, position)
     _write_u32(p, 32, used)
     _write_u32(p, 36, cython.cast(cython.uint, number))
+    return 0
+
+
+def dispatch_batch(
+    log: Any,
+    entries: Any,
+    entries_at: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+    base: cython.longlong,
+    prefix: cython.uint,
+    index: Any,
+    slots: cython.longlong,
+    store_time: cython.longlong,
+) -> int:
+    """Give records that were just written their tags codes and their index entries; gives how many of these there are.
+
+    `entries` has position and size of each at `entries_at`; `base` is the position of the first byte of `log`. `index`
+    is None without an index. All hosts are IPv4, as `hotbatch` writes them.
+    """
+    view: cython.const[cython.uchar][::1] = log
+    entries_view: cython.uchar[::1] = entries
+    with_index: cython.bint = index is not None
+    index_view: cython.uchar[::1] = index if with_index else entries
+    p: cython.p_const_uchar
+    e: cython.p_uchar
+    x: cython.p_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+        e = cython.address(entries_view[0])
+        x = cython.address(index_view[0])
+    else:
+        p, e, x = view, entries_view, index_view
+    if entries_at < 0 or entries_at + 20 * count > len(entries_view):
+        raise ValueError(f"{count} entries at {entries_at} are not inside {len(entries_view)} bytes")
+    entries_end: cython.Py_ssize_t = entries_at + 20 * count
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    written: cython.longlong = 0
+    hashes: list[int] = []
+    while entries_at < entries_end:
+        at = cython.cast(cython.Py_ssize_t, _read_i64(e, entries_at) - base)
+        end = at + _read_u32(e, entries_at + 8)
+        if at < 0 or end > len(view) or end - at < _FIXED_BYTES:
+            raise ValueError(f"the record at {at} is not inside {len(view)} bytes")
+        start = at + _HEAD_BYTES + _read_u32(p, at + 84)
+        if start >= end or start + p[start] + 3 > end:
+            raise ValueError(f"at {at} there is no record")
+        hashes.clear()
+        _write_i64(e, entries_at + 12, _digest(p, log, start + p[start] + 3, end, prefix, with_index, hashes))
+        if hashes:
+            _put_entries(x, len(index_view), slots, hashes, base + at, store_time)
+            written += len(hashes)
+        entries_at += 20
+    return written
 
 
 # --- records --------------------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ try:
 except ImportError:  # an installation without compiler and without Cython
     from eruca.wire import nocython as cython
 
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+
 compiled: bool = cython.compiled
 
 # C constants: a literal above 2**31 would otherwise be a Python integer in the middle of a loop.
@@ -24,6 +27,7 @@ _CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
 _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _FIXED_BYTES = cython.declare(cython.int, 91)
 _HEAD_BYTES = cython.declare(cython.int, 88)
+_ENTRY_BYTES = cython.declare(cython.int, 20)
 
 
 @cython.cfunc
@@ -206,6 +210,64 @@ def read_records(
         )
         at += size
     return found
+
+
+def gather_records(
+    entries: Any, log: Any, start: cython.longlong, end: cython.longlong, bytes_max: cython.longlong
+) -> tuple[bytearray, int]:
+    """Copy the records that entries of a consume queue point at into one piece; gives it and how many they are.
+
+    `log` is the segment whose first byte has the position `start`; records lie before `end`. The first entry that does
+    not point at one ends it, or one whose record would make it longer than `bytes_max`, unless it is the only one.
+    """
+    entries_view: cython.const[cython.uchar][::1] = entries
+    log_view: cython.const[cython.uchar][::1] = log
+    p: cython.p_const_uchar
+    q: cython.p_const_uchar
+    entry_count: cython.Py_ssize_t = len(entries_view) // _ENTRY_BYTES
+    if entry_count == 0 or len(log_view) == 0:
+        return bytearray(), 0
+    if cython.compiled:
+        p = cython.address(entries_view[0])
+        q = cython.address(log_view[0])
+    else:
+        p = entries_view
+        q = log_view
+    if end > start + len(log_view):
+        end = start + len(log_view)
+    count: cython.Py_ssize_t = 0
+    total: cython.Py_ssize_t = 0
+    position: cython.longlong
+    size: cython.longlong
+    while count < entry_count:
+        position = _read_i64(p, count * _ENTRY_BYTES)
+        size = _read_i32(p, count * _ENTRY_BYTES + 8)
+        if size <= 0 or position < start or position > end - size or (count > 0 and total + size > bytes_max):
+            break
+        total += size
+        count += 1
+    joined = bytearray(total)
+    if total == 0:
+        return joined, count
+    out_view: cython.uchar[::1] = joined
+    out: cython.p_uchar
+    if cython.compiled:
+        out = cython.address(out_view[0])
+    else:
+        out = out_view
+    row: cython.Py_ssize_t
+    to: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t
+    length: cython.Py_ssize_t
+    for row in range(count):
+        at = _read_i64(p, row * _ENTRY_BYTES) - start
+        length = _read_i32(p, row * _ENTRY_BYTES + 8)
+        if cython.compiled:
+            memcpy(out + to, q + at, length)
+        else:
+            out[to : to + length] = q[at : at + length]
+        to += length
+    return joined, count
 
 
 def decode_records(data: bytes, make: Any, check_crc: cython.bint) -> tuple[list[Any], int]:

@@ -17,6 +17,11 @@ def cfunc(function: Function) -> Function:
 inline = cfunc
 
 
+def cclass(kind: type[Any]) -> type[Any]:
+    """Leave the class as it is."""
+    return kind
+
+
 def exceptval(**_: Any) -> Callable[[Function], Function]:
     """Leave the function as it is."""
     return cfunc

@@ -59,6 +59,8 @@ TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 # Set by our broker in a message it stored again because its record was old: the position of that record.
 TIMER_ROLLED_FROM: Final = "TIMER_ROLLED_FROM"
+# Set by our Spark sink: query, batch, partition and row of a message that our broker is to store once (`broker.once`).
+ERUCA_ONCE: Final = "ERUCA_ONCE"
 
 # Names a user property may not have.
 RESERVED: Final = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 
@@ -144,3 +145,21 @@ async def test_a_store_keeps_what_it_was_opened_with(broker: Broker) -> None:
     with pytest.raises(ConfigError, match="maxHashSlotNum cannot change"):
         store.change_options(dataclasses.replace(before, index_slots=7, retention_hours=1))
     assert store.options is before
+
+
+async def test_a_job_that_archives_tells_how_far_it_is(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    broker = await make_broker(delete_only_archived=True, retention_hours=0, commitlog_segment_bytes=4096)
+    peer = make_peer(broker)
+    for _ in range(6):
+        await peer.send("T", 0, body=b"x" * 2000)
+    parts = parts_of(broker)
+    await asyncio.to_thread(parts.store.flusher.sync_log)
+    assert await parts.background.retain(asked=True) == 0
+    tail = parts.store.commitlog.tail
+    refused = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, None, {"archivedPosition": str(tail + 1)})
+    assert (refused.code, "only grows" in (refused.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+    await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, {"archivedPosition": "8192"})
+    assert (await show(peer))["archivedPosition"] == "8192"
+    assert await parts.background.retain(asked=True) == 2
+    assert parts.store.commitlog.start == 8192
+    assert await asyncio.to_thread(parts.store.archived.read) == 8192

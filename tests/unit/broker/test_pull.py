@@ -68,6 +68,49 @@ async def test_an_answer_has_a_bound_in_bytes(make_broker: MakeBroker, make_peer
     assert told(answer)[2] == len(bodies(answer))
 
 
+@pytest.mark.parametrize(
+    ("asked", "asked_bytes", "given"),
+    [(500, 1 << 20, 90), (7, 1 << 20, 7), (500, 1000, None), (500, 1, 1), (500, -1, 1), (500, 2**31 - 1, 90)],
+)
+async def test_who_names_the_bytes_gets_more_at_once(
+    peer: Peer, asked: int, asked_bytes: int, given: int | None
+) -> None:
+    await fill(peer, 90)
+    answer = await try_pull(peer, max_message_nums=asked, max_message_bytes=asked_bytes)
+    records = decode_records(answer.command.body)
+    if given is None:
+        given = asked_bytes // records[0].size
+        assert 1 < given < 90
+    assert bodies(answer) == [b"m%d" % number for number in range(given)]
+    assert told(answer) == (CODE.SUCCESS, "FOUND", given, 0, 90)
+
+
+async def test_a_large_answer_is_that_of_many_small_ones(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    # Files so small that answers cross them: 100 entries in a queue's, some 60 records in one of the log.
+    broker = await make_broker(commitlog_segment_bytes=16_384)
+    peer = make_peer(broker)
+    for number in range(450):
+        await peer.send("T", body=b"m%d" % number * (1 + number % 7), queue_id=number % 2)
+    small, large, offset = b"", b"", 0
+    while offset < 225:
+        answer = await try_pull(peer, queue_offset=offset, queue_id=1)
+        small, offset = small + answer.command.body, told(answer)[2]
+    offset = 0
+    while offset < 225:
+        answer = await try_pull(peer, queue_offset=offset, queue_id=1, max_message_nums=1000, max_message_bytes=1 << 20)
+        assert told(answer)[2] > offset
+        large, offset = large + answer.command.body, told(answer)[2]
+    assert large == small and len(decode_records(large)) == 225
+
+
+async def test_a_large_answer_with_a_filter(peer: Peer) -> None:
+    for number in range(90):
+        await peer.send("T", body=b"m%d" % number, TAGS="ab"[number % 2])
+    answer = await try_pull(peer, max_message_nums=1000, max_message_bytes=1 << 20, subscription="a")
+    assert bodies(answer) == [b"m%d" % number for number in range(0, 90, 2)]
+    assert told(answer)[2] == 90
+
+
 async def test_an_answer_has_the_header_type_of_its_request(broker: Broker, peer: Peer) -> None:
     await fill(peer, 2)
     async with open_peer(broker.options.port) as raw:

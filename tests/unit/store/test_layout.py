@@ -26,6 +26,7 @@ def test_the_paths_are_javas() -> None:
         "lock": "/store/lock",
         "damage": "/store/config/damage.json",
         "removed": "/store/config/removedTopics.json",
+        "archived": "/store/config/archived.json",
     }
     assert StorePaths(ROOT, ROOT / "elsewhere").commitlog == ROOT / "elsewhere"
 

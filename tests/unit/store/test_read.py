@@ -250,3 +250,38 @@ def test_the_store_time_of_what_is_no_record_is_unknown() -> None:
     assert read_store_time(store.commitlog, entry.position, entry.size) == VirtualClock().now_ms()
     assert read_store_time(store.commitlog, entry.position + 1, entry.size - 1) == -1
     assert read_store_time(store.commitlog, 10**9, 100) == -1
+
+
+# --- all in one piece -----------------------------------------------------------------------------------------------
+
+
+@given(
+    sizes=st.lists(st.integers(0, 600), min_size=1, max_size=60),
+    offset=st.integers(0, 60),
+    count=st.integers(1, 100),
+    bytes_max=st.integers(1, 20_000),
+)
+def test_a_joined_read_is_the_beginning_of_the_usual_one(
+    sizes: list[int], offset: int, count: int, bytes_max: int
+) -> None:
+    store = open_small(make_disk())
+    for size in sizes:
+        store.append(make_message(body=b"x" * size))
+    usual = store.read("orders", 0, offset, ReadBounds(count, bytes_max))
+    joined = store.read("orders", 0, offset, ReadBounds(count, bytes_max, joined=True))
+    assert (joined.status, joined.min_offset, joined.max_offset) == (usual.status, usual.min_offset, usual.max_offset)
+    assert usual.count == len(usual.slices)
+    assert joined.count == joined.next_offset - offset if joined.slices else joined.next_offset == usual.next_offset
+    whole = b"".join(usual.slices)
+    piece = b"".join(joined.slices)
+    # It ends where a segment of the log ends.
+    assert whole.startswith(piece) and bool(piece) == bool(whole)
+    assert joined.size == len(piece)
+
+
+def test_a_joined_read_leaves_out_what_is_damaged() -> None:
+    store = make_store(10)
+    entries = list(get_queue(store).entries(0, 10))
+    damage = [Damage(entries[3][0], entries[3][1], "test")]
+    result = read_queue(get_queue(store), store.commitlog, 0, ReadBounds(100, 10**6, joined=True), damage=damage)
+    assert bodies(result) == [0, 1, 2, 4, 5, 6, 7, 8, 9] and result.count == 9

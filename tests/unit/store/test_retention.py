@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.config import StoreOptions
-from eruca.errors import StoreFull, StoreIOError
+from eruca.errors import ConfigError, StoreFull, StoreIOError
+from eruca.store.archived import ArchiveMark
+from eruca.store.filesystem import replace_file
 from eruca.store.messagestore import MessageStore
 from eruca.store.retention import Retention, plan_retention
 from eruca.testing import VirtualClock
@@ -105,6 +108,18 @@ def test_a_plan_is_bounded_and_takes_the_oldest(
         assert all(at <= now - 72 * HOUR_MS for at in times[: made.delete_count])
     if ratio > 0.85:
         assert made.delete_count == min(10, len(times))
+
+
+def test_what_is_not_archived_stays_however_full_the_disk_is() -> None:
+    now, old = 100 * HOUR_MS, [HOUR_MS] * 4
+
+    def count(archived: int | None, ratio: float) -> tuple[int, bool]:
+        made = plan_retention(old, now, ratio, OPTIONS, local_hour=4, archived=archived)
+        return made.delete_count, made.refuse
+
+    assert [count(archived, 0.1)[0] for archived in (None, 0, 1, 4)] == [4, 0, 1, 4]
+    assert count(0, 0.86) == (0, False)
+    assert count(2, 0.99) == (2, True)
 
 
 # --- acting ---------------------------------------------------------------------------------------------------------
@@ -219,6 +234,55 @@ def test_appends_are_refused_and_taken_again_by_themselves() -> None:
     world.retention.run()
     world.store.append(make_message(body=b"again"))
     assert read_bodies(world.store)[-1] == b"again"
+
+
+def test_only_archived_segments_go_and_a_full_disk_refuses_instead() -> None:
+    world = World(delete_only_archived=True)
+    world.fill(5)
+    world.disk.usage = 0.91
+    assert world.retention.run().delete_count == 0
+    with pytest.raises(StoreFull, match="deleteOnlyArchived keeps 4 segments that are not archived"):
+        world.store.append(make_message())
+    # A job that has the directory writes it there; one that has the broker tells it. The further one counts.
+    end = world.store.commitlog.chain.segments[1].end
+    ArchiveMark(world.disk, ROOT / "config" / "archived.json").raise_to(end + 1)
+    assert world.retention.run().delete_count == 2
+    world.store.change_options(replace(world.store.options, archived_position=end + SEGMENT_BYTES))
+    assert world.retention.run().delete_count == 1
+    assert world.retention.run().delete_count == 0
+    world.store.change_options(replace(world.store.options, delete_only_archived=False))
+    assert world.retention.run().delete_count == 1
+
+
+def test_the_archived_position_lasts_and_only_grows_up_to_the_end() -> None:
+    world = World(delete_only_archived=True)
+    world.fill(3)
+    tail = world.store.commitlog.tail
+    for wrong in (tail + 1, -1):
+        with pytest.raises(ConfigError, match="archivedPosition"):
+            world.store.change_options(replace(world.store.options, archived_position=wrong))
+    world.store.change_options(replace(world.store.options, archived_position=tail))
+    with pytest.raises(ConfigError, match="only grows"):
+        world.store.change_options(replace(world.store.options, archived_position=1))
+    world.retention.run()  # writes it
+    world.store.close()
+    again = open_small(world.disk, world.clock)
+    assert again.options.archived_position == tail
+    again.close()
+    # A log that ends earlier, as after a crash, is archived up to there and not beyond.
+    ArchiveMark(world.disk, ROOT / "config" / "archived.json").write(tail + 1000)
+    again = open_small(world.disk, world.clock)
+    assert again.options.archived_position == again.archived.read() == tail
+    again.close()
+
+
+def test_an_unreadable_mark_means_that_nothing_is_archived(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(delete_only_archived=True)
+    world.fill(3)
+    replace_file(world.disk, ROOT / "config" / "archived.json", b"{")
+    world.disk.usage = 0.99
+    assert world.retention.run().delete_count == 0
+    assert "nothing counts as archived" in caplog.text
 
 
 def test_queues_and_index_follow_the_log() -> None:

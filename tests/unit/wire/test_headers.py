@@ -94,6 +94,10 @@ def test_extra_fields_join_the_order() -> None:
     signed = list(encode_ext(pull, binary=True, extra={"AccessKey": "k", "Signature": "s"}))
     assert signed[:9] == list(PullMessageHeader.__struct_encode_fields__[:9])
     assert set(signed[-2:]) == {"AccessKey", "Signature"}
+    # A field of RocketMQ 5, on the wire only for those who set it.
+    assert "maxMsgBytes" not in encode_ext(pull)
+    pull.max_message_bytes = 1024
+    assert encode_ext(pull)["maxMsgBytes"] == "1024"
 
 
 # --- order, from recorded frames ------------------------------------------------------------------------------------

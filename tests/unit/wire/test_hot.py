@@ -413,3 +413,36 @@ def test_a_record_cannot_be_written_to_a_closed_mapping(twin: Any) -> None:
     mapped.close()
     with pytest.raises(ValueError, match="closed"):
         write_with(twin, mapped, 0, Message("t", body=b"b", properties=b"p"), 94)
+
+
+# --- copying what entries point at ------------------------------------------------------------------------------------
+
+
+def gather_plainly(entries: list[tuple[int, int]], log: bytes, start: int, end: int, bytes_max: int) -> list[bytes]:
+    """The readable statement."""
+    found: list[bytes] = []
+    for position, size in entries:
+        if not (size > 0 and start <= position and position + size <= min(end, start + len(log))):
+            break
+        if found and sum(map(len, found)) + size > bytes_max:
+            break
+        found.append(log[position - start : position - start + size])
+    return found
+
+
+@each_reading_twin
+@given(
+    entries=st.lists(st.tuples(st.integers(-5, 130), st.integers(-2, 40) | st.just(0x7FFFFFFF)), max_size=12),
+    log=st.binary(max_size=100),
+    start=st.sampled_from([0, 20, 2**40]),
+    end=st.integers(-5, 140),
+    bytes_max=st.integers(-1, 120),
+)
+def test_gathering_records(
+    twin: ModuleType, entries: list[tuple[int, int]], log: bytes, start: int, end: int, bytes_max: int
+) -> None:
+    moved = [(start + position, size) for position, size in entries]
+    raw = b"".join(struct.pack(">qiq", position, size, 1) for position, size in moved)
+    wanted = gather_plainly(moved, log, start, start + end, bytes_max)
+    joined, count = twin.gather_records(raw, log, start, start + end, bytes_max)
+    assert (bytes(joined), count) == (b"".join(wanted), len(wanted))

@@ -26,6 +26,8 @@ class PullMessageHeader(Header, kw_only=True):
     subscription: str | None = None
     subscription_version: Int64 = msgspec.field(name="subVersion")
     expression_type: str | None = None  # TAG or SQL92
+    # RocketMQ 5: the bytes an answer may have. A 4.x broker does not look at it.
+    max_message_bytes: Int32 | None = msgspec.field(default=None, name="maxMsgBytes")
     broker_name: str | None = msgspec.field(default=None, name="bname")
 
 

@@ -1,0 +1,135 @@
+"""What every job says at its end: how much it did, from when to when, what it set aside and why, and where it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# As a number it is milliseconds.
+Time = datetime | int | None
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+@dataclass(slots=True)
+class JobSummary:
+    """The outcome of one run of a job; the job fills it in while it works."""
+
+    job: str
+    rows: int = 0
+    bytes: int = 0
+    # When the first and the last message it saw was stored, in milliseconds.
+    first_ms: int | None = None
+    last_ms: int | None = None
+    # Records that were set aside: the reason, and how many.
+    bad: dict[str, int] = field(default_factory=dict)
+    # What was written: a name for people, and where it is.
+    outputs: dict[str, str] = field(default_factory=dict)
+    # What only this job has to say.
+    facts: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def bad_records(self) -> int:
+        """How many records were set aside, for whatever reason."""
+        return sum(self.bad.values())
+
+    def add(
+        self, rows: int, size: int, first: datetime | int | None = None, last: datetime | int | None = None
+    ) -> None:
+        """Count more rows, with their bytes and when the first and last of them was stored."""
+        self.rows += rows
+        self.bytes += size
+        first_ms, last_ms = _to_ms(first), _to_ms(last)
+        if first_ms is not None:
+            self.first_ms = first_ms if self.first_ms is None else min(self.first_ms, first_ms)
+        if last_ms is not None:
+            self.last_ms = last_ms if self.last_ms is None else max(self.last_ms, last_ms)
+
+    def set_aside(self, reason: str, count: int) -> None:
+        """Count records that were set aside for a reason."""
+        if count:
+            self.bad[reason] = self.bad.get(reason, 0) + count
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, in types that JSON has; times are ISO in UTC."""
+        return {
+            "job": self.job,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "first": _show_time(self.first_ms),
+            "last": _show_time(self.last_ms),
+            "badRecords": self.bad_records,
+            "bad": dict(sorted(self.bad.items())),
+            "outputs": dict(self.outputs),
+            "facts": dict(self.facts),
+            "warnings": list(self.warnings),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def write(self, path: str | Path) -> None:
+        """Write it as a JSON file, whole or not at all."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
+        draft.write_text(json.dumps(self.as_dict(), indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+        draft.replace(target)
+
+    def draw(self) -> Table:
+        """A table for people."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=f"{self.job}", title_justify="left", show_header=False)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        rate = f" ({self.rows / self.seconds:,.0f} a second)" if self.seconds > 0 and self.rows else ""
+        lines: list[tuple[str, str]] = [("rows", f"{self.rows:,}{rate}"), ("bytes", _show_bytes(self.bytes))]
+        if self.first_ms is not None:
+            lines.append(("stored from", str(_show_time(self.first_ms))))
+            lines.append(("stored to", str(_show_time(self.last_ms))))
+        lines.append(("set aside", f"{self.bad_records:,}"))
+        lines += [(f"  {reason}", f"{count:,}") for reason, count in sorted(self.bad.items())]
+        lines += [(name, _show_fact(value)) for name, value in self.facts.items()]
+        lines += list(self.outputs.items())
+        lines += [("warning", warning) for warning in self.warnings]
+        lines.append(("seconds", f"{self.seconds:.1f}"))
+        for name, value in lines:
+            table.add_row(name, Text(value))
+        return table
+
+
+def _to_ms(time: Time) -> int | None:
+    if isinstance(time, datetime):
+        # Spark hands out times of the machine without a zone.
+        return int(time.timestamp() * 1000)
+    return time
+
+
+def _show_time(time_ms: int | None) -> str | None:
+    if time_ms is None:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _show_bytes(count: int) -> str:
+    size, at = float(count), 0
+    while size >= 1024 and at < len(_UNITS) - 1:
+        size, at = size / 1024, at + 1
+    return f"{count:,} B" if not at else f"{size:,.1f} {_UNITS[at]}"
+
+
+def _show_fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_show_fact(each)}" for name, each in value.items()) or "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)

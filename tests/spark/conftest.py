@@ -1,0 +1,110 @@
+"""One Spark session and the two systems, started once for all tests of this suite."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Failed assertions of what tests share are to say as much as those of tests.
+pytest.register_assert_rewrite("tests.spark.producing", "tests.spark.reading")
+
+from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
+from tests.interop.javapeer import prepare_peer  # noqa: E402
+
+# The first start of Spark on a busy machine takes its time.
+_TIMEOUT_S = 300
+# Spark's own; ours are errors here as everywhere.
+_FOREIGN_WARNINGS = (
+    "ignore:::pyspark",
+    "ignore:::py4j",
+    "ignore:::pandas",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give Spark its time, and leave out what needs Java where `make test` found none."""
+    left_out = []
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
+        for warning in _FOREIGN_WARNINGS:
+            item.add_marker(pytest.mark.filterwarnings(warning))
+        if os.environ.get("ERUCA_WITHOUT_JAVA") and _needs_java(item):
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _needs_java(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    system = item.callspec.params.get("cluster") if hasattr(item, "callspec") else None
+    return system == "java" or "java_cluster" in item.fixturenames or "java" in item.path.name
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A small Spark on this machine, with both data sources."""
+    from eruca.spark.pipelines.job import make_session
+
+    home = tmp_path_factory.mktemp("spark")
+    # Workers find the tests too, so that functions of theirs can be pickled by name.
+    root = str(Path(__file__).parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    session = make_session(
+        "eruca-tests",
+        "local[2]",
+        {
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "1g",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(home / "warehouse"),
+            "spark.local.dir": str(home / "local"),
+            "spark.pyspark.python": sys.executable,
+        },
+    )
+    yield session
+    session.stop()
+
+
+def _start_eruca(home: Path) -> ErucaCluster:
+    return ErucaCluster(home)
+
+
+def _start_java(home: Path) -> JavaCluster:
+    return JavaCluster(prepare_peer(), home, {**SETTINGS, **PATIENCE})
+
+
+@pytest.fixture(scope="session")
+def eruca_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ErucaCluster]:
+    """A running Eruca."""
+    with _start_eruca(tmp_path_factory.mktemp("eruca-spark")) as started:
+        yield started
+        # Some tests leave halves open, and the broker complains of these in the end.
+        assert [line for line in started.list_complaints() if "undecided for too long" not in line] == []
+
+
+@pytest.fixture(scope="session")
+def java_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaCluster]:
+    """The official servers, with the same settings."""
+    with _start_java(tmp_path_factory.mktemp("java-spark")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session", params=["eruca", "java"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """A running system; every test that wants one runs once with each."""
+    started: Cluster = request.getfixturevalue(f"{request.param}_cluster")
+    return started

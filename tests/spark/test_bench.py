@@ -1,0 +1,42 @@
+"""`make bench ONLY=spark` runs and gives the document its readers expect; how fast anything is does not matter here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.figures import note_figures
+from tests.unit.test_bench_smoke import check_figure, run_quickly
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(600)
+def test_spark_bench_gives_its_document(tmp_path: Path) -> None:
+    document = run_quickly("spark", tmp_path)
+    figures = {figure["name"]: figure for figure in document["figures"]}
+    assert list(figures) == [
+        "network source, without properties",
+        "network source, without properties, CPU",
+        "network source, all columns",
+        "network source, all columns, CPU",
+        "store source, all columns",
+        "store source, all columns, CPU",
+        "micro-batch of 200 rows",
+        "sink",
+        "sink, CPU",
+    ]
+    for name, figure in figures.items():
+        check_figure(figure)
+        assert figure["peers"][0]["name"].startswith("Kafka connector")
+        assert (figure["aim"] is None) == name.endswith("CPU")
+        if not name.startswith("store"):
+            continue
+        assert not figure["aim"] or figure["aim"]["limit"] == 800_000
+    sink = figures["sink"]
+    assert sink["aim"]["limit"] == pytest.approx(sink["peers"][0]["value"], rel=0.01)
+    assert sink["details"].keys() == {"CPU us a row", "JVM", "Python", "broker"}
+    assert figures["micro-batch of 200 rows"]["details"]["rows a batch"] == 200
+    versions = document["notes"][0]
+    assert "Kafka connector 4.2" in versions and "Kafka broker 3.9" in versions
+    note_figures(f"bench spark, quick: {versions}; {document['seconds']:.0f} s")

@@ -1,0 +1,57 @@
+"""How far groups are behind, in messages and in time."""
+
+from __future__ import annotations
+
+from eruca import MessageQueue
+from eruca.spark.cluster import Access, Cluster
+from eruca.spark.pipelines.lag import QueueLag, read_lag, run_lag, sum_lag
+from tests.interop.brokers import Cluster as Servers
+from tests.spark.producing import commit_group, create_topic, name_topic, send
+
+HOUR_MS = 3_600_000
+
+
+def test_lag_in_messages_and_time(cluster: Servers) -> None:
+    topic, group = name_topic("lagging"), name_topic("laggards")
+    queues = create_topic(cluster, topic, 2)
+    send(cluster, topic, 10, queue=0)
+    send(cluster, topic, 4, queue=1)
+    commit_group(cluster, group, {queues[0]: 3, queues[1]: 4})
+    rows = run_lag(Access(cluster.name_server), [group])
+    assert [(row.topic, row.queue_id, row.offset, row.end, row.behind) for row in rows] == [
+        (topic, 0, 3, 10, 7),
+        (topic, 1, 4, 4, 0),
+    ]
+    with Cluster(Access(cluster.name_server)) as asked:
+        stored = asked.run(_find_time(asked, queues[0], 3))
+        later = asked.run(read_lag(asked.admin, [group], [topic], now_ms=stored + HOUR_MS))
+        assert [row.behind_ms for row in later] == [HOUR_MS, 0]
+        assert asked.run(read_lag(asked.admin, [group], ["another"])) == []
+        assert asked.run(read_lag(asked.admin, ["nobody"])) == []
+        # All groups, also those that only have offsets.
+        assert {row.group for row in asked.run(read_lag(asked.admin, topics=[topic]))} == {group}
+
+
+async def _find_time(asked: Cluster, queue: MessageQueue, offset: int) -> int:
+    await asked.admin.routes.get(queue.topic)
+    pulled = await asked.admin.reader.pull(queue, offset, wanted="*", count=1, hold_ms=0, timeout_ms=5000)
+    return pulled.messages[0].record.store_timestamp
+
+
+def test_lag_is_summed_by_group_and_topic() -> None:
+    def row(group: str, topic: str, queue: int, behind: int, behind_ms: int) -> QueueLag:
+        return QueueLag(
+            group=group,
+            topic=topic,
+            broker="b",
+            queue_id=queue,
+            offset=0,
+            end=behind,
+            behind=behind,
+            behind_ms=behind_ms,
+        )
+
+    rows = [row("b", "t", 0, 5, 10), row("a", "t", 0, 1, 7), row("b", "t", 1, 6, 90), row("b", "s", 0, 0, 0)]
+    found = [(each.group, each.topic, each.queues, each.behind, each.behind_ms) for each in sum_lag(rows)]
+    assert found == [("a", "t", 1, 1, 7), ("b", "s", 1, 0, 0), ("b", "t", 2, 11, 90)]
+    assert sum_lag([]) == []

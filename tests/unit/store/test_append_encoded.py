@@ -1,0 +1,245 @@
+"""A batch stored in one pass leaves the same files as its messages one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eruca.config import StoreOptions
+from eruca.errors import StoreFull
+from eruca.store.encodedbatch import COMPILED, BatchFacts
+from eruca.store.messagestore import MessageStore, open_store
+from eruca.testing import VirtualClock
+from eruca.wire import hot, hotbatch
+from eruca.wire.batch import BatchItem, decode_batch, encode_batch, find_ends
+from eruca.wire.digest import index_prefix
+from eruca.wire.record import Message
+from tests.unit.wire.test_hot import load_source
+
+HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+OPTIONS = StoreOptions(
+    commitlog_segment_bytes=64 * 1024, consumequeue_segment_bytes=2000, index_slots=50, index_entries=200
+)
+FACTS = BatchFacts(0, 1_700_000_000_000, HOST, HOST, 3, b"WAIT\x01true\x02CLUSTER\x01c")
+TWINS = {
+    "built": (hotbatch, hot),
+    **{
+        name: tuple(load_source(module, with_cython=with_cython) for module in ("hotbatch", "hot"))
+        for name, with_cython in (("plain", True), ("bare", False))
+    },
+}
+Twins = tuple[ModuleType, ...]
+
+needs_compiler = pytest.mark.skipif(not COMPILED, reason="the fast way is compiled")
+
+
+def make_messages(topic: str, queue_id: int, items: list[BatchItem], facts: BatchFacts = FACTS) -> list[Message]:
+    """What the long way of a broker makes of a batch."""
+
+    def join(own: bytes) -> bytes:
+        return own + facts.shared if not own or own.endswith(b"\x02") else own + b"\x02" + facts.shared
+
+    return [
+        Message(
+            topic,
+            queue_id,
+            item.flag,
+            item.body,
+            join(item.properties),
+            facts.sys_flag,
+            facts.born_timestamp,
+            facts.born_host,
+            0,
+            facts.store_host,
+            facts.reconsume_times,
+        )
+        for item in items
+    ]
+
+
+def read_files(root: Path) -> dict[str, bytes]:
+    """All that a store wrote of messages; an index file is named by the time, which is the same here."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for folder in ("commitlog", "consumequeue", "index")
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+def open_small(root: Path) -> MessageStore:
+    return open_store(root, OPTIONS, clock=VirtualClock())
+
+
+_values = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02\x00"), min_size=1, max_size=12)
+_properties = st.lists(
+    st.tuples(st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "a", "T", "TIMER", "KEYS2"]), _values), max_size=4
+)
+
+
+def encode(pairs: list[tuple[str, str]], *, trailing: bool) -> bytes:
+    text = "\x02".join(f"{name}\x01{value}" for name, value in pairs).encode()
+    return text + b"\x02" if trailing and text else text
+
+
+_items = st.builds(
+    lambda flag, body, pairs, trailing: BatchItem(flag, body, encode(pairs, trailing=trailing)),
+    st.integers(-(2**31), 2**31 - 1),
+    st.binary(min_size=1, max_size=300),
+    _properties,
+    st.booleans(),
+)
+_batches = st.lists(st.tuples(st.integers(0, 1), st.lists(_items, min_size=1, max_size=12)), min_size=1, max_size=12)
+
+
+@needs_compiler
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(batches=_batches)
+def test_both_ways_leave_the_same_files(tmp_path_factory: pytest.TempPathFactory, batches: Any) -> None:
+    home = tmp_path_factory.mktemp("stores")
+    fast, slow = open_small(home / "fast"), open_small(home / "slow")
+    taken = 0
+    for queue_id, items in batches:
+        data = encode_batch(items)
+        messages = slow.append_batch(make_messages("T", queue_id, items))
+        stored = fast.append_encoded("T", queue_id, data, FACTS)
+        if stored is None:  # at the end of a file of the queue or of the index
+            fast.append_batch(make_messages("T", queue_id, items))
+            continue
+        taken += 1
+        last = messages[-1]
+        assert (stored.messages, stored.offset) == (len(items), messages[0].queue_offset)
+        assert stored.end == last.position + last.size
+        assert stored.size == sum(message.size for message in messages)
+        assert stored.ids == ",".join(
+            (HOST + message.position.to_bytes(8, "big")).hex().upper() for message in messages
+        )
+    assert taken >= 1
+    fast.close()
+    slow.close()
+    assert read_files(home / "fast") == read_files(home / "slow")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("items", "facts"),
+    [
+        ([BatchItem(0, b"x", b"TIMER_DELAY_MS\x015")], FACTS),
+        ([BatchItem(0, b"x", b"a\x01" + b"b" * 32760)], FACTS),
+        ([BatchItem(0, b"x", b"")], FACTS._replace(sys_flag=0x10)),
+        ([BatchItem(0, b"x", b"")], FACTS._replace(sys_flag=0x4)),
+        ([BatchItem(0, b"x", b"")], FACTS._replace(shared=b"")),
+        ([BatchItem(0, b"x", b"")], FACTS._replace(shared=b"a\x01\0")),
+        ([BatchItem(0, b"x" * (2**22 + 1), b"")], FACTS),
+        ([], FACTS),
+    ],
+)
+def test_what_is_unusual_goes_the_long_way(tmp_path: Path, items: list[BatchItem], facts: BatchFacts) -> None:
+    store = open_small(tmp_path)
+    before = store.commitlog.tail
+    assert store.append_encoded("T", 0, encode_batch(items), facts) is None
+    assert store.append_encoded("SCHEDULE_TOPIC_XXXX", 0, encode_batch([BatchItem(0, b"x", b"")]), FACTS) is None
+    assert store.commitlog.tail == before
+    assert store.append_encoded("T", 0, encode_batch([BatchItem(0, b"x", b"")]), FACTS) is not None
+    store.close()
+    assert store.append_encoded("T", 0, encode_batch([BatchItem(0, b"x", b"")]), FACTS) is None
+
+
+@needs_compiler
+def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
+    store = open_small(tmp_path)
+    with pytest.raises(StoreFull, match="does not fit in a segment"):
+        store.append_encoded("T", 0, encode_batch([BatchItem(0, b"x" * 70_000, b"")]), FACTS)
+    store.close()
+
+
+@given(st.lists(_items, min_size=1, max_size=6), st.data())
+def test_sizes_that_lie_are_seen(items: list[BatchItem], data: st.DataObject) -> None:
+    """Whatever is wrong with a batch, measuring it says so, as decoding it does."""
+    raw = bytearray(encode_batch(items))
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    raw = raw[: data.draw(st.integers(0, len(raw)))]
+    for twin, _ in TWINS.values():
+        count = twin.measure_batch(bytes(raw), 10, 91, 65535)[0]
+        try:
+            decoded = decode_batch(bytes(raw))
+        except Exception:
+            assert count == -1
+        else:
+            assert count in (len(decoded), -1)
+
+
+def write(twins: Twins, items: list[BatchItem], **wrong: Any) -> tuple[bytes, bytes, bytes, bytes, int]:
+    batch, other = twins
+    data, base = encode_batch(items), 1 << 40
+    _, size, _, words, _ = batch.measure_batch(data, len(FACTS.shared), 92, 32767)
+    log, entries = bytearray(size + 20), bytearray(20 * len(items) + 40)
+    index, ids = bytearray(40 + 4 * 7 + 20 * (words + 2)), bytearray(33 * len(items) - 1)
+    given: dict[str, Any] = {
+        "log": log,
+        "at": 10,
+        "size": size,
+        "data": data,
+        "head": batch.make_head(2, 0, 5, HOST, 6, HOST, 0),
+        "tail": b"\1T",
+        "shared": FACTS.shared,
+        "queue_offset": 77,
+        "position": base + 10,
+        "entries": entries,
+        "entries_at": 20,
+        "ids": ids,
+    }
+    batch.write_batch(**given | wrong)
+    written = other.dispatch_batch(log, entries, 20, len(items), base, index_prefix("T"), index, 7, 6)
+    return bytes(log), bytes(entries), bytes(index), bytes(ids), written
+
+
+@given(st.lists(_items, min_size=1, max_size=6))
+def test_built_and_plain_agree(items: list[BatchItem]) -> None:
+    found = [write(twins, items) for twins in TWINS.values()]
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("twins", TWINS.values(), ids=TWINS.keys())
+def test_nothing_is_written_outside_a_buffer(twins: Twins) -> None:
+    items = [BatchItem(0, b"x", b"KEYS\x01k")]
+    for wrong in (
+        {"log": bytearray(60)},
+        {"at": -1},
+        {"size": 50},
+        {"size": 500, "log": bytearray(1000)},
+        {"entries": bytearray(30)},
+        {"entries_at": -20},
+        {"ids": bytearray(31)},
+        {"head": bytes(80)},
+        {"tail": b"t" * 257},
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            write(twins, items, **wrong)
+    with pytest.raises(ValueError, match="IPv4"):
+        twins[0].make_head(0, 0, 0, b"1234", 0, HOST, 0)
+    log, entries, _, _, _ = write(twins, items)
+    base, index = 1 << 40, bytearray(200)
+    for told in (
+        (log, entries, 50, 1, base, 0, index, 7, 6),
+        (log, entries, -20, 1, base, 0, index, 7, 6),
+        (log, entries, 20, 1, base + 11, 0, index, 7, 6),
+        (log[:50], entries, 20, 1, base, 0, index, 7, 6),
+        (log, entries, 20, 1, base, 0, bytearray(60), 7, 6),
+        (bytes(98) + b"\xff" + log[99:], entries, 20, 1, base, 0, index, 7, 6),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            twins[1].dispatch_batch(told[0], bytearray(told[1]), *told[2:])
+
+
+def test_the_ends_of_a_batch() -> None:
+    items = [BatchItem(1, b"first", b"a\x01b"), BatchItem(2, b"middle", b""), BatchItem(3, b"last", b"c\x01d")]
+    if COMPILED:
+        assert find_ends(encode_batch(items)) == (items[0], items[2], 3)
+    assert find_ends(b"") is None
+    assert find_ends(b"nonsense") is None
