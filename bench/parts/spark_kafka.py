@@ -153,8 +153,8 @@ def make_kafka_topic(session: Any, address: str, name: str, partitions: int) -> 
     try:
         topic = kafka.clients.admin.NewTopic(name, optional.of(partitions), optional.empty())
         admin.createTopics([topic]).all().get()
-        # Who writes while some partitions have no leader yet has the first of two requests refused and the second one
-        # taken, and then waits for good: the first is out of order. Asking a leader for its offset waits until it is one.
+        # Who writes while some partitions have no leader yet may have the first of two requests refused and the second
+        # one taken, and then never gets the first one in. Asking a leader for its offset waits until it is one.
         latest = kafka.clients.admin.OffsetSpec.latest()
         places = {kafka.common.TopicPartition(name, number): latest for number in range(partitions)}
         admin.listOffsets(places).all().get()

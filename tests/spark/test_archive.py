@@ -107,6 +107,7 @@ def test_a_run_that_dies_leaves_no_duplicates(
     assert read_archive(spark, str(archive)).count() == 21
 
 
+@pytest.mark.whole
 def test_two_runs_at_once_do_not_add_twice(
     spark: Any, eruca_cluster: ErucaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_small_files_are_put_together(spark: Any, eruca_cluster: ErucaCluster, t
     assert archive_topics(spark, eruca_cluster, archive, topic).rows == 0
 
 
+@pytest.mark.whole
 def test_a_compaction_that_dies_is_not_read_twice(
     spark: Any, eruca_cluster: ErucaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +164,7 @@ def test_a_compaction_that_dies_is_not_read_twice(
     assert read_archive(spark, str(archive)).count() == 8
 
 
+@pytest.mark.whole
 def test_a_topic_that_was_made_again_is_left_out_and_said(spark: Any, cluster: Cluster, tmp_path: Path) -> None:
     again, other = name_topic("archived"), name_topic("archived")
     send(cluster, again, 12)

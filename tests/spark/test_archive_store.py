@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eruca.spark.pipelines.archive import read_archive, read_contents, run_archive
 from eruca.store.archived import ArchiveMark
 from eruca.store.filesystem import LocalFileSystem
@@ -86,6 +88,7 @@ def test_damaged_records_are_set_aside_with_the_reason(spark: Any, tmp_path: Pat
     assert run_archive(spark, str(archive), stores={"b": str(root)}, everything=True).bad == {}
 
 
+@pytest.mark.whole
 def test_files_go_on_where_the_network_ended(spark: Any, tmp_path: Path) -> None:
     """What was archived by asking the broker is not added again from its files."""
     from eruca.spark.pipelines.archiveplan import plan_stores, read_stores

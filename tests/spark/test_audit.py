@@ -6,6 +6,8 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eruca import Decision, Message, Outgoing, Producer
 from eruca.spark.cluster import Access
 from eruca.spark.pipelines.audit import compare_messages, count_transactions, find_transactions, run_audit
@@ -186,6 +188,7 @@ def test_the_job_compares_what_clients_traced(spark: Any, cluster: Cluster, tmp_
     assert {(row["finding"], row["topic"], row["group"]) for row in rows} == {("late", topic, group)}
 
 
+@pytest.mark.whole
 def test_open_transactions_are_listed(spark: Any, tmp_path: Path) -> None:
     # Nobody is asked while the test looks, however long that takes.
     settings = {**SETTINGS, "transactionCheckInterval": 3_600_000}

@@ -65,7 +65,7 @@ def test_damaged_logs(spark: Any, tmp_path: Path) -> None:
         errors = [row for row in mine if row["level"] == "error"]
         if root.name == "go_bad_with_name":
             # A name that no directory can have: its offset is missing, its entry and its keys lead nowhere.
-            assert {row["kind"] for row in errors} == {"lost", "consume-queue", "index"}
+            assert {row["kind"] for row in errors} == {"lost", "consume-queue", "index", "record"}
             continue
         assert bool(errors) is not report.clean, (root.name, errors, report.findings)
         assert ("torn-tail" in {row["kind"] for row in mine}) is (

@@ -29,6 +29,7 @@ def list_fences(language: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("shared_session")
+@pytest.mark.whole
 def test_every_command_of_the_page_works(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_rich_store(tmp_path / "store")

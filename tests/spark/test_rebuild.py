@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from eruca.spark.pipelines.rebuild import run_rebuild
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.maintenance import rebuild_store, verify_store
 from eruca.store.messagestore import open_store
+from tests.figures import note_figures
 from tests.spark.stores import (
     GOLDEN_NAMES,
     GOLDEN_SIZES,
@@ -25,10 +27,11 @@ from tests.spark.stores import (
     lose_a_page,
     make_options,
     make_rich_store,
+    read_files,
     repeat_offsets,
     unpack_golden,
 )
-from tests.store_samples import PROPERTIES, hash_files
+from tests.store_samples import PROPERTIES, hash_files, make_message
 
 
 def hash_log(root: Path) -> dict[str, str]:
@@ -49,8 +52,14 @@ def test_every_golden_store(spark: Any, tmp_path: Path, name: str) -> None:
     assert index == 3
     assert (summary.rows, summary.facts["queue entries"]) == (report.records, report.queue_entries)
     assert (summary.facts["index files"], summary.facts["index entries"]) == (3, report.index_entries)
+    equal = "as a rebuild one by one"
     if name in ("clean", "killed"):
         compare_derived(root, java, only_written=True)
+        equal = "as Java wrote them"
+    note_figures(
+        f"rebuild of golden store {name}: {summary.rows} records, {queues} segments of consume queues and {index} "
+        f"index files, byte for byte {equal}"
+    )
 
 
 def test_our_brokers_own_bytes(spark: Any, tmp_path: Path) -> None:
@@ -147,6 +156,37 @@ def test_several_stores_into_another_place_while_a_broker_has_them(spark: Any, t
         assert derived.items() <= hash_files(root).items()
     with pytest.raises(ConfigError, match="is not empty"):
         run_rebuild(spark, [str(roots[0])], out=str(out / "a"))
+
+
+def test_a_broker_that_goes_on_writing(spark: Any, tmp_path: Path) -> None:
+    """The log is read more than once; each time up to where it ended in the beginning."""
+    root, out = tmp_path / "store", tmp_path / "out"
+    store = open_store(root, make_options())
+    for number in range(100):
+        store.append(make_message(number))
+    ended = threading.Event()
+
+    def go_on() -> None:
+        number = 100
+        while not ended.wait(0.005):
+            store.append(make_message(number))
+            number += 1
+
+    writer = threading.Thread(target=go_on)
+    writer.start()
+    try:
+        summary = run_rebuild(spark, [str(root)], out=str(out))
+    finally:
+        ended.set()
+        writer.join()
+        store.close()
+    assert 100 <= summary.rows < count_entries(root)
+    assert count_entries(out) == summary.facts["queue entries"] == summary.rows
+    broker = read_files(root / "consumequeue")
+    for name, data in read_files(out / "consumequeue").items():
+        written = data.rstrip(b"\x00")
+        assert broker[name].startswith(written), name
+    assert summary.facts["index entries"] == 3 * summary.rows
 
 
 @pytest.mark.whole

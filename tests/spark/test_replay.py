@@ -23,7 +23,7 @@ from eruca.spark.pipelines.replay import (
     prepare_replay,
     run_replay,
 )
-from tests.interop.brokers import Cluster
+from tests.interop.brokers import Cluster, ErucaCluster
 from tests.spark.jobframes import TEN, make_messages
 from tests.spark.producing import create_topic, name_topic, send
 
@@ -144,6 +144,17 @@ def test_a_replay_adds_nothing_when_it_is_run_again(spark: Any, cluster: Cluster
     assert (third.rows, len(read_topic(spark, cluster, target))) == (2, count + 2)
 
 
+@pytest.mark.whole
+def test_nothing_to_replay_is_no_error(spark: Any, eruca_cluster: ErucaCluster) -> None:
+    source, target = name_topic("source"), name_topic("target")
+    create_topic(eruca_cluster, source, 1)
+    create_topic(eruca_cluster, target, 1)
+    access = Access(eruca_cluster.name_server)
+    summary = run_replay(spark, MessageInput(access=access, topics=(source,)), ReplayOptions(topic=target), access)
+    assert (summary.rows, summary.bytes, summary.first_ms, summary.bad) == (0, 0, None, {})
+
+
+@pytest.mark.whole
 def test_dead_letters_go_back_to_their_topic(spark: Any, cluster: Cluster) -> None:
     topic, group = name_topic("orders"), name_topic("billing")
     create_topic(cluster, topic, 2)

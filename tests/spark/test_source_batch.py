@@ -124,6 +124,8 @@ def test_what_only_a_plan_can_tell_fails_at_plan_time(load: Load, cluster: Clust
     send(cluster, topic, 5)
     with pytest.raises(Exception, match=r"a message has no column bodi.*did you mean body"):
         load("bodi BINARY", subscribe=topic).collect()
+    with pytest.raises(Exception, match=r"column body may be null .*leave NOT NULL out"):
+        load("body BINARY NOT NULL", subscribe=topic).collect()
     with pytest.raises(Exception, match="startingOffsets=latest in a batch would read nothing"):
         load(subscribe=topic, startingOffsets="latest").collect()
     with pytest.raises(Exception, match="commitOffsetsToGroup=g is for streams"):

@@ -29,7 +29,8 @@ from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSAC
 
 SEED = 20261115
 LOG_BYTES = 2 * 1024**3 + 64 * 1024**2
-OPTIONS = StoreOptions(index_slots=500_000, index_entries=2_000_000)
+# Small files, so that every queue has several segments and the index several files.
+OPTIONS = StoreOptions(consumequeue_segment_bytes=100_000, index_slots=500_000, index_entries=2_000_000)
 _START_MS = 1_700_000_000_000
 _HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 _CHUNK = 8 * 1024 * 1024

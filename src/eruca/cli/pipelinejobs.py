@@ -16,6 +16,7 @@ from eruca.cli.pipelineoptions import (
     is_delta,
     load,
     make_access,
+    make_address,
     make_input,
     open_session,
     parse_span,
@@ -128,7 +129,7 @@ def dlq(
     module = load("eruca.spark.pipelines.dlq")
     wanted = make_input(archive=archive, **options)
     with open_session("dlq", master, conf, delta=is_delta(archive)) as session:
-        summary, rows = module.run_dlq(session, wanted, group, out)
+        summary, rows = module.run_dlq(session, wanted, group, make_address(out) if out else "")
     if output == "table" and rows:
         columns = {name: f">{name}" if name == "letters" else name for name in rows[0]}
         show_table(rows, columns)
@@ -219,7 +220,8 @@ def rebuild(
         summary = module.run_rebuild(
             session,
             [os.path.abspath(directory) for directory in directories],
-            out=out,
+            # Workers are elsewhere.
+            out=None if out is None else os.path.abspath(out),
             properties=read_properties(config, settings),
             drop_old=drop_old,
         )
@@ -263,7 +265,7 @@ def fsck(
         summary = module.run_fsck(
             session,
             [os.path.abspath(directory) for directory in directories],
-            out=out,
+            out=make_address(out) if out else None,
             properties=read_properties(config, settings),
         )
     show_summary(summary, output, summary_file)

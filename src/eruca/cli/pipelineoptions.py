@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +15,14 @@ import click
 
 from eruca.cli.connecting import DEFAULT_NAMESERVER, parse_nameservers
 from eruca.cli.output import make_console, make_table
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, ErucaError
 
 if TYPE_CHECKING:
     from eruca.spark.cluster import Access
     from eruca.spark.pipelines.inputs import MessageInput
     from eruca.spark.pipelines.summary import JobSummary
+
+log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -152,6 +155,11 @@ def parse_stores(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def make_address(place: str) -> str:
+    """Where something is for all of a cluster: an address as it is, a path as one of this machine."""
+    return place if "://" in place else f"file://{os.path.abspath(place)}"
+
+
 def parse_moment(text: str | None) -> int | None:
     """A time of the command line, in milliseconds."""
     if text is None:
@@ -185,8 +193,23 @@ def open_session(job: str, master: str | None, conf: Sequence[str], *, delta: bo
     )
     try:
         yield session
+    except ErucaError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark", "py4j")):
+            raise
+        raise ErucaError(f"the job failed: {find_cause(error)}", hint="eruca -vv shows all of it") from error
     finally:
         session.stop()
+
+
+def find_cause(error: Exception) -> str:
+    """The one line that matters of what Spark says: what one of our errors in a task or planner was, or the first."""
+    text = str(getattr(error, "java_exception", None) or error)
+    log.debug("%s", error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("eruca.errors.")]
+    return ours[-1] if ours else lines[0] if lines else type(error).__name__
 
 
 def is_delta(archive: str) -> bool:

@@ -90,6 +90,9 @@ def choose_columns(asked: StructType, known: Sequence[Column]) -> tuple[Column, 
                 f"column {field.name} is {column.spark.simpleString()}, not {field.dataType.simpleString()}",
                 hint="read it as it is and cast it afterwards",
             )
+        if not field.nullable or field.dataType != column.spark:
+            # Arrow and Spark must agree to the letter, and Spark would say so in the first task only.
+            raise ConfigError(f"column {field.name} may be null", hint="leave NOT NULL out of the schema")
         chosen.append(column)
     if not chosen:
         raise ConfigError("the schema has no columns", hint="name at least one, or leave .schema(...) out")

@@ -57,6 +57,7 @@ class QueueFile:
     topic: str
     queue_id: int
     first_offset: int
+    size: int
     # The last one may end with entries that were never written.
     is_last: bool
 
@@ -98,6 +99,11 @@ class IndexFileName:
     entries_max: int
     # A broker at work may write to it.
     is_open: bool
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return file_bytes(self.slots, self.entries_max)
 
 
 def read_index_rows(files: list[IndexFileName]) -> Iterator[Any]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from eruca.errors import WireError
 from eruca.spark.columns import Column, make_arrow_schema
 from eruca.store.filesystem import Buffer
-from eruca.wire import hotcolumns
+from eruca.wire import hotcolumns, hotproperties
 from eruca.wire.compression import decompress
 from eruca.wire.host import unpack_host
 from eruca.wire.properties import RAW_KEYS, RAW_TAGS, RAW_UNIQ_KEY, parse_properties
@@ -218,7 +218,7 @@ def _decompress_bodies(records: Records, flags: npt.NDArray[np.int32]) -> Iterat
 def _read_text_property(records: Records, name: bytes) -> pa.Array:
     offsets, valid = _make_offsets(records.count), np.empty(records.count, np.uint8)
     data = np.empty(records.count_bytes(3, 4), np.uint8)
-    size, having = hotcolumns.take_property(records.buffer, records.spans, records.count, name, offsets, data, valid)
+    size, having = hotproperties.take_property(records.buffer, records.spans, records.count, name, offsets, data, valid)
     return _make_text(offsets, data[:size], None if having == records.count else valid)
 
 
@@ -231,7 +231,7 @@ def _read_keys(records: Records) -> pa.Array:
     rows, data = _make_offsets(records.count), np.empty(room, np.uint8)
     # A word has a character and a blank behind it.
     offsets = _make_offsets(room // 2 + records.count)
-    words, size = hotcolumns.take_keys(records.buffer, records.spans, records.count, RAW_KEYS, rows, offsets, data)
+    words, size = hotproperties.take_keys(records.buffer, records.spans, records.count, RAW_KEYS, rows, offsets, data)
     return pa.ListArray.from_arrays(pa.array(rows), _make_text(offsets[: words + 1], data[:size]))
 
 
@@ -282,7 +282,7 @@ def _read_properties(records: Records) -> pa.Array:
     name_offsets, names = _make_offsets(entries_max), np.empty(room, np.uint8)
     value_offsets, values = _make_offsets(entries_max), np.empty(room, np.uint8)
     scratch = np.empty(3 * _CROWD, np.int64)
-    count, name_bytes, value_bytes = hotcolumns.take_map(
+    count, name_bytes, value_bytes = hotproperties.take_map(
         records.buffer, records.spans, records.count, scratch, rows, name_offsets, names, value_offsets, values
     )
     if count < 0 or not _is_text(name_offsets[: count + 1], names[:name_bytes]):

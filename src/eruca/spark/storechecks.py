@@ -21,6 +21,8 @@ WARNING: Final = Level.WARNING.value
 # A tags code at or below this is an address in consumequeue_ext, which only Java writes.
 _EXT_ADDRESS_MAX: Final = -(2**31) - 1
 _SECONDS_OFF_MAX: Final = 1
+# As `wire.names` has it, in the words of Java's regular expressions.
+TOPIC_PATTERN: Final = r"\A[%|a-zA-Z0-9_-]+\z"
 
 
 def _find(level: Any, kind: Kind, path: Any, reason: Any, position: Any = None, length: Any = None) -> list[Any]:
@@ -37,12 +39,15 @@ def _find(level: Any, kind: Kind, path: Any, reason: Any, position: Any = None, 
 
 
 def check_log(records: Any) -> Any:
-    """Ranges of logs that are no record, and records whose body has another CRC than they say."""
+    """Ranges of logs that are no record, records with a wrong CRC, and those of topics that no queue can have."""
     bad = records.where(F.col("topic").isNull() | ~F.col("crcOk"))
     start = F.expr("physicalOffset div segmentBytes") * F.col("segmentBytes")
     path = F.concat("store", F.lit("/commitlog/"), F.lpad(start.cast("string"), 20, "0"))
     reason = F.coalesce(F.col("properties")[DAMAGE], F.lit("CRC mismatch"))
-    return bad.select(_find(ERROR, Kind.DAMAGE, path, reason, F.col("physicalOffset"), F.col("size")))
+    damage = bad.select(_find(ERROR, Kind.DAMAGE, path, reason, F.col("physicalOffset"), F.col("size")))
+    nameless = records.where(~F.col("topic").rlike(TOPIC_PATTERN))
+    text = F.concat(F.lit("no consumer can ask for this record: its topic is "), "topic")
+    return damage.unionByName(nameless.select(_find(ERROR, Kind.RECORD, path, text, F.col("physicalOffset"))))
 
 
 def check_offsets(entries: Any) -> Any:

@@ -6,7 +6,8 @@ parts of each record lie, five numbers a record, and all others follow these spa
 
     | record begins | body begins | body ends | properties begin | record ends |
 
-The small readers stand in `hotread` too: without a header file of Cython's own, compiled modules share no C functions.
+`hotproperties` goes on with what lies in properties. The small readers stand in `hotread` too: without a header file of
+Cython's own, compiled modules share no C functions.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -22,7 +23,7 @@ except ImportError:  # an installation without compiler and without Cython
     from eruca.wire import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memchr, memcmp, memcpy  # type: ignore[import-untyped]
+    from cython.cimports.libc.string import memcmp, memcpy  # type: ignore[import-untyped]
 
 compiled: bool = cython.compiled
 
@@ -39,9 +40,6 @@ _CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
 _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _FIXED_BYTES = cython.declare(cython.int, 91)
 _HEAD_BYTES = cython.declare(cython.int, 88)
-_NAMED = cython.declare(cython.int, 1)
-_NEXT = cython.declare(cython.int, 2)
-_SPACE = cython.declare(cython.int, 32)
 _HEX = b"0123456789ABCDEF"
 _CRC_BYTES_HERE = cython.declare(cython.int, 512)
 
@@ -85,23 +83,6 @@ def _find_shift(flag: cython.uint, behind: cython.int) -> cython.Py_ssize_t:
     if behind > 1 and flag & 0x20:
         shift += 12
     return shift
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _find_byte(
-    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, byte: cython.int
-) -> cython.Py_ssize_t:
-    """Where a byte is, or `end`."""
-    if cython.compiled:
-        found = memchr(p + at, byte, end - at)
-        if found == cython.NULL:
-            return end
-        return cython.cast(cython.p_const_uchar, found) - p
-    else:
-        index: int = bytes(p[at:end]).find(byte)
-        return end if index < 0 else at + index
 
 
 @cython.cfunc
@@ -492,204 +473,3 @@ def take_offset_ids(
             to += 2
     offsets[count] = cython.cast(cython.int, to)
     return to
-
-
-# -- properties --------------------------------------------------------------------------------------------------------
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _find_value(
-    p: cython.p_const_uchar,
-    at: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    name: cython.p_const_uchar,
-    name_bytes: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Where the value of a property begins, of the last one with this name, or -1."""
-    found: cython.Py_ssize_t = -1
-    next_at: cython.Py_ssize_t
-    while at < end:
-        next_at = _find_byte(p, at, end, _NEXT)
-        if next_at - at > name_bytes + 1 and p[at + name_bytes] == _NAMED and _equals(p, at, name, 0, name_bytes):
-            found = at + name_bytes + 1
-        at = next_at + 1
-    return found
-
-
-def take_property(
-    buffer: Any,
-    spans: cython.longlong[::1],
-    count: cython.Py_ssize_t,
-    name: bytes,
-    offsets: cython.int[::1],
-    data: cython.uchar[::1],
-    valid: cython.uchar[::1],
-) -> tuple[int, int]:
-    """Fill a column with one property, and `valid` with 1 where there is one; gives its bytes, and how many have it."""
-    view: cython.const[cython.uchar][::1] = buffer
-    name_view: cython.const[cython.uchar][::1] = name
-    p: cython.p_const_uchar
-    q: cython.p_uchar
-    name_p: cython.p_const_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        q = cython.address(data[0])
-        name_p = cython.address(name_view[0])
-    else:
-        p = view
-        q = data
-        name_p = name_view
-    name_bytes: cython.Py_ssize_t = len(name)
-    row: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    to: cython.Py_ssize_t = 0
-    having: cython.Py_ssize_t = 0
-    for row in range(count):
-        offsets[row] = cython.cast(cython.int, to)
-        at = _find_value(p, spans[row * 5 + 3], spans[row * 5 + 4], name_p, name_bytes)
-        valid[row] = at >= 0
-        if at >= 0:
-            having += 1
-            to = _copy(q, to, p, at, _find_byte(p, at, spans[row * 5 + 4], _NEXT) - at)
-    offsets[count] = cython.cast(cython.int, to)
-    return to, having
-
-
-def take_keys(
-    buffer: Any,
-    spans: cython.longlong[::1],
-    count: cython.Py_ssize_t,
-    name: bytes,
-    rows: cython.int[::1],
-    offsets: cython.int[::1],
-    data: cython.uchar[::1],
-) -> tuple[int, int]:
-    """Fill a column of lists with the words of one property; gives how many words there are, and their bytes."""
-    view: cython.const[cython.uchar][::1] = buffer
-    name_view: cython.const[cython.uchar][::1] = name
-    p: cython.p_const_uchar
-    q: cython.p_uchar
-    name_p: cython.p_const_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        q = cython.address(data[0])
-        name_p = cython.address(name_view[0])
-    else:
-        p = view
-        q = data
-        name_p = name_view
-    name_bytes: cython.Py_ssize_t = len(name)
-    row: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    next_at: cython.Py_ssize_t
-    to: cython.Py_ssize_t = 0
-    words: cython.Py_ssize_t = 0
-    for row in range(count):
-        rows[row] = cython.cast(cython.int, words)
-        at = _find_value(p, spans[row * 5 + 3], spans[row * 5 + 4], name_p, name_bytes)
-        if at < 0:
-            continue
-        end = _find_byte(p, at, spans[row * 5 + 4], _NEXT)
-        while at < end:
-            next_at = _find_byte(p, at, end, _SPACE)
-            if next_at > at:
-                offsets[words] = cython.cast(cython.int, to)
-                words += 1
-                to = _copy(q, to, p, at, next_at - at)
-            at = next_at + 1
-    rows[count] = cython.cast(cython.int, words)
-    offsets[words] = cython.cast(cython.int, to)
-    return words, to
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _is_named_again(
-    p: cython.p_const_uchar, places: cython.p_longlong, entry: cython.Py_ssize_t, entries: cython.Py_ssize_t
-) -> cython.bint:
-    """Has a later property the name of this one? The last one is the one that counts."""
-    at: cython.Py_ssize_t = places[entry * 3]
-    size: cython.Py_ssize_t = places[entry * 3 + 1] - at
-    other: cython.Py_ssize_t
-    for other in range(entry + 1, entries):
-        if places[other * 3 + 1] - places[other * 3] == size and _equals(p, at, p, places[other * 3], size):
-            return True
-    return False
-
-
-def take_map(
-    buffer: Any,
-    spans: cython.longlong[::1],
-    count: cython.Py_ssize_t,
-    scratch: cython.longlong[::1],
-    rows: cython.int[::1],
-    name_offsets: cython.int[::1],
-    names: cython.uchar[::1],
-    value_offsets: cython.int[::1],
-    values: cython.uchar[::1],
-) -> tuple[int, int, int]:
-    """Fill a column of maps with all properties; gives how many entries there are, and the bytes of names and values.
-
-    To find names that come twice, each is compared with all others. `scratch` has three numbers for each property of
-    one record; one with more of them would take long, so the count is then -1, and it is for the caller to parse them.
-    """
-    view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    places: cython.p_longlong
-    name_q: cython.p_uchar
-    value_q: cython.p_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        places = cython.address(scratch[0])
-        name_q = cython.address(names[0])
-        value_q = cython.address(values[0])
-    else:
-        p = view
-        places = scratch
-        name_q = names
-        value_q = values
-    row: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    name_end: cython.Py_ssize_t
-    next_at: cython.Py_ssize_t
-    name_to: cython.Py_ssize_t = 0
-    value_to: cython.Py_ssize_t = 0
-    entries: cython.Py_ssize_t = 0
-    crowd: cython.Py_ssize_t = len(scratch) // 3
-    seen: cython.Py_ssize_t
-    one: cython.Py_ssize_t
-    for row in range(count):
-        rows[row] = cython.cast(cython.int, entries)
-        at, end, seen = spans[row * 5 + 3], spans[row * 5 + 4], 0
-        while at < end:
-            # Names are short, so a loop is faster than a call; values may be long.
-            name_end = at
-            while name_end < end and p[name_end] != _NAMED and p[name_end] != _NEXT:
-                name_end += 1
-            next_at = _find_byte(p, name_end, end, _NEXT)
-            if name_end > at and name_end + 1 < next_at:
-                if seen >= crowd:
-                    return -1, 0, 0
-                places[seen * 3] = at
-                places[seen * 3 + 1] = name_end
-                places[seen * 3 + 2] = next_at
-                seen += 1
-            at = next_at + 1
-        for one in range(seen):
-            if _is_named_again(p, places, one, seen):
-                continue
-            at, name_end, next_at = places[one * 3], places[one * 3 + 1], places[one * 3 + 2]
-            name_offsets[entries] = cython.cast(cython.int, name_to)
-            value_offsets[entries] = cython.cast(cython.int, value_to)
-            entries += 1
-            name_to = _copy(name_q, name_to, p, at, name_end - at)
-            value_to = _copy(value_q, value_to, p, name_end + 1, next_at - name_end - 1)
-    rows[count] = cython.cast(cython.int, entries)
-    name_offsets[entries] = cython.cast(cython.int, name_to)
-    value_offsets[entries] = cython.cast(cython.int, value_to)
-    return entries, name_to, value_to

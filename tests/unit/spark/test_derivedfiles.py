@@ -43,7 +43,7 @@ def test_a_segment_is_what_the_queue_writes(tmp_path: Path, first: int, count: i
     assert (mine.name, mine.read_bytes()) == (theirs.name, theirs.read_bytes())
     rows = [
         row
-        for batch in read_queue_rows([QueueFile("s", str(mine), "t", 0, first // 10 * 10, True)])
+        for batch in read_queue_rows([QueueFile("s", str(mine), "t", 0, first // 10 * 10, SEGMENT, True)])
         for row in batch.to_pylist()
     ]
     assert [row["queueOffset"] for row in rows if row["position"]] == offsets

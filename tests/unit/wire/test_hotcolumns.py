@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import struct
+import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,9 +18,9 @@ from hypothesis import strategies as st
 from eruca.errors import WireError
 from eruca.spark import parsing
 from eruca.spark.columns import STORE_COLUMNS
-from eruca.spark.parsing import RecordParser, find_records
+from eruca.spark.parsing import RecordParser, check_crcs, find_records, read_int64, split
 from eruca.store.scan import is_cut_short
-from eruca.wire import hotcolumns
+from eruca.wire import hotcolumns, hotproperties
 from eruca.wire.host import unpack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.properties import parse_properties, split_keys
@@ -33,28 +36,27 @@ from eruca.wire.record import (
     user_body,
 )
 from eruca.wire.sysflag import BORN_HOST_V6, COMPRESSED, COMPRESSION_ZLIB, STORE_HOST_V6, TRANSACTION_MASK
-from tests.unit.wire.test_hot import find_built_file, load_source
+from tests.paths import GOLDEN
+from tests.unit.wire.test_hot import SOURCES, find_built_file, load_source
 
-TWINS = {
-    "built": hotcolumns,
-    "plain": load_source("hotcolumns", with_cython=True),
-    "bare": load_source("hotcolumns", with_cython=False),
+NAMES = ("hotcolumns", "hotproperties")
+Twin = dict[str, ModuleType]
+TWINS: dict[str, Twin] = {
+    "built": {"hotcolumns": hotcolumns, "hotproperties": hotproperties},
+    "plain": {name: load_source(name, with_cython=True) for name in NAMES},
+    "bare": {name: load_source(name, with_cython=False) for name in NAMES},
 }
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 STATES = ("none", "prepared", "committed", "rolledBack")
 BASE = 1 << 30
+GOLDEN_STORES = ("clean", "killed", "torn", "rebuild")
 
 
-@pytest.fixture(autouse=True)
-def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(parsing, "hotcolumns", hotcolumns)
-    yield
-
-
-def with_twin(twin: Any, call: Callable[[], Any]) -> Any:
+def with_twin(twin: Twin, call: Callable[[], Any]) -> Any:
     """Run something with one of the twins as the kernel."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parsing, "hotcolumns", twin)
+        for name, module in twin.items():
+            patch.setattr(parsing, name, module)
         return call()
 
 
@@ -183,7 +185,7 @@ def read_rows(data: bytes, base: int, broker: str) -> list[dict[str, Any]]:
 @each_twin
 @settings(deadline=None)
 @given(items=st.lists(messages(), min_size=1, max_size=6), damaged=st.integers(0, 5))
-def test_every_column_is_what_the_decoder_says(twin: Any, items: list[Message], damaged: int) -> None:
+def test_every_column_is_what_the_decoder_says(twin: Twin, items: list[Message], damaged: int) -> None:
     data = bytearray(lay_out(items, BASE))
     if damaged < len(items) and items[damaged].body:
         view = inspect_record(data, items[damaged].position - BASE, len(data), False)
@@ -218,7 +220,7 @@ def test_every_column_is_what_the_decoder_says(twin: Any, items: list[Message], 
         b"\x02".join(b"n%d\x01v%d" % (number % 50, number) for number in range(200)),
     ],
 )
-def test_odd_properties(twin: Any, properties: bytes) -> None:
+def test_odd_properties(twin: Twin, properties: bytes) -> None:
     items = [Message("Orders", properties=b"a\x01b"), Message("Orders", properties=properties), Message("Bills")]
     data = lay_out(items, 0)
     rows = with_twin(twin, functools.partial(read_rows, data, -1, ""))
@@ -227,7 +229,7 @@ def test_odd_properties(twin: Any, properties: bytes) -> None:
 
 
 @each_twin
-def test_no_records(twin: Any) -> None:
+def test_no_records(twin: Twin) -> None:
     records = with_twin(twin, lambda: find_records(b""))
     batch = with_twin(twin, lambda: RecordParser(STORE_COLUMNS).parse(records))
     assert (records.count, records.end, batch.num_rows) == (0, 0, 0)
@@ -235,7 +237,7 @@ def test_no_records(twin: Any) -> None:
 
 
 @each_twin
-def test_times_that_no_calendar_has_are_cut(twin: Any) -> None:
+def test_times_that_no_calendar_has_are_cut(twin: Twin) -> None:
     data = lay_out([Message("Orders", born_timestamp=2**63 - 1, store_timestamp=-(2**63))], 0)
     (row,) = with_twin(twin, functools.partial(read_rows, data, -1, ""))
     assert (row["bornTimestamp"], row["storeTimestamp"]) == (253_402_300_799_999_000, -62_135_596_800_000_000)
@@ -252,7 +254,7 @@ def test_times_that_no_calendar_has_are_cut(twin: Any) -> None:
     rest=st.sampled_from([b"", encode_blank(100) + bytes(92), bytes(200), b"\xda\xa3\x20\xa7" * 40]),
 )
 def test_the_walk_ends_at_what_is_no_record(
-    twin: Any, items: list[Message], changes: list[tuple[int, int]], rest: bytes
+    twin: Twin, items: list[Message], changes: list[tuple[int, int]], rest: bytes
 ) -> None:
     data = bytearray(lay_out(items, BASE) + rest)
     for at, value in changes:
@@ -284,13 +286,13 @@ def test_the_walk_ends_at_what_is_no_record(
 
 
 @each_twin
-def test_a_record_without_properties_does_not_end_the_walk(twin: Any) -> None:
+def test_a_record_without_properties_does_not_end_the_walk(twin: Twin) -> None:
     data = lay_out([Message("Orders", body=b"b")] * 1 + [Message("Bills"), Message("Orders")], BASE)
     assert with_twin(twin, lambda: find_records(data, base=BASE)).count == 3
 
 
 @each_twin
-def test_only_some_topics_and_only_so_many(twin: Any) -> None:
+def test_only_some_topics_and_only_so_many(twin: Twin) -> None:
     items = [Message("Orders" if number % 3 else "Bills", queue_offset=number) for number in range(20)]
     data = lay_out(items, BASE)
     some = with_twin(twin, lambda: find_records(data, base=BASE, topics={b"Bills"}))
@@ -304,12 +306,58 @@ def test_only_some_topics_and_only_so_many(twin: Any) -> None:
 
 @each_twin
 @given(data=st.binary(max_size=400))
-def test_garbage_is_no_record(twin: Any, data: bytes) -> None:
+def test_garbage_is_no_record(twin: Twin, data: bytes) -> None:
     assert with_twin(twin, lambda: find_records(data, base=0)).count == 0
 
 
-def test_the_extension_is_built_and_not_older_than_its_source() -> None:
-    built = find_built_file("hotcolumns")
-    assert hotcolumns.compiled is (built is not None)
-    assert not TWINS["plain"].compiled
-    assert not TWINS["bare"].compiled
+@each_twin
+def test_crcs_of_bodies_of_any_length(twin: Twin) -> None:
+    noise = bytes((number * 37 + number // 11) % 256 for number in range(1600))
+    lengths = [*range(40), 255, 256, 511, 512, 513, 1023, 1600]
+    items = [Message("Orders", body=noise[:length], properties=b"a\x01b") for length in lengths]
+    data = bytearray(lay_out(items, BASE))
+    records = find_records(data, base=BASE)
+    assert with_twin(twin, lambda: check_crcs(records)).all()
+    for item in items[1:]:
+        data[item.position - BASE + 88 + len(item.body) - 1] ^= 1
+    assert with_twin(twin, lambda: check_crcs(records)).tolist() == [True] + [False] * (len(items) - 1)
+
+
+def test_records_are_split_by_bytes_and_selected() -> None:
+    items = [Message("Orders", body=bytes(100 * number), properties=b"a\x01b") for number in range(10)]
+    data = lay_out(items, BASE)
+    records = find_records(data, base=BASE)
+    parts = list(split(records, 1000))
+    assert sum(part.count for part in parts) == 10
+    positions = [position for part in parts for position in read_int64(part, 28).tolist()]
+    assert positions == [item.position for item in items]
+    assert all(part.count == 1 or part.count_bytes(0, 4) <= 1000 for part in parts)
+    assert [part.count for part in split(records, 1)] == [1] * 10
+    chosen = records.select(read_int64(records, 28) % 2 == 0)
+    assert read_int64(chosen, 28).tolist() == [position for position in positions if position % 2 == 0]
+
+
+@pytest.mark.parametrize("name", GOLDEN_STORES)
+def test_the_logs_of_java(name: str, tmp_path: Path) -> None:
+    with tarfile.open(GOLDEN / f"store-{name}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    total = 0
+    for path in sorted((tmp_path / f"store-{name}" / "commitlog").iterdir()):
+        base, data = int(path.name), path.read_bytes()
+        end = find_records(data, base=base).end
+        rows = read_rows(data[:end], base, "java")
+        at = 0
+        for row in rows:
+            expected, at = expect_row(data, at, "java")
+            assert row == expected
+        total += len(rows)
+    assert total == {"clean": 2127, "torn": 2426}.get(name, 2427)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_extensions_are_built_and_not_older_than_their_sources(name: str) -> None:
+    built = find_built_file(name)
+    assert TWINS["built"][name].compiled is (built is not None)
+    assert built is None or built.stat().st_mtime >= (SOURCES / f"{name}.py").stat().st_mtime
+    assert not TWINS["plain"][name].compiled
+    assert not TWINS["bare"][name].compiled

@@ -38,6 +38,7 @@ FASTAVRO: Final = Package("fastavro", "fastavro")
 #   | C3 01  | CRC-64-AVRO, little   | datum ...
 _MARK: Final = b"\xc3\x01"
 _HEADER_BYTES: Final = 10
+_WRONG: Final = "it is not what the Avro schema says"
 
 _PRIMITIVES: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
@@ -88,11 +89,13 @@ class AvroSchema:
                 stream.seek(_HEADER_BYTES)
             try:
                 value = schemaless_reader(stream, written, read)
-            except (EOFError, IndexError) as problem:
-                raise BadBody(f"it is not what the Avro schema says: {str(problem) or 'it ends too early'}") from None
+            except EOFError as problem:
+                raise BadBody(f"{_WRONG}: it ends too early. {problem}".removesuffix(". ")) from None
+            except IndexError:
+                raise BadBody(f"{_WRONG}: it ends too early, or has a number for a branch that there is not") from None
             left = len(body) - stream.tell()
             if left:
-                raise BadBody(f"it is not what the Avro schema says: {left} bytes are left over")
+                raise BadBody(f"{_WRONG}: {left} bytes are left over")
             return value
 
         return decode

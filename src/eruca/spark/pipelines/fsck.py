@@ -47,8 +47,8 @@ from eruca.wire.record import InvalidView, inspect_record
 FINDINGS = "store string, level string, kind string, path string, position bigint, length bigint, reason string"
 # Findings of a kind and store that a summary names; a frame or file has them all.
 _NAMED_MAX = 20
-# Tasks that read small files.
-_TASKS_MAX = 256
+# What a task reads of the derived files, most of which are small.
+_TASK_BYTES = 16 * 1024 * 1024
 _LOG_COLUMNS = (
     "broker string, topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, "
     "storeTimestamp timestamp, transactionState string, properties map<string,string>, crcOk boolean"
@@ -129,7 +129,8 @@ class StoreFrames:
 
     def _read(self, files: Sequence[Sequence[Any]], read: Any, columns: str) -> Any:
         every = [file for own in files for file in own]
-        numbers = self._session.range(len(every), numPartitions=max(1, min(len(every), _TASKS_MAX)))
+        tasks = sum(file.size for file in every) // _TASK_BYTES + 1
+        numbers = self._session.range(len(every), numPartitions=max(1, min(len(every), tasks)))
 
         def read_some(batches: Iterator[Any]) -> Iterator[Any]:
             for batch in batches:
@@ -140,7 +141,7 @@ class StoreFrames:
     def check_files(self) -> Any:
         """Names, sizes, tables, the checkpoint, the ends of logs: one task for each store."""
         stores = [each.store for each in self._facts]
-        numbers = self._session.range(len(stores), numPartitions=min(len(stores), _TASKS_MAX))
+        numbers = self._session.range(len(stores), numPartitions=len(stores))
 
         def check(batches: Iterator[Any]) -> Iterator[Any]:
             for batch in batches:
@@ -197,7 +198,15 @@ def learn_facts(store: str, properties: Mapping[str, str]) -> StoreFacts:
         removed = RemovedTopics(opened.disk, opened.paths.removed)
         removed.load(start)
         queue_files = tuple(
-            QueueFile(store, str(segment.path), topic, queue_id, segment.start // ENTRY_BYTES, segment.end > end_byte)
+            QueueFile(
+                store,
+                str(segment.path),
+                topic,
+                queue_id,
+                segment.start // ENTRY_BYTES,
+                segment.size,
+                segment.end > end_byte,
+            )
             for (topic, queue_id), queue in sorted(opened.queues.items())
             for end_byte in [queue.max_offset * ENTRY_BYTES]
             for segment in queue.chain.segments

@@ -35,6 +35,8 @@ from eruca.spark.derivedtasks import (
 )
 from eruca.spark.pipelines.job import track_job
 from eruca.spark.pipelines.summary import JobSummary
+from eruca.spark.storechecks import TOPIC_PATTERN
+from eruca.spark.storefiles import StoreLog
 from eruca.spark.storesource import DAMAGE, NAME, encode_paths
 from eruca.store.consumequeue import ENTRY_BYTES
 from eruca.store.filesystem import LocalFileSystem
@@ -58,7 +60,6 @@ _ENTRY_COLUMNS = (
     "tagsCode bigint"
 )
 _KEY_COLUMNS = "topic string, physicalOffset bigint, storeTimestamp timestamp, keyHashes array<int>"
-_TOPIC_PATTERN = r"\A[%|a-zA-Z0-9_-]+\z"
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ def derive_entries(records: Any, removed: Mapping[str, int] | None = None, more:
     `more` are further columns to keep.
     """
     entries = records.where(
-        F.col("topic").rlike(_TOPIC_PATTERN)
+        F.col("topic").rlike(TOPIC_PATTERN)
         & (F.col("queueId") >= 0)
         & ~F.col("transactionState").isin("prepared", "rolledBack")
     )
@@ -207,7 +208,11 @@ class _Rebuild:
         check_is_store(self._disk, self._paths)
         self._options: StoreOptions = resolve_options(self._disk, self._paths, properties)
         check_index_size(self._disk, self._paths, self._options, properties)
-        self._removed = self._load_removed()
+        with StoreLog(root) as records:
+            pieces = records.list_pieces()
+        # The log is read several times, and a broker may be writing to it.
+        self._log_end = pieces[-1].end if pieces else 0
+        self._removed = self._load_removed(pieces[0].begin if pieces else 0)
 
     def run(self, out: Path | None, *, drop_old: bool) -> None:
         """Write, then put in place."""
@@ -276,7 +281,8 @@ class _Rebuild:
     def _read(self, columns: str, *, on_damage: str = "skip") -> Any:
         reader = self._session.read.format(NAME).schema(columns).option("onDamage", on_damage)
         reader = reader.option("messageDelayLevel", self._options.delay_levels)
-        return reader.option("path", encode_paths([str(self._paths.root)])).load()
+        records = reader.option("path", encode_paths([str(self._paths.root)])).load()
+        return records.where(F.col("physicalOffset") < self._log_end)
 
     def _read_good(self, columns: str, survey: Survey) -> Any:
         records = self._read(columns)
@@ -285,10 +291,9 @@ class _Rebuild:
         bad = self._session.createDataFrame([(each,) for each in survey.bad_positions], "physicalOffset bigint")
         return records.join(F.broadcast(bad), "physicalOffset", "left_anti")
 
-    def _load_removed(self) -> dict[str, int]:
+    def _load_removed(self, log_start: int) -> dict[str, int]:
         removed = RemovedTopics(self._disk, self._paths.removed)
-        names = [name for name in self._disk.list(self._paths.commitlog) if name.isdigit()]
-        removed.load(int(names[0]) if names else 0)
+        removed.load(log_start)
         return removed.positions
 
     # -- consume queues ----------------------------------------------------------------------------------------------
@@ -333,8 +338,14 @@ class _Rebuild:
             written = shared.groupBy("file").applyInArrow(as_function(writer), INDEXED).collect()
             self._name_files(target.index, sorted((row["file"], row["beginTime"]) for row in written))
             facts = self._summary.facts
+            entries = sum(row["entries"] for row in written)
+            if entries != sum(survey.keys.values()):
+                raise StoreError(
+                    f"{entries} index entries were written for {sum(survey.keys.values())} keys of the log",
+                    hint="the store is as it was; is something else writing to it?",
+                )
             facts["index files"] = facts.get("index files", 0) + len(written)
-            facts["index entries"] = facts.get("index entries", 0) + sum(row["entries"] for row in written)
+            facts["index entries"] = facts.get("index entries", 0) + entries
         _remove_rests(target.index)
         self._disk.sync_directory(target.index)
 
