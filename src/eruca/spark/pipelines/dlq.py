@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 
 from eruca.spark.pipelines.inputs import MessageInput, open_messages
 from eruca.spark.pipelines.job import keep, track_job
+from eruca.spark.pipelines.places import Place
 from eruca.spark.pipelines.stats import Table, collect
 from eruca.spark.pipelines.summary import JobSummary
 from eruca.wire.names import DLQ_PREFIX
@@ -66,6 +67,6 @@ def run_dlq(session: Any, wanted: MessageInput, group: str = "", out: str = "") 
         summary.add(*row)
         table = collect(count_dead_letters(letters))
         if out:
-            letters.write.mode("errorifexists").parquet(out)
+            letters.write.mode("errorifexists").parquet(Place(out).address)
             summary.outputs["dead letters"] = out
     return summary, table

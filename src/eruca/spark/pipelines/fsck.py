@@ -33,6 +33,7 @@ from eruca.spark.derivedrows import (
     read_queue_rows,
 )
 from eruca.spark.pipelines.job import track_job
+from eruca.spark.pipelines.places import Place
 from eruca.spark.pipelines.rebuild import derive_entries
 from eruca.spark.pipelines.summary import JobSummary
 from eruca.spark.storechecks import ERROR, WARNING, check_index, check_log, check_offsets, check_queues
@@ -256,11 +257,13 @@ def run_fsck(
 
     `properties` (Java keys) say the sizes of files where they cannot be judged by the files themselves.
     """
+    # Workers may have another directory of their own.
+    directories = [str(Path(directory).absolute()) for directory in directories]
     with track_job(session, "fsck") as summary:
         findings = find_faults(session, directories, properties).persist()
         try:
             if out is not None:
-                findings.write.mode("overwrite").parquet(out)
+                findings.write.mode("overwrite").parquet(Place(out).address)
                 summary.outputs["findings"] = out
             counted = {
                 (row["level"], row["kind"]): row["count"] for row in findings.groupBy("level", "kind").count().collect()

@@ -173,7 +173,8 @@ def run_rebuild(
     With `out` nothing of the stores changes, and they may be open: what is whole now is read. Of several stores each
     has its own directory there, by its name.
     """
-    places = [Path(directory) for directory in directories]
+    # Workers may have another directory of their own.
+    places = [Path(directory).absolute() for directory in directories]
     targets = _name_targets(places, out)
     with track_job(session, "rebuild") as summary:
         for place, target in zip(places, targets, strict=True):
@@ -187,11 +188,11 @@ def _name_targets(places: Sequence[Path], out: str | None) -> list[Path | None]:
     if out is None:
         return [None] * len(places)
     if len(places) == 1:
-        return [Path(out)]
+        return [Path(out).absolute()]
     names = [place.name for place in places]
     if len(set(names)) < len(names):
         raise ConfigError("two of the stores have the same name", hint="rebuild them one by one, each with its own out")
-    return [Path(out) / name for name in names]
+    return [Path(out).absolute() / name for name in names]
 
 
 class _Rebuild:
