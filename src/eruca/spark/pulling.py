@@ -26,6 +26,7 @@ from eruca.spark.offsets import name_queue
 from eruca.spark.parsing import BATCH_BYTES, BATCH_ROWS, RecordParser, split
 from eruca.spark.pieces import Piece, check_pieces
 from eruca.spark.planning import QueueRange
+from eruca.spark.settling import settle_worker
 from eruca.spark.sourceoptions import SourceOptions
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import PullMessageHeader
@@ -50,6 +51,7 @@ _PASSING: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_
 
 def read_partition(partition: Any, options: SourceOptions, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
     """Read what a task is to read. Raises OffsetLost, and NetError when a broker stays away."""
+    settle_worker()
     ranges: list[QueueRange] = getattr(partition, "ranges", [])
     if not ranges:
         return  # what Spark makes of a plan without partitions

@@ -36,6 +36,7 @@ from eruca.client.produce.choosing import explain_not_writable
 from eruca.client.produce.sending import Parcel, Sender
 from eruca.errors import ConfigError, ErucaError, NetError, NoRoute, RequestRefused, SendFailed, WireError
 from eruca.spark.cluster import Cluster
+from eruca.spark.settling import settle_worker
 from eruca.spark.sinkencoding import Request, RowPacker
 from eruca.spark.sinkoptions import SinkOptions, check_columns, wants_timer
 from eruca.wire.bodies import KVTable, MessageQueue
@@ -255,6 +256,7 @@ def write_rows(
     plan: SinkPlan, batches: Iterable[pa.RecordBatch], partition: int, once_prefix: str | None = None
 ) -> Written:
     """Send the rows of a partition, and return when all are stored."""
+    settle_worker()
     with Cluster(plan.options.access) as cluster:
         packer = RowPacker(plan.options, partition, cluster.admin.session.unique_ids, once_prefix)
         return cluster.run(_write(cluster, plan, packer, batches, partition))

@@ -39,6 +39,7 @@ from eruca.spark.optiontable import (
 )
 from eruca.spark.parsing import RecordParser, Records, check_crcs, read_int64, read_sys_flags, split
 from eruca.spark.recorddigest import digest_records
+from eruca.spark.settling import settle_worker
 from eruca.spark.storefiles import (
     Piece,
     StoreLog,
@@ -209,6 +210,7 @@ class StoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
+        settle_worker()
         assert isinstance(partition, StorePartition)
         parser = StoreParser(self._columns, self._values)
         for gap in partition.gaps:
