@@ -182,7 +182,13 @@ def test_every_job_teaches() -> None:
         (["stats", "--conf", "spark"], "is no KEY=VALUE"),
     ],
 )
-def test_a_wrong_command_line_is_said_in_one_line(words: list[str], said: str) -> None:
+def test_a_wrong_command_line_is_said_before_spark_starts(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr("eruca.spark.pipelines.job.make_session", refuse)
     result = invoke(*words, ok=False)
     assert result.exit_code in (1, 2)
     assert said in result.output

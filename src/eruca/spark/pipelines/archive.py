@@ -13,7 +13,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
-from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -26,6 +25,7 @@ from eruca.spark.pipelines.archiveframes import (
     PARTITIONS,
     REASON,
     arrange_for_archive,
+    count_good,
     keep_archived,
 )
 from eruca.spark.pipelines.archiveplan import ArchivePlan, plan_stores, plan_topics, read_stores, read_topics
@@ -132,17 +132,7 @@ def _tell_losses(summary: JobSummary, plan: ArchivePlan) -> None:
 
 def _add(session: Any, place: Place, ledger: Ledger, frame: Any, entry: Entry, summary: JobSummary) -> None:
     """Write a frame beside the archive, and put it in place in one step."""
-    arranged = arrange_for_archive(frame)
-    observed = Observation()
-    good = sf.col(REASON).isNull()
-    counted = arranged.observe(
-        observed,
-        sf.count_if(good).alias("rows"),
-        sf.coalesce(sf.sum(sf.when(good, sf.octet_length("body"))), sf.lit(0)).alias("bytes"),
-        sf.unix_millis(sf.min(sf.when(good, sf.col("storeTimestamp")))).alias("first"),
-        sf.unix_millis(sf.max(sf.when(good, sf.col("storeTimestamp")))).alias("last"),
-        sf.count_if(~good).alias("bad"),
-    )
+    counted, tell = count_good(arrange_for_archive(frame), sf.col(REASON).isNull())
     staging = f"{STAGING}/{entry.run}"
     keys = [REASON, *PARTITIONS]
     (
@@ -151,8 +141,7 @@ def _add(session: Any, place: Place, ledger: Ledger, frame: Any, entry: Entry, s
         .option("compression", "zstd")
         .parquet(place.locate(staging))
     )
-    found = observed.get
-    summary.add(found["rows"], found["bytes"], found["first"], found["last"])
+    tell(summary)
     files = [facts.path for facts in place.list_files(staging) if facts.path.endswith(".parquet")]
     bad = [path for path in files if f"/{NO_REASON}/" not in path]
     if bad:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Any, Final
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DateType, StructField, StructType
 
 from eruca.spark.columns import MESSAGE_COLUMNS, make_schema
 from eruca.spark.offsets import Offsets
+from eruca.spark.pipelines.summary import JobSummary
 from eruca.spark.storesource import DAMAGE
+
+log = logging.getLogger(__name__)
 
 # By topic and by the day a message was stored, in UTC.
 PARTITIONS: Final = ("topic", "date")
@@ -38,6 +44,34 @@ def leave_out_archived(messages: Any, offsets: Offsets) -> Any:
 def keep_archived(messages: Any, offsets: Offsets) -> Any:
     """Only messages before the offset of their queue, none of a queue without one."""
     return _compare_offsets(messages, offsets, lambda offset, bound: bound.isNotNull() & (offset < bound))
+
+
+def count_good(messages: Any, is_good: Any) -> tuple[Any, Callable[[JobSummary], int]]:
+    """The same frame, whose good messages are counted while it is written; and what puts that into a summary.
+
+    It gives how many were not good.
+    """
+    observed = Observation()
+    counted = messages.observe(
+        observed,
+        sf.count_if(is_good).alias("rows"),
+        sf.coalesce(sf.sum(sf.when(is_good, sf.octet_length("body"))), sf.lit(0)).alias("bytes"),
+        sf.unix_millis(sf.min(sf.when(is_good, sf.col("storeTimestamp")))).alias("first"),
+        sf.unix_millis(sf.max(sf.when(is_good, sf.col("storeTimestamp")))).alias("last"),
+        sf.count_if(~is_good).alias("bad"),
+    )
+
+    def tell(summary: JobSummary) -> int:
+        try:
+            found = observed.get
+        except Exception as error:
+            # Spark leaves out what it sees to be empty before it begins, and the counting with it.
+            log.debug("nothing was counted: %s", error)
+            return 0
+        summary.add(found["rows"], found["bytes"], found["first"], found["last"])
+        return int(found["bad"])
+
+    return counted, tell
 
 
 def _compare_offsets(messages: Any, offsets: Offsets, holds: Any) -> Any:

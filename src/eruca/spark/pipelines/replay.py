@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
 from eruca.broker.once import ONCE_KEY
 from eruca.errors import ConfigError, RequestRefused
 from eruca.spark.cluster import Access, Cluster
+from eruca.spark.pipelines.archiveframes import count_good
 from eruca.spark.pipelines.archiveplan import make_access_options
 from eruca.spark.pipelines.inputs import MessageInput, open_messages
 from eruca.spark.pipelines.job import track_job
@@ -151,24 +151,15 @@ def run_replay(session: Any, wanted: MessageInput, options: ReplayOptions, targe
     with track_job(session, "replay") as summary:
         messages = choose_messages(open_messages(session, wanted, summary.warnings), options)
         summary.facts |= {"id": replay_id, "until": wanted.until_ms}
-        observed = Observation()
         good = sf.col("body").isNotNull()
-        messages = messages.observe(
-            observed,
-            sf.count_if(good).alias("rows"),
-            sf.coalesce(sf.sum(sf.octet_length("body")), sf.lit(0)).alias("bytes"),
-            sf.unix_millis(sf.min("storeTimestamp")).alias("first"),
-            sf.unix_millis(sf.max("storeTimestamp")).alias("last"),
-            sf.count_if(~good).alias("bad"),
-        ).where(good)
+        messages, tell = count_good(messages, good)
+        messages = messages.where(good)
         if options.dry_run:
             messages.write.format("noop").mode("overwrite").save()
             summary.facts["delivery"] = "none: a dry run"
         else:
             _send(messages, options, target, replay_id, summary)
-        found = observed.get
-        summary.add(found["rows"], found["bytes"], found["first"], found["last"])
-        summary.set_aside("body", found["bad"])
+        summary.set_aside("body", tell(summary))
     return summary
 
 
