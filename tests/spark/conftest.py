@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -13,8 +14,14 @@ import pytest
 # Failed assertions of what tests share are to say as much as those of tests.
 pytest.register_assert_rewrite("tests.spark.producing", "tests.spark.reading")
 
+from pyspark.logger import PySparkLogger  # noqa: E402
+
 from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
 from tests.interop.javapeer import prepare_peer  # noqa: E402
+
+# Spark's loggers do not propagate, so pytest gives them its handler, and they would make it write JSON from then on:
+# every later test of the run that reads what was logged would fail.
+PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[assignment, method-assign]
 
 # The first start of Spark on a busy machine takes its time.
 _TIMEOUT_S = 300
