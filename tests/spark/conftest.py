@@ -35,9 +35,8 @@ _FOREIGN_WARNINGS = (
 )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give Spark its time, and leave out what needs Java where `make test` found none."""
-    left_out = []
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give Spark its time."""
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue
@@ -45,18 +44,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
         for warning in _FOREIGN_WARNINGS:
             item.add_marker(pytest.mark.filterwarnings(warning))
-        if os.environ.get("ERUCA_WITHOUT_JAVA") and _needs_java(item):
-            left_out.append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-
-
-def _needs_java(item: pytest.Item) -> bool:
-    if not isinstance(item, pytest.Function):
-        return False
-    system = item.callspec.params.get("cluster") if hasattr(item, "callspec") else None
-    return system == "java" or "java_cluster" in item.fixturenames or "java" in item.path.name
 
 
 @pytest.fixture(scope="session")

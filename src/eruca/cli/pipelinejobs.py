@@ -11,6 +11,7 @@ import click
 
 from eruca.cli.connecting import parse_nameservers
 from eruca.cli.pipelineoptions import (
+    add_broker_settings,
     add_input_options,
     add_session_options,
     is_delta,
@@ -182,15 +183,7 @@ def audit(
 @click.command()
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--out", metavar="DIR", help="Write the new files there, and change nothing of the stores.")
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="The broker's .conf file, for the sizes of its files.",
-)
-@click.option(
-    "--option", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the broker, over the file's."
-)
+@add_broker_settings
 @click.option("--drop-old", is_flag=True, help="Delete the old consume queues and index instead of keeping them aside.")
 @add_session_options
 def rebuild(
@@ -230,15 +223,7 @@ def rebuild(
 @click.command()
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--out", metavar="DIR", help="Write all findings there, as Parquet.")
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="The broker's .conf file, for the sizes of its files.",
-)
-@click.option(
-    "--option", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the broker, over the file's."
-)
+@add_broker_settings
 @add_session_options
 def fsck(
     directories: tuple[str, ...],

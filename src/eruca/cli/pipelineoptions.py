@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -39,6 +40,23 @@ def load(module: str) -> Any:
         if missing not in _EXTRA:
             raise
         raise ConfigError(f"this needs Spark, and {missing} is missing", hint="pip install eruca[spark]") from None
+
+
+def add_broker_settings(function: Function) -> Function:
+    """Give a command the settings of a broker, which say how large the files of its store are."""
+    for add in (
+        click.option(
+            "--option", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the broker, over the file's."
+        ),
+        click.option(
+            "-c",
+            "--config",
+            type=click.Path(path_type=Path, dir_okay=False, exists=True),
+            help="The broker's .conf file, for the sizes of its files.",
+        ),
+    ):
+        function = add(function)
+    return function
 
 
 def add_session_options(function: Function) -> Function:

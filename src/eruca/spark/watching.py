@@ -177,9 +177,7 @@ class ClusterView:
         routes = self.cluster.admin.routes
 
         async def ask_once(queue: MessageQueue) -> _Answer:
-            address = routes.find_address(queue.broker_name)
-            if address is None:
-                raise ConnectFailed(f"broker {queue.broker_name} has no address now")
+            address = routes.require_address(queue.broker_name)
             try:
                 return await ask(address, queue)
             except NetError:
