@@ -62,15 +62,20 @@ async def case_sends_are_traced(nameserver: str, topic: str, group: str) -> None
 
 async def case_traces_go_to_the_official_topic(nameserver: str, topic: str, group: str) -> None:
     async with Producer(nameserver, group=group, trace=True) as producer:
-        receipt = await producer.send(topic, b"hello", keys=[topic])
+        assert producer._trace is not None
+        dispatcher = producer._trace.dispatcher
+        sent: set[str] = set()
 
         async def find() -> list[Message]:
+            # A trace that a busy broker does not take in time is let go, and counted.
+            if dispatcher.failed + dispatcher.dropped == len(sent):
+                sent.add((await producer.send(topic, b"hello", keys=[topic])).message_id)
             traces = await _read_all(producer.session, TRACE_TOPIC)
-            return [message for message in traces if receipt.message_id in message.keys]
+            return [message for message in traces if sent & set(message.keys)]
 
-        (found,) = await poll(find, bool)
+        found = (await poll(find, bool))[0]
         assert topic in found.keys
-        assert receipt.message_id in {record.message_id for record in decode_traces(found.body)}
+        assert sent & {record.message_id for record in decode_traces(found.body)}
 
 
 async def case_deliveries_are_traced(nameserver: str, topic: str, group: str) -> None:

@@ -9,7 +9,7 @@ from eruca.client.produce.outgoing import Receipt, build_properties
 from eruca.client.produce.sending import Parcel, Sender
 from eruca.client.session import Session
 from eruca.client.tracing import TraceDispatcher
-from eruca.errors import ErucaError, NetError, NoRoute
+from eruca.errors import ErucaError, NetError, NoRoute, RequestRefused
 from eruca.limits import GROUP_BYTES_MAX
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import EndTransactionHeader
@@ -37,8 +37,9 @@ def open_trace(session: Session, group: str, purpose: str, topic: bool | str) ->
             try:
                 await sender.send(parcel, queue, _TIMEOUT_MS)
                 return
-            except NetError:
-                if number == len(queues):
+            except (NetError, RequestRefused) as error:
+                is_final = isinstance(error, RequestRefused) and not error.retryable
+                if is_final or number == len(queues):
                     raise
 
     return TraceDispatcher(send, clock=session.clock, topic=topic if isinstance(topic, str) else TRACE_TOPIC)
