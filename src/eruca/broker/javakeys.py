@@ -14,7 +14,6 @@ _MEMORY = "reads are not told apart by what is in memory; one bound holds for al
 
 # key: (Java's default, why it has no effect)
 IGNORED: dict[str, tuple[str, str]] = {
-    "accessMessageInMemoryMaxRatio": ("40", _MEMORY),
     "aclEnable": ("false", _LATER),
     "adminBrokerThreadPoolNums": ("16", _THREADS),
     "autoDeleteUnusedStats": ("false", "statistics of deleted topics and groups are always removed"),
@@ -71,12 +70,7 @@ IGNORED: dict[str, tuple[str, str]] = {
     "flushConsumerOffsetHistoryInterval": ("60000", "a leftover of 3.x that 4.9 does not use either"),
     "flushLeastPagesWhenWarmMapedFile": ("4096", "warming asks the kernel for the pages and writes nothing"),
     "forceRegister": ("true", _ALWAYS),
-    "haHousekeepingInterval": ("20000", _LATER),
     "haListenPort": ("10912", "is always listenPort + 1, as in Java"),
-    "haMasterAddress": ("", _LATER),
-    "haSendHeartbeatInterval": ("5000", _LATER),
-    "haSlaveFallbehindMax": ("268435456", _LATER),
-    "haTransferBatchSize": ("32768", _LATER),
     "heartbeatThreadPoolNums": ("2", _THREADS),
     "heartbeatThreadPoolQueueCapacity": ("50000", _QUEUES),
     "highSpeedMode": ("false", "a leftover that 4.9 does not use either"),
@@ -91,7 +85,6 @@ IGNORED: dict[str, tuple[str, str]] = {
     "maxTransferCountOnMessageInDisk": ("8", _MEMORY),
     "messageIndexSafe": ("false", "the index always counts for recovery"),
     "messageStorePlugIn": ("", "there are no Java plug-ins"),
-    "offsetCheckInSlave": ("false", _LATER),
     "processReplyMessageThreadPoolNums": ("20", _THREADS),
     "pullMessageThreadPoolNums": ("20", _THREADS),
     "pullThreadPoolQueueCapacity": ("100000", _QUEUES),
@@ -116,7 +109,6 @@ IGNORED: dict[str, tuple[str, str]] = {
     "serverSocketRcvBufSize": ("0", _NETTY),
     "serverSocketSndBufSize": ("0", _NETTY),
     "serverWorkerThreads": ("8", _THREADS),
-    "slaveTimeout": ("3000", _LATER),
     "transferMsgByHeap": ("true", "an answer is one join of slices of the mapped log"),
     "useEpollNativeSelector": ("false", _NETTY),
     "useReentrantLockWhenPutMessage": ("true", "there is no append lock"),

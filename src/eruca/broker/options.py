@@ -91,6 +91,69 @@ class BrokerOptions:
         30_000, "filterServerExpiredTimeout", "silence after which a filter server is gone", unit="ms", low=1
     )
     slave_read: bool = option(False, "slaveReadEnable", "send slow readers to a slave", mutable=True)
+    offset_check_in_slave: bool = option(
+        False, "offsetCheckInSlave", "a slave corrects the offsets it is asked for as a master does", mutable=True
+    )
+    memory_ratio_max: int = option(
+        40,
+        "accessMessageInMemoryMaxRatio",
+        "a reader further behind than so much of the memory is sent to a slave (a slave takes 10 less)",
+        unit="%",
+        low=0,
+        high=100,
+        mutable=True,
+    )
+    in_sync_replicas: int = option(
+        2, "inSyncReplicas", "copies, this broker's too, that a SYNC_MASTER waits for", low=1, high=16, mutable=True
+    )
+    slave_timeout_ms: int = option(
+        3000, "slaveTimeout", "how long a SYNC_MASTER waits for its slaves", unit="ms", low=1, mutable=True
+    )
+    behind_bytes_max: int = option(
+        256 * 1024 * 1024,
+        "haSlaveFallbehindMax",
+        "a slave further behind does not count as one",
+        unit="bytes",
+        low=0,
+        mutable=True,
+    )
+    ha_master: str = option("", "haMasterAddress", "where a slave finds its master's log; empty: name servers tell it")
+    ha_heartbeat_ms: int = option(
+        5000, "haSendHeartbeatInterval", "a replication link is never silent for longer", unit="ms", low=1
+    )
+    ha_housekeeping_ms: int = option(
+        20_000, "haHousekeepingInterval", "a replication link that is silent for so long is closed", unit="ms", low=1
+    )
+    ha_transfer_bytes: int = option(
+        32_768, "haTransferBatchSize", "most bytes of one piece of the log on its way to a slave", unit="bytes", low=1
+    )
+    ha_reconnect_ms: int = option(
+        1000, "haReconnectInterval", "how long a slave waits before it tries its master again", unit="ms", low=1
+    )
+    ha_copy_oldest: bool = option(
+        True, "haCopyOldest", "an empty slave gets the whole log and not only its last segment (Java: the last segment)"
+    )
+    ha_catch_up_bytes: int = option(
+        64 * 1024 * 1024,
+        "haCatchUpBytesPerSecond",
+        "how fast a slave that is far behind is fed, so that producers do not notice; 0: as fast as it takes it",
+        unit="bytes/s",
+        low=0,
+        mutable=True,
+    )
+    ha_metadata_ms: int = option(
+        1000,
+        "haMetadataInterval",
+        "how often a slave looks for new topics, groups and offsets (10 s where the master is a Java broker)",
+        unit="ms",
+        low=1,
+    )
+    failover: str = option("", "failover", "`etcd`: the members elect their master there; empty: an operator promotes")
+    etcd_endpoints: str = option("", "etcdEndpoints", "where etcd is, http://host:port separated by `;`", secret=False)
+    etcd_prefix: str = option("/eruca", "etcdPrefix", "the keys of this system in etcd begin so")
+    failover_lease_s: int = option(
+        3, "failoverLeaseSeconds", "a master that etcd has not heard of for so long is replaced", unit="s", low=2
+    )
     transfer_bytes_memory: int = option(
         262_144, "maxTransferBytesOnMessageInMemory", "bytes of one pull answer", unit="bytes", mutable=True
     )
@@ -132,6 +195,8 @@ class BrokerOptions:
     store_root: str = option("eruca-data/store", "storePathRootDir", "the store directory")
     commitlog_path: str = option("", "storePathCommitLog", "the commit log's directory; empty: commitlog in the store")
     message_log_level: str = option("INFO", "logLevel", "what is logged: DEBUG, INFO, WARNING or ERROR")
+    # What `broker_id` was at the start: the current one changes with the role.
+    configured_id: int = 0
 
     @property
     def bind_host(self) -> str:
