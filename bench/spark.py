@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from bench.parts.spark_kafka import KafkaBroker, fetch_jars, make_kafka_topic
 from bench.parts.spark_session import CpuMeter, started_session
+from bench.parts.spark_store import RECORD_BYTES, fill_store
 from bench.runner import Aim, BenchError, Figure, Measurement, Run, Sample
 from eruca.client.produce.producer import Producer
 from eruca.spark.columns import MESSAGE_COLUMNS, make_schema
@@ -38,6 +39,8 @@ KAFKA = "Kafka"
 # To be ahead of Kafka is the aim.
 DREAM = 1.5
 _REPEATS = 3
+# The aim is a rate, and Java takes some ten seconds of work until copying rows is compiled as well as it can be.
+_STORE_WARM_UPS = 4
 _SETTINGS = {"mappedFileSizeCommitLog": 268_435_456}
 # What Kafka's source has too, of ours.
 _COMMON_COLUMNS = ("topic", "queueId", "queueOffset", "keys", "body", "storeTimestamp")
@@ -88,9 +91,9 @@ class _Stage:
         reader = self.session.read.format("kafka").option("kafka.bootstrap.servers", self.kafka)
         return reader.option("subscribe", topic).option("includeHeaders", str(headers).lower()).load()
 
-    def read_store(self) -> DataFrame:
-        """All records of our broker's files."""
-        return self.session.read.format("rocketmq-store").load(str(self.store))
+    def read_store(self, directory: Path) -> DataFrame:
+        """All records of a store."""
+        return self.session.read.format("rocketmq-store").load(str(directory))
 
     def make_topic(self, name: str) -> None:
         """Make a topic of the same name and width in both."""
@@ -149,6 +152,8 @@ def _set_up(run: Run, directory: Path) -> Iterator[_Stage]:
             f"Spark {pyspark.__version__} on local[{cores}], Kafka connector {jars.connector_version}, "
             f"Kafka broker {jars.broker_version}; bodies of {BODY_BYTES} B in {QUEUES} queues"
         )
+        run.note(f"Java options of the session, for both sides: {session.conf.get('spark.driver.defaultJavaOptions')}")
+        run.note("of these and the Unix sockets to Python workers, only the collector matters to the Kafka connector")
         run.note("CPU is that of the JVM, of the Python processes it starts, and of the broker in question")
         meter = CpuMeter(driver, {OURS: ours.pid, KAFKA: kafka.pid})
         store = directory / "eruca" / "data" / "store"
@@ -206,10 +211,17 @@ def _time(stage: _Stage, whose: str, rows: int, work: Callable[[], None]) -> Sam
 
 
 def _measure(
-    run: Run, name: str, ours: Measurement, peers: dict[str, Measurement], *, ahead_of: str = "", aim: Aim | None = None
+    run: Run,
+    name: str,
+    ours: Measurement,
+    peers: dict[str, Measurement],
+    *,
+    ahead_of: str = "",
+    aim: Aim | None = None,
+    warm_ups: int = 1,
 ) -> Figure:
     """Measure after a warm-up; the aim may be to be ahead of a peer. Then the same by CPU."""
-    for measurement in (ours, *peers.values()):
+    for measurement in (ours, *peers.values()) * warm_ups:
         measurement()
     figure = run.measure(name, "rows/s", ours, peers, aim=aim)
     if ahead_of:
@@ -256,15 +268,40 @@ def _measure_network(run: Run, stage: _Stage, rows: int) -> None:
 
 
 def _measure_store(run: Run, stage: _Stage, rows: int) -> None:
-    """The files of the running broker, before anything else is written to them."""
-    peer = "Kafka connector, with headers"
+    """Files of records of the facts' size; beside them those of the running broker, before more is written to them."""
+    directory = stage.home / "store"
+    with run.show("write a store", 1) as step:
+        fill_store(directory, rows)
+        step()
+
+    def read(place: Path) -> Measurement:
+        return lambda: _time(stage, OURS, rows, lambda: _drop(stage.read_store(place)))
+
+    _check_store(stage.read_store(directory), rows)
     _measure(
         run,
-        "store source, all columns",
-        lambda: _time(stage, OURS, rows, lambda: _drop(stage.read_store())),
-        {peer: lambda: _time(stage, KAFKA, rows, lambda: _drop(stage.read_kafka(READ_TOPIC, headers=True)))},
+        f"store source, all columns, records of {RECORD_BYTES} B",
+        read(directory),
+        {
+            "the store of the running broker, its records as Kafka's": read(stage.store),
+            "Kafka connector, with headers": lambda: _time(
+                stage, KAFKA, rows, lambda: _drop(stage.read_kafka(READ_TOPIC, headers=True))
+            ),
+        },
         aim=STORE_AIM,
+        warm_ups=1 if run.quick else _STORE_WARM_UPS,
     )
+
+
+def _check_store(records: DataFrame, count: int) -> None:
+    """All are there, with all their properties and right CRCs, and as large as the figure says, to a byte a digit."""
+    found = records.agg(
+        F.count("*"), F.count_if("crcOk"), F.sum(F.size("properties")), F.min("size"), F.max("size")
+    ).first()
+    assert found is not None
+    smallest, largest = found[3:]
+    if tuple(found[:3]) != (count, count, 3 * count) or not RECORD_BYTES - 6 <= smallest <= largest <= RECORD_BYTES:
+        raise BenchError(f"{count} records of {RECORD_BYTES} B were written, and {found} are read")
 
 
 # -- small batches -----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from bench.runner import BenchError
+from eruca.spark.pipelines.job import choose_java_options
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS_MAX = 60
@@ -23,12 +24,18 @@ _STOP_SECONDS_MAX = 60
 def started_session(home: Path, cores: int, jars: Sequence[Path]) -> Iterator[tuple[SparkSession, int]]:
     """A session on this machine with all its files below `home`, and the pid of its JVM, which ends with it."""
     home.mkdir(parents=True)
+    # Workers take the first python3 of the path otherwise.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.pop("SPARK_HOME", None)
     settings = {
         "spark.master": f"local[{cores}]",
         "spark.app.name": "bench",
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # As sessions of ours have them. Both sides run with them, but Arrow and Python workers are ours alone.
+        "spark.driver.defaultJavaOptions": choose_java_options({}, "driver"),
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.driver.extraJavaOptions": f"-XX:-UsePerfData -Djava.io.tmpdir={home}",
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.local.dir": str(home),
@@ -41,9 +48,6 @@ def started_session(home: Path, cores: int, jars: Sequence[Path]) -> Iterator[tu
         "spark.log.level": "ERROR",
     }
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    # Workers take the first python3 of the path otherwise.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.pop("SPARK_HOME", None)
     log = home / "driver.log"
     with open(log, "wb") as file:
         gateway = launch_gateway(conf, {"stdout": file, "stderr": file})  # type: ignore[no-untyped-call]

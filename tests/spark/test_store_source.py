@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from eruca.spark.columns import STORE_COLUMNS, make_schema
+from eruca.spark.columns import STORE_COLUMNS, make_schema, tighten
 from eruca.store.messagestore import open_store
 from tests.spark.stores import lose_a_page, make_options, make_rich_store, unpack_golden
 from tests.store_samples import fill_store, make_message
@@ -18,7 +18,7 @@ from tests.store_samples import fill_store, make_message
 def test_a_store_is_a_table(spark: Any, tmp_path: Path) -> None:
     stored = make_rich_store(tmp_path / "store")
     records = spark.read.format("rocketmq-store").option("minPartitions", 4).load(str(tmp_path / "store"))
-    assert records.schema == make_schema(STORE_COLUMNS)
+    assert records.schema == make_schema(tighten(STORE_COLUMNS))
     assert records.rdd.getNumPartitions() >= 4
     rows = records.orderBy("physicalOffset").collect()
     assert [row["physicalOffset"] for row in rows] == [message.position for message in stored]
@@ -94,6 +94,10 @@ def test_damage_fails_the_query_and_says_where(spark: Any, tmp_path: Path) -> No
     assert 340 < reader.option("onDamage", "skip").load(str(root)).count() < 360
     shown = reader.option("onDamage", "report").load(str(root)).where("topic IS NULL").collect()
     assert [row["physicalOffset"] for row in shown] == [stored[60].position]
+    # Such a row has next to nothing, so then every column may be null.
+    whole = spark.read.format("rocketmq-store").option("onDamage", "report").load(str(root))
+    assert whole.schema == make_schema(STORE_COLUMNS)
+    assert whole.where("topic IS NULL").count() == 1
 
 
 def test_the_store_of_a_broker_at_work(spark: Any, tmp_path: Path) -> None:

@@ -27,10 +27,12 @@ from eruca.wire.sysflag import COMPRESSED, TRANSACTION_MASK
 log = logging.getLogger(__name__)
 
 # A batch is large enough that what it costs by itself does not matter, and small enough to stay in the caches.
-BATCH_ROWS = 16_384
+BATCH_ROWS = 4_096
 BATCH_BYTES = 16 * 1024 * 1024
 # Properties of one record up to which names are compared with each other; more are parsed one by one.
 _CROWD = 64
+# The order in which `Records.find_values` has them.
+_KEYS, _TAGS, _UNIQ_KEY = range(3)
 # By the two transaction bits of sysFlag.
 TRANSACTION_STATES = pa.array(["none", "prepared", "committed", "rolledBack"], pa.string())
 _TRANSACTION_SHIFT = 2
@@ -50,6 +52,8 @@ class Records:
     count: int
     # Where the first bytes lie that were not read.
     end: int
+    # Where the values of the properties that are columns lie, once somebody asked.
+    places: Ints | None = None
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Records:
         """Only some of them."""
@@ -60,6 +64,15 @@ class Records:
         """How many bytes lie between two numbers of the spans, over all records."""
         rows = self.spans.reshape(-1, hotcolumns.SPAN)[: self.count]
         return int(rows[:, ends].sum() - rows[:, begins].sum())
+
+    def find_values(self) -> Ints:
+        """Where keys, tags and id lie; found for all three at once."""
+        if self.places is None:
+            self.places = np.empty(self.count * 6, np.int64)
+            hotproperties.find_values(
+                self.buffer, self.spans, self.count, RAW_KEYS, RAW_TAGS, RAW_UNIQ_KEY, self.places
+            )
+        return self.places
 
     def slice(self, begin: int, end: int) -> Records:
         """Those from one number to another."""
@@ -127,19 +140,21 @@ class RecordParser:
 
     def __init__(self, columns: Sequence[Column], *, decompress_bodies: bool = True) -> None:
         self.schema = make_arrow_schema(columns)
-        self._names = [column.name for column in columns]
+        self._columns = tuple(columns)
         self._decompress = decompress_bodies
 
     def parse(self, records: Records, broker: str = "") -> pa.RecordBatch:
         """One batch of all records."""
         arrays: list[pa.Array] = []
-        for name in self._names:
-            if name == "broker":
+        for column in self._columns:
+            if column.name == "broker":
                 arrays.append(pa.repeat(pa.scalar(broker), records.count))
-            elif name == "body":
+            elif column.name == "body":
                 arrays.append(_read_bodies(records, decompress_bodies=self._decompress))
+            elif column.name in _NESTED_READERS:
+                arrays.append(_NESTED_READERS[column.name](records, column.arrow))
             else:
-                arrays.append(_READERS[name](records))
+                arrays.append(_READERS[column.name](records))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -215,29 +230,33 @@ def _decompress_bodies(records: Records, flags: npt.NDArray[np.int32]) -> Iterat
             yield body
 
 
-def _read_text_property(records: Records, name: bytes) -> pa.Array:
+def _read_text_property(records: Records, which: int) -> pa.Array:
     offsets, valid = _make_offsets(records.count), np.empty(records.count, np.uint8)
     data = np.empty(records.count_bytes(3, 4), np.uint8)
-    size, having = hotproperties.take_property(records.buffer, records.spans, records.count, name, offsets, data, valid)
+    size, having = hotproperties.take_property(
+        records.buffer, records.find_values(), records.count, which, offsets, data, valid
+    )
     return _make_text(offsets, data[:size], None if having == records.count else valid)
 
 
 def _read_tags(records: Records) -> pa.Array:
-    return _read_text_property(records, RAW_TAGS)
+    return _read_text_property(records, _TAGS)
 
 
-def _read_keys(records: Records) -> pa.Array:
+def _read_keys(records: Records, kind: pa.DataType) -> pa.Array:
     room = records.count_bytes(3, 4)
     rows, data = _make_offsets(records.count), np.empty(room, np.uint8)
     # A word has a character and a blank behind it.
     offsets = _make_offsets(room // 2 + records.count)
-    words, size = hotproperties.take_keys(records.buffer, records.spans, records.count, RAW_KEYS, rows, offsets, data)
-    return pa.ListArray.from_arrays(pa.array(rows), _make_text(offsets[: words + 1], data[:size]))
+    words, size = hotproperties.take_keys(
+        records.buffer, records.find_values(), records.count, _KEYS, rows, offsets, data
+    )
+    return pa.ListArray.from_arrays(pa.array(rows), _make_text(offsets[: words + 1], data[:size]), type=kind)
 
 
 def _read_message_ids(records: Records) -> pa.Array:
     """The id its producer gave a message; where there is none, the one its broker gave it."""
-    found = _read_text_property(records, RAW_UNIQ_KEY)
+    found = _read_text_property(records, _UNIQ_KEY)
     if not found.null_count:
         return found
     return pa.compute.coalesce(found, _read_offset_ids(records))
@@ -274,7 +293,7 @@ def _read_transaction_states(records: Records) -> pa.Array:
     return TRANSACTION_STATES.take(pa.array(kinds))
 
 
-def _read_properties(records: Records) -> pa.Array:
+def _read_properties(records: Records, kind: pa.DataType) -> pa.Array:
     room = records.count_bytes(3, 4)
     # An entry has a name, a value and two separators, but for the last one of a record.
     entries_max = (room + records.count) // 4
@@ -287,11 +306,12 @@ def _read_properties(records: Records) -> pa.Array:
     )
     if count < 0 or not _is_text(name_offsets[: count + 1], names[:name_bytes]):
         raw = _read_span(records, 3, 0, 4, 0, pa.binary()).to_pylist()
-        return pa.array([list(parse_properties(each).items()) for each in raw], pa.map_(pa.string(), pa.string()))
+        return pa.array([list(parse_properties(each).items()) for each in raw], kind)
     return pa.MapArray.from_arrays(
         pa.array(rows),
         _make_binary(name_offsets[: count + 1], names[:name_bytes], pa.string()),
         _make_text(value_offsets[: count + 1], values[:value_bytes]),
+        type=kind,
     )
 
 
@@ -306,7 +326,6 @@ _READERS: dict[str, Callable[[Records], Any]] = {
     "queueOffset": lambda records: pa.array(read_int64(records, 20)),
     "messageId": _read_message_ids,
     "offsetId": _read_offset_ids,
-    "keys": _read_keys,
     "tags": _read_tags,
     "flag": lambda records: pa.array(read_int32(records, 16)),
     "bornTimestamp": lambda records: _read_time(records, 40, 0),
@@ -315,8 +334,12 @@ _READERS: dict[str, Callable[[Records], Any]] = {
     "storeHost": lambda records: _read_hosts(records, stored=True),
     "reconsumeTimes": lambda records: pa.array(read_int32(records, 72, 2)),
     "transactionState": _read_transaction_states,
-    "properties": _read_properties,
     "physicalOffset": lambda records: pa.array(read_int64(records, 28)),
     "size": lambda records: pa.array(read_int32(records, 0)),
     "crcOk": lambda records: pa.array(check_crcs(records)),
+}
+# These are told whether what they hold may be null.
+_NESTED_READERS: dict[str, Callable[[Records, pa.DataType], Any]] = {
+    "keys": _read_keys,
+    "properties": _read_properties,
 }

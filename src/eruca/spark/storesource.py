@@ -27,7 +27,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, StructType
 from eruca.clock import SystemClock
 from eruca.config import StoreOptions, parse_delay_levels
 from eruca.errors import ConfigError, StoreError
-from eruca.spark.columns import STORE_COLUMNS, Column, choose_columns, make_arrow_schema, make_schema
+from eruca.spark.columns import STORE_COLUMNS, Column, choose_columns, make_arrow_schema, make_schema, tighten
 from eruca.spark.moments import read_moment
 from eruca.spark.optiontable import (
     OptionTable,
@@ -148,13 +148,13 @@ class StoreSource(DataSource):
     def schema(self) -> StructType:
         """All columns but those that must be named."""
         values = OPTIONS.read(self.options)
-        return make_schema(
-            [column for column in STORE_COLUMNS if values["includeProperties"] or column.name != "properties"]
-        )
+        columns = [column for column in STORE_COLUMNS if values["includeProperties"] or column.name != "properties"]
+        return make_schema(tighten(columns) if _is_whole(values) else columns)
 
     def reader(self, schema: StructType) -> StoreReader:
         """What plans and reads a query."""
-        return StoreReader(OPTIONS.read(self.options), choose_columns(schema, (*STORE_COLUMNS, *DIGEST_COLUMNS)))
+        values = OPTIONS.read(self.options)
+        return StoreReader(values, choose_columns(schema, (*STORE_COLUMNS, *DIGEST_COLUMNS), tight=_is_whole(values)))
 
 
 class StoreReader(DataSourceReader):
@@ -291,6 +291,11 @@ class StoreParser:
         }
         arrays = [pa.array([says.get(column.name)], column.arrow) for column in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _is_whole(values: Mapping[str, Any]) -> bool:
+    """Is every row a record? A damaged range that is shown as a row has next to nothing of one."""
+    return bool(values["onDamage"] != "report")
 
 
 def choose_topics(values: Mapping[str, Any]) -> TopicChoice | None:

@@ -71,90 +71,133 @@ def _copy(
     return to + n
 
 
+def find_values(
+    buffer: Any,
+    spans: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    first: bytes,
+    second: bytes,
+    third: bytes,
+    places: cython.longlong[::1],
+) -> None:
+    """Note where the values of three properties begin and end, six numbers a record: -1 for one that is not there.
+
+    Of several with one name the last one counts.
+    """
+    view: cython.const[cython.uchar][::1] = buffer
+    first_view: cython.const[cython.uchar][::1] = first
+    second_view: cython.const[cython.uchar][::1] = second
+    third_view: cython.const[cython.uchar][::1] = third
+    p: cython.p_const_uchar
+    first_p: cython.p_const_uchar
+    second_p: cython.p_const_uchar
+    third_p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+        first_p = cython.address(first_view[0])
+        second_p = cython.address(second_view[0])
+        third_p = cython.address(third_view[0])
+    else:
+        p = view
+        first_p = first_view
+        second_p = second_view
+        third_p = third_view
+    first_bytes: cython.Py_ssize_t = len(first)
+    second_bytes: cython.Py_ssize_t = len(second)
+    third_bytes: cython.Py_ssize_t = len(third)
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    next_at: cython.Py_ssize_t
+    to: cython.Py_ssize_t
+    for row in range(count):
+        to = row * 6
+        places[to] = places[to + 2] = places[to + 4] = -1
+        at, end = spans[row * 5 + 3], spans[row * 5 + 4]
+        while at < end:
+            next_at = _find_byte(p, at, end, _NEXT)
+            if _is_named(p, at, next_at, first_p, first_bytes):
+                places[to] = at + first_bytes + 1
+                places[to + 1] = next_at
+            elif _is_named(p, at, next_at, second_p, second_bytes):
+                places[to + 2] = at + second_bytes + 1
+                places[to + 3] = next_at
+            elif _is_named(p, at, next_at, third_p, third_bytes):
+                places[to + 4] = at + third_bytes + 1
+                places[to + 5] = next_at
+            at = next_at + 1
+
+
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _find_value(
+def _is_named(
     p: cython.p_const_uchar,
     at: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
     name: cython.p_const_uchar,
     name_bytes: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Where the value of a property begins, of the last one with this name, or -1."""
-    found: cython.Py_ssize_t = -1
-    next_at: cython.Py_ssize_t
-    while at < end:
-        next_at = _find_byte(p, at, end, _NEXT)
-        if next_at - at > name_bytes + 1 and p[at + name_bytes] == _NAMED and _equals(p, at, name, 0, name_bytes):
-            found = at + name_bytes + 1
-        at = next_at + 1
-    return found
+) -> cython.bint:
+    """Has a property this name, and a value?"""
+    return end - at > name_bytes + 1 and p[at + name_bytes] == _NAMED and _equals(p, at, name, 0, name_bytes)
 
 
 def take_property(
     buffer: Any,
-    spans: cython.longlong[::1],
+    places: cython.longlong[::1],
     count: cython.Py_ssize_t,
-    name: bytes,
+    which: cython.Py_ssize_t,
     offsets: cython.int[::1],
     data: cython.uchar[::1],
     valid: cython.uchar[::1],
 ) -> tuple[int, int]:
-    """Fill a column with one property, and `valid` with 1 where there is one; gives its bytes, and how many have it."""
+    """Fill a column with one of the three properties, and `valid` with 1 where there is one.
+
+    Gives its bytes, and how many have it.
+    """
     view: cython.const[cython.uchar][::1] = buffer
-    name_view: cython.const[cython.uchar][::1] = name
     p: cython.p_const_uchar
     q: cython.p_uchar
-    name_p: cython.p_const_uchar
     if cython.compiled:
         p = cython.address(view[0])
         q = cython.address(data[0])
-        name_p = cython.address(name_view[0])
     else:
         p = view
         q = data
-        name_p = name_view
-    name_bytes: cython.Py_ssize_t = len(name)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     to: cython.Py_ssize_t = 0
     having: cython.Py_ssize_t = 0
     for row in range(count):
         offsets[row] = cython.cast(cython.int, to)
-        at = _find_value(p, spans[row * 5 + 3], spans[row * 5 + 4], name_p, name_bytes)
+        at = places[row * 6 + which * 2]
         valid[row] = at >= 0
         if at >= 0:
             having += 1
-            to = _copy(q, to, p, at, _find_byte(p, at, spans[row * 5 + 4], _NEXT) - at)
+            to = _copy(q, to, p, at, places[row * 6 + which * 2 + 1] - at)
     offsets[count] = cython.cast(cython.int, to)
     return to, having
 
 
 def take_keys(
     buffer: Any,
-    spans: cython.longlong[::1],
+    places: cython.longlong[::1],
     count: cython.Py_ssize_t,
-    name: bytes,
+    which: cython.Py_ssize_t,
     rows: cython.int[::1],
     offsets: cython.int[::1],
     data: cython.uchar[::1],
 ) -> tuple[int, int]:
-    """Fill a column of lists with the words of one property; gives how many words there are, and their bytes."""
+    """Fill a column of lists with the words of one of the three; gives how many words there are, and their bytes."""
     view: cython.const[cython.uchar][::1] = buffer
-    name_view: cython.const[cython.uchar][::1] = name
     p: cython.p_const_uchar
     q: cython.p_uchar
-    name_p: cython.p_const_uchar
     if cython.compiled:
         p = cython.address(view[0])
         q = cython.address(data[0])
-        name_p = cython.address(name_view[0])
     else:
         p = view
         q = data
-        name_p = name_view
-    name_bytes: cython.Py_ssize_t = len(name)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
@@ -163,10 +206,10 @@ def take_keys(
     words: cython.Py_ssize_t = 0
     for row in range(count):
         rows[row] = cython.cast(cython.int, words)
-        at = _find_value(p, spans[row * 5 + 3], spans[row * 5 + 4], name_p, name_bytes)
+        at = places[row * 6 + which * 2]
         if at < 0:
             continue
-        end = _find_byte(p, at, spans[row * 5 + 4], _NEXT)
+        end = places[row * 6 + which * 2 + 1]
         while at < end:
             next_at = _find_byte(p, at, end, _SPACE)
             if next_at > at:

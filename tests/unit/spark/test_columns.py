@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from eruca.errors import ConfigError
-from eruca.spark.columns import MESSAGE_COLUMNS, STORE_COLUMNS, choose_columns, make_arrow_schema, make_schema
+from eruca.spark.columns import (
+    MESSAGE_COLUMNS,
+    STORE_COLUMNS,
+    choose_columns,
+    make_arrow_schema,
+    make_schema,
+    tighten,
+)
 
 
 def test_all_columns_and_some() -> None:
@@ -14,6 +22,18 @@ def test_all_columns_and_some() -> None:
     some = choose_columns(make_schema(MESSAGE_COLUMNS[8:3:-2]), MESSAGE_COLUMNS)
     assert [column.name for column in some] == [column.name for column in MESSAGE_COLUMNS[8:3:-2]]
     assert make_arrow_schema(some).names == [column.name for column in some]
+
+
+def test_what_is_always_there_need_not_be_nullable() -> None:
+    tight = tighten(STORE_COLUMNS)
+    assert [column.name for column in tight if column.nullable] == ["tags", "body"]
+    assert choose_columns(make_schema(tight), STORE_COLUMNS, tight=True) == tight
+    assert choose_columns(make_schema(STORE_COLUMNS), STORE_COLUMNS, tight=True) == STORE_COLUMNS
+    # Spark compares the two schemas to the letter.
+    assert make_arrow_schema(tight) == to_arrow_schema(make_schema(tight), timezone="UTC")
+    assert make_arrow_schema(STORE_COLUMNS) == to_arrow_schema(make_schema(STORE_COLUMNS), timezone="UTC")
+    with pytest.raises(ConfigError, match="column tags may be null"):
+        choose_columns(StructType([StructField("tags", StringType(), nullable=False)]), STORE_COLUMNS, tight=True)
 
 
 @pytest.mark.parametrize(

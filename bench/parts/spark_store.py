@@ -1,0 +1,48 @@
+"""A store of records of the size that the facts were measured with, written by the store itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eruca.config import StoreOptions
+from eruca.store.messagestore import open_store
+from eruca.wire.host import pack_host
+from eruca.wire.record import Message
+
+TOPIC = "BenchStore"
+QUEUES = 14
+BODY_BYTES = 207
+# What a record has beside its body, with a number of seven digits: its fields, the topic, three properties.
+RECORD_BYTES = 171 + BODY_BYTES
+_SEGMENT_BYTES = 268_435_456
+_BATCH = 2000
+
+
+def fill_store(directory: Path, rows: int) -> None:
+    """Write so many orders, each with a key, a tag and an id."""
+    host = pack_host("127.0.0.1", 10911)
+    store = open_store(directory, StoreOptions(commitlog_segment_bytes=_SEGMENT_BYTES))
+    try:
+        for begin in range(0, rows, _BATCH):
+            store.append_batch(
+                [
+                    Message(
+                        topic=TOPIC,
+                        queue_id=begin // _BATCH % QUEUES,
+                        body=_make_body(number),
+                        properties=b"KEYS\x01order-%d\x02TAGS\x01Tag%d\x02UNIQ_KEY\x01%032X"
+                        % (number, number % 4, number),
+                        born_timestamp=1_700_000_000_000 + number,
+                        born_host=host,
+                        store_host=host,
+                    )
+                    for number in range(begin, min(begin + _BATCH, rows))
+                ]
+            )
+    finally:
+        store.close()
+
+
+def _make_body(number: int) -> bytes:
+    start = b'{"order":%d,"sku":"sku-%d","quantity":%d,"note":"' % (number, number % 1000, number % 7 + 1)
+    return start.ljust(BODY_BYTES - 2, b"x") + b'"}'
