@@ -61,12 +61,15 @@ define install
 	echo "missing on this system, please install:$$missing" >&2; exit 1
 endef
 
-.PHONY: setup-java setup-clients setup-system
+.PHONY: setup-java setup-clients setup-etcd setup-system
 setup-java: ## install Java 17 and Maven where we may (root and apt), otherwise name what is missing
 	$(call install,$(JAVA_TOOLS))
 
 setup-clients: ## the same for Go, Node and npm, which build the programs around the other clients
 	$(call install,$(CLIENT_TOOLS))
+
+setup-etcd: ## the same for etcd, which elects masters
+	$(call install,$(ETCD_TOOLS))
 
 setup-system: ## the same for all that any suite needs from the system: Java, Maven, Go, Node, chromium, etcd
 	$(call install,$(JAVA_TOOLS) $(CLIENT_TOOLS) $(CONSOLE_TOOLS) $(ETCD_TOOLS))
@@ -133,6 +136,7 @@ test: $(READY) ## a slice of every suite, at most 20 minutes
 	$(MAKE) setup-clients || { test -z "$$CI" || exit 1; \
 	    echo "make test goes on WITHOUT the Go and Node clients" >&2; \
 	    without="$$without --ignore-glob=*/interop/test_go_*.py --ignore-glob=*/interop/test_node_*.py"; }; \
+	$(MAKE) setup-etcd || { test -z "$$CI" || exit 1; echo "make test goes on WITHOUT etcd" >&2; }; \
 	$(PYTEST) -q -m "not whole" --session-timeout=$(SLICE_SECONDS_MAX) $$without $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
@@ -144,13 +148,14 @@ test-golden: ## tests/golden: bytes captured from the Java broker and client (ER
 test-interop: ## tests/interop: Java, Go and Node clients, stores; ours and Java's side by side (Java 17, Maven, Go, Node)
 test-clients: ## tests/clients: our clients against our broker and Java's, beside Java members (Java 17, Maven)
 test-delivery: ## tests/delivery: what was acknowledged is delivered
-test-replication: ## tests/replication: primary, replica, failover
+test-replication: ## tests/replication: master and slave, ours and Java's, kills, network faults, etcd (Java 17, Maven, etcd)
 test-spark: ## tests/spark: the data sources and the jobs
 test-console: ## tests/console: the web page in a browser
 test-security: ## tests/security: hostile peers, rights, defaults
 
 test-interop: setup-java setup-clients
-test-clients test-delivery test-spark: setup-java
+test-clients test-delivery test-spark test-replication: setup-java
+test-replication: setup-etcd
 $(addprefix test-,$(SUITES)): test-%: $(READY)
 	@test -n "$$(find tests/$* -name 'test_*.py' 2>/dev/null | head -n 1)" \
 	    || { echo "make $@: there is no suite tests/$* yet" >&2; exit 1; }

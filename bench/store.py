@@ -210,7 +210,7 @@ async def commit_in_groups(run: Run, workload: Workload, seconds: float) -> Samp
             while time.perf_counter() < stop:
                 (message,) = workload.make(next(numbers), 1)
                 store.append(message)
-                if not await background.wait_until_acknowledged(message.position + message.size):
+                if not await background.group_commit.when_flushed(message.position + message.size):
                     raise BenchError("a record was not acknowledged in time")
                 acknowledged += 1
                 syncs.add(store.flusher.flushed)

@@ -47,7 +47,7 @@ def _needs_java(item: pytest.Item) -> bool:
     suite = item.path.relative_to(Path(__file__).parent).parts[0]
     if suite == "spark":
         return True
-    if suite not in ("clients", "delivery") or not isinstance(item, pytest.Function):
+    if suite not in ("clients", "delivery", "replication") or not isinstance(item, pytest.Function):
         return False
     values = item.callspec.params if hasattr(item, "callspec") else {}
     systems = (values.get("cluster"), values.get("system"))

@@ -57,6 +57,12 @@ class StoreFull(StoreError):
     retryable = True
 
 
+class StoreReadOnly(StoreError):
+    """The store takes no appends now, because this broker is not the master."""
+
+    retryable = True
+
+
 class StoreIOError(StoreError):
     """The disk failed a read, a write or a sync."""
 
@@ -69,6 +75,12 @@ class MessageIllegal(StoreError):
 
 class TableCorrupt(StoreError):
     """A JSON table and its backup are both unreadable."""
+
+
+class ReplicaCorrupt(StoreError):
+    """A master sent bytes that are not records; the log was cut back to the last good one, where copying goes on."""
+
+    retryable = True
 
 
 class NetError(ErucaError):
@@ -91,6 +103,14 @@ class CallTimeout(NetError):
 
 class TooManyCalls(NetError):
     """As many calls wait for answers as the bound allows."""
+
+
+class EtcdRefused(ErucaError):
+    """etcd answered that it will not do what was asked; `code` is gRPC's."""
+
+    def __init__(self, message: str, *, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class NoRoute(ErucaError):

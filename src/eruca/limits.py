@@ -47,6 +47,18 @@ TABLE_BYTES_MAX = 256 * 1024 * 1024
 # into a buffer of 4 MiB, so a larger chunk never ends there; it is checked on the size word, before anything is kept.
 HA_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 12
 
+# The same between two Erucas. Larger chunks do not go faster, and one is held in memory until its CRC is checked.
+HA_FENCED_DATA_BYTES_MAX = 256 * 1024
+# Text in such a frame: an address, or why a slave is refused.
+HA_TEXT_BYTES_MAX = 512
+# What is compared before a link goes on: so many bytes before the place where the slave's log ends.
+HA_CHECK_BYTES_MAX = 4096
+# Slaves of one master. The port knows no accounts, and each connection costs a place in the loop at every append.
+HA_LINKS_MAX = 64
+
+# An answer of etcd: a few keys for each member of one broker name. More is not our etcd.
+ETCD_ANSWER_BYTES_MAX = 1024 * 1024
+
 # --- pulls --------------------------------------------------------------------------------------------------------
 # Messages and bytes of one answer to a pull that names its own bytes (maxMsgBytes, a field of RocketMQ 5). The broker's
 # loop does nothing else meanwhile: 4,096 of 245 bytes took it 0.1 ms, and 1.6 ms one by one, as with a filter. It also
@@ -67,6 +79,12 @@ ROUTE_BROKERS_MAX = 2048
 ROUTE_QUEUES_MAX = 65_536
 # Members of one consumer group: each member sorts them all, and hashes each ten times, on its loop.
 GROUP_MEMBERS_MAX = 20_000
+
+# Broker names whose epoch a name server keeps when their last member is gone, so that a master that was replaced is not
+# taken for the right one because it comes back first.
+EPOCHS_KEPT_MAX = 10_000
+# Members of one broker name that a member remembers: each of them is asked when one starts or is promoted.
+MEMBERS_MAX = 64
 
 # --- sockets ------------------------------------------------------------------------------------------------------
 # Connections one server takes; above it new ones are closed at once, so that half-open ones cannot eat all files.

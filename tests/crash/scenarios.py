@@ -16,6 +16,7 @@ from tests.crash.interrupted import count_interrupted, describe_interrupted, run
 from tests.crash.kill import run_kill
 from tests.crash.middle import describe_middle, run_middle
 from tests.crash.power import run_power
+from tests.crash.replica import run_replica
 from tests.crash.rot import describe_rot, run_rot
 from tests.crash.weather import run_weather
 
@@ -62,6 +63,7 @@ SCENARIOS = {
             count_interrupted,
             describe_interrupted,
         ),
+        Scenario("replica", "two brokers that take over from each other and lose power", run_replica, lambda: 4000),
         Scenario("kill", "kill -9 of a writing process", run_kill, lambda: 34, slow=True),
     )
 }

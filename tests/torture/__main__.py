@@ -16,6 +16,10 @@ from rich.console import Console
 from tests.crash.scenarios import SCENARIOS, Scenario, find_scenarios
 from tests.torture.delivery import forget as forget_delivery
 from tests.torture.delivery import torture as run_delivery
+from tests.torture.replication import PARTS as REPLICATION_PARTS
+from tests.torture.replication import forget as forget_replication
+from tests.torture.replication import run_part as run_replication_part
+from tests.torture.replication import torture as run_replication
 from tests.torture.runner import Outcome, Run, run_here
 from tests.torture.slowhandler import torture as run_slow_handler
 from tests.torture.spark import PARTS as SPARK_PARTS
@@ -23,7 +27,12 @@ from tests.torture.spark import find_part as find_spark_part
 from tests.torture.spark import torture as run_spark
 
 # Runs that are one long story instead of many cases; each is told how many minutes it has, and says what it saw.
-STORIES = {"slow-handler": run_slow_handler, "delivery": run_delivery, "spark": run_spark}
+STORIES = {
+    "slow-handler": run_slow_handler,
+    "delivery": run_delivery,
+    "spark": run_spark,
+    "replication": run_replication,
+}
 
 # Failures that are shown with their text; one cause often has hundreds.
 _SHOWN_MAX = 20
@@ -35,14 +44,17 @@ def main() -> int:
     console = Console(soft_wrap=True)
     if arguments.fresh:
         forget_delivery()
+        forget_replication()
     if arguments.only in STORIES:
         return STORIES[arguments.only](arguments.minutes)
     if arguments.only in SPARK_PARTS:
         return find_spark_part(arguments.only)(arguments.minutes)
+    if arguments.only in REPLICATION_PARTS:
+        return run_replication_part(arguments.only, arguments.minutes)
     scenarios = find_scenarios(arguments.only)
     if not scenarios:
         groups = sorted({scenario.group for scenario in SCENARIOS.values()})
-        names = [*groups, *SCENARIOS, *STORIES, *SPARK_PARTS]
+        names = [*groups, *SCENARIOS, *STORIES, *SPARK_PARTS, *REPLICATION_PARTS]
         console.print(f"there is no {arguments.only!r}; there are: {', '.join(names)}")
         return 2
     if arguments.from_seed is not None and arguments.seeds == 1:

@@ -80,20 +80,22 @@ class Admin:
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
+    async def describe_clusters(self) -> ClusterInfo:
+        """All members of all brokers, and which cluster they belong to."""
+        body = await self._ask_nameserver(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return body if isinstance(body, ClusterInfo) else ClusterInfo()
+
     async def list_masters(self) -> dict[str, str]:
         """The address of every master by the name of its broker."""
-        body = await self._ask_nameserver(RequestCode.GET_BROKER_CLUSTER_INFO)
-        table = body.broker_addr_table if isinstance(body, ClusterInfo) else {}
         return {
             name: broker.broker_addrs[MASTER_ID]
-            for name, broker in sorted(table.items())
+            for name, broker in sorted((await self.describe_clusters()).broker_addr_table.items())
             if MASTER_ID in broker.broker_addrs
         }
 
     async def list_clusters(self) -> dict[str, list[str]]:
         """The names of the brokers of every cluster."""
-        body = await self._ask_nameserver(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return dict(body.cluster_addr_table) if isinstance(body, ClusterInfo) else {}
+        return dict((await self.describe_clusters()).cluster_addr_table)
 
     async def list_topics(self) -> list[str]:
         """The names of all topics."""

@@ -137,6 +137,7 @@ class TopicHandlers:
 
     async def clean_unused(self, request: Request) -> Reply:
         """Delete the queues of topics that are no topics any more."""
+        refuse_on_slave(self._parts)  # it may not know all topics yet; it deletes what its master has deleted
         topics = self._parts.topics
         # The broker keeps queues for topics of its own that have no settings.
         unused = {queue.topic for queue in self._parts.store.queues if topics.get(queue.topic) is None}
@@ -162,7 +163,7 @@ class TopicHandlers:
 
 def refuse_on_slave(parts: Parts) -> None:
     """Refuse changes on a broker that copies another."""
-    if parts.options.is_slave:
+    if not parts.writable:
         refuse(
             ResponseCode.SYSTEM_ERROR,
             "Can't modify topic or subscription group from slave broker, please execute it from master broker.",

@@ -11,6 +11,7 @@ from pathlib import Path
 from eruca.broker.admin import AdminHandlers
 from eruca.broker.clienthandlers import ClientHandlers
 from eruca.broker.clients import Clients, ConsumerGroup
+from eruca.broker.failover import FailoverDriver, open_client
 from eruca.broker.filterservers import FilterServers
 from eruca.broker.groups import Groups
 from eruca.broker.offsets import Offsets
@@ -20,6 +21,12 @@ from eruca.broker.parts import Parts
 from eruca.broker.persistence import TableSaver
 from eruca.broker.pull import PullHandlers
 from eruca.broker.registration import Registration
+from eruca.broker.replication.acknowledging import Acknowledgement
+from eruca.broker.replication.members import KnownMembers, open_members
+from eruca.broker.replication.meters import ReplicationMeter
+from eruca.broker.replication.roles import Roles, Services
+from eruca.broker.replication.standing import BrokerStanding
+from eruca.broker.replication.state import StateHandlers
 from eruca.broker.reply import ReplyHandlers
 from eruca.broker.schedule import Schedule
 from eruca.broker.send import SendHandlers
@@ -32,6 +39,7 @@ from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
 from eruca.errors import ErucaError
 from eruca.net.caller import Caller
+from eruca.net.etcd import EtcdClient
 from eruca.net.handlers import HandlerTable, refuse_unknown
 from eruca.net.link import Link
 from eruca.net.server import Server, ServerSettings
@@ -45,7 +53,6 @@ from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import ConsumerGroupHeader
 from eruca.wire.host import pack_host
-from eruca.wire.names import FORBIDDEN_TO_SEND
 from eruca.wire.record import Message
 
 log = logging.getLogger(__name__)
@@ -78,31 +85,47 @@ class Broker:
         self._servers: list[Server] = []
         self._timers: list[asyncio.Task[None]] = []
         self._caller = Caller()
+        self._meter = ReplicationMeter()
         self.parts: Parts | None = None
         self.registration: Registration | None = None
+        #: Where the members elect their master.
+        self.failover: FailoverDriver | None = None
 
     async def start(self) -> None:
         """Open the store, listen, register."""
         loop = asyncio.get_running_loop()
+        # What is wrong with it is said before anything else is begun.
+        etcd = await open_client(self.options) if self.options.failover else None
         store = await loop.run_in_executor(None, self._open_store)
         tables = Tables(self._disk, store.paths.config)
         self.parts = parts = await loop.run_in_executor(None, self._make_parts, store, tables)
         parts.background.start()
         self._wire(parts)
-        # They look where their queues end, so they come before the first message.
-        await self.schedule.start()
-        await self.timing.start()
-        self.admin.progress.find_delay_offsets = self.schedule.snapshot
-        self.transactions.checks.start()
+        try:
+            await self._begin(parts, etcd)
+        except BaseException:
+            # Ports and files are let go, so that it can be tried again.
+            await self.stop()
+            raise
+        log.info("broker %s of cluster %s is at %s", self.options.name, self.options.cluster, self.options.address)
+
+    async def _begin(self, parts: Parts, etcd: EtcdClient | None) -> None:
+        # What stores messages by itself looks where its queues end, so it comes before the first message.
+        await self.roles.decide()
         await self._listen()
         parts.store_host = pack_host(self.options.host, self.options.port)
-        self.registration = Registration(self.options, parts.topics, self._caller)
-        self.admin.topics.tell_nameservers = self.registration.register_all
-        self.registration.list_filter_servers = self.filter_servers.list_addresses
-        self.filter_servers.on_change = self.registration.tell_change
+        await self.roles.open()
+        assert self.registration is not None
         await self.registration.start()
+        if etcd is not None:
+            await self._join_election(parts, etcd)
         self._start_timers(parts)
-        log.info("broker %s of cluster %s is at %s", self.options.name, self.options.cluster, self.options.address)
+
+    async def _join_election(self, parts: Parts, etcd: EtcdClient) -> None:
+        standing = BrokerStanding(parts, self.roles.server)
+        self.failover = self.state.failover = FailoverDriver(self.options, self._clock, self.roles, standing, etcd)
+        parts.replication.guard = self.failover.may_acknowledge
+        await self.failover.start()
 
     def _open_store(self) -> MessageStore:
         return open_store(
@@ -117,7 +140,8 @@ class Broker:
 
     def _make_parts(self, store: MessageStore, tables: Tables) -> Parts:
         options, clock = self.options, self._clock
-        return Parts(
+        options.configured_id = options.broker_id
+        parts = Parts(
             options=options,
             clock=clock,
             store=store,
@@ -133,6 +157,11 @@ class Broker:
             store_host=pack_host(options.host, options.port),
             started_ms=clock.now_ms(),
         )
+        parts.replication = Acknowledgement(parts)
+        members = open_members(self._disk, store.paths.config)
+        self._members = KnownMembers(options, members.load())
+        self._members.join(parts.saver, members)
+        return parts
 
     def _wire(self, parts: Parts) -> None:
         """Tell the parts of each other, and fill the handler tables."""
@@ -143,7 +172,6 @@ class Broker:
         parts.once.join(saver)
         parts.topics.on_change = self._on_topic_change
         parts.groups.on_change = lambda: saver.mark("groups")
-        self._adopt_topics(parts)
         parts.clients.on_group_change = self._tell_group_changed
         self._table = HandlerTable()
         self.pull = PullHandlers(parts)
@@ -153,6 +181,17 @@ class Broker:
         self.timing = Timing(parts)
         self.transactions = TransactionHandlers(parts)
         self.filter_servers = FilterServers(parts)
+        self.schedule.find_timer = lambda: self.timing.progress
+        self.schedule.tell_timer = self.timing.inherit
+        self.admin.progress.find_delay_offsets = self.schedule.snapshot
+        self.registration = Registration(self.options, parts.topics, self._caller)
+        self.admin.topics.tell_nameservers = self.registration.register_all
+        self.registration.list_filter_servers = self.filter_servers.list_addresses
+        self.filter_servers.on_change = self.registration.tell_change
+        services = Services(self.schedule, self.timing, self.transactions, self.pull.holds)
+        self.roles = Roles(parts, self._caller, self.registration, services, self._members)
+        self.state = StateHandlers(parts, self._caller, self.roles, self.schedule)
+        self.admin.runtime.find_state = self.state.describe
         for handlers in (
             self.send,
             self.pull,
@@ -162,18 +201,11 @@ class Broker:
             ReplyHandlers(parts, self.send),
             self.transactions,
             self.filter_servers,
+            self.state,
         ):
             handlers.register(self._table)
         parts.store.on_arrival = self._on_arrival
         parts.store.on_batch_arrival = self._on_batch_arrival
-
-    def _adopt_topics(self, parts: Parts) -> None:
-        queues: dict[str, int] = {}
-        for queue in parts.store.queues:
-            if queue.topic not in FORBIDDEN_TO_SEND:
-                queues[queue.topic] = max(queues.get(queue.topic, 0), queue.queue_id + 1)
-        for topic, count in queues.items():
-            parts.topics.adopt(topic, count)
 
     async def _listen(self) -> None:
         """Open the main port and the fast one, which does not take pulls."""
@@ -259,6 +291,7 @@ class Broker:
 
         async def tick() -> None:
             self.admin.tick()
+            self._meter.show(self.state.describe())
 
         async def expire_clients() -> None:
             parts.clients.expire(options.client_timeout_ms)
@@ -283,11 +316,14 @@ class Broker:
         for timer in self._timers:
             timer.cancel()
         await asyncio.gather(*self._timers, return_exceptions=True)
-        await self.schedule.stop()
-        await self.timing.stop()
-        await self.transactions.checks.stop()
+        self._meter.close()
+        if self.failover is not None:
+            await self.failover.stop()
+            self.failover = None
         if self.registration is not None:
             await self.registration.stop()
+        await self.roles.stop()
+        parts.replication.abandon()
         self.pull.holds.release_all()
         for server in self._servers:
             await server.stop()

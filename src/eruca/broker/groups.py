@@ -47,6 +47,8 @@ class Groups:
             check_group(group)
         except InvalidName:
             return None
+        if self._options.is_slave:
+            return GroupConfig(group_name=group)  # its master makes it, if anybody does
         log.info("group %s is made", group)
         return self.put(GroupConfig(group_name=group))
 
@@ -71,6 +73,12 @@ class Groups:
             return False
         self._advance()
         return True
+
+    def replace(self, table: GroupConfigTable) -> None:
+        """Take the table of a master."""
+        self._groups = dict(table.subscription_group_table)
+        self.data_version = table.data_version
+        self.on_change()
 
     def _advance(self) -> None:
         self.data_version = DataVersion(counter=self.data_version.counter + 1, timestamp=self._clock.now_ms())

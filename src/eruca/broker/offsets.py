@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from eruca.wire.bodies import ConsumerOffsets
 
@@ -64,6 +64,27 @@ class Offsets:
         if queues is not None:
             self._table[f"{topic}{_SEPARATOR}{target}"] = dict(queues)
             self.version += 1
+
+    def merge(self, table: ConsumerOffsets) -> None:
+        """Take what another broker has; what it does not have stays."""
+        for key, queues in table.offset_table.items():
+            self._table.setdefault(key, {}).update(queues)
+        self.version += 1
+
+    def bound(self, find_end: Callable[[str, int], int]) -> int:
+        """Bring offsets that are beyond the end of their queue back to it; gives how many there were.
+
+        The next messages get the offsets in between, and would never be read.
+        """
+        count = 0
+        for key, queues in self._table.items():
+            topic = key.partition(_SEPARATOR)[0]
+            for queue_id, offset in queues.items():
+                if offset > (end := find_end(topic, queue_id)):
+                    queues[queue_id] = end
+                    count += 1
+        self.version += bool(count)
+        return count
 
     def snapshot(self) -> ConsumerOffsets:
         """The table as it is saved and sent to slaves."""

@@ -16,13 +16,17 @@ such a place says nothing of those before it: it is remembered by itself, as an 
 The marks are in the log, and the log is what counts. The table is saved now and then with the position up to which the
 log is in it, and only when the disk has the log up to there; a start reads the marks behind that position. Before the
 first mark of a store is stored there must be a table: where there is none, a start reads nothing.
+
+On a slave the marks come with its master's log, and are read from there little by little. Should a part of its log be
+cut off because its master does not have it, all that is left is read again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -60,6 +64,8 @@ _ALL: Final = 2**63 - 1
 _SAVER_NAME: Final = "once"
 # The log may grow by so much before the table is saved although nothing in it changed: a start reads what is behind.
 _UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
+# What a slave reads of the log before others have their turn: a few milliseconds of the loop's time.
+_TURN_BYTES: Final = 4 * 1024 * 1024
 
 # Topic, queue and partition.
 _PlaceKey: TypeAlias = tuple[str, int, int]
@@ -88,6 +94,8 @@ class OnceQuery(JsonBody):
 class OnceTable(JsonBody):
     """The table on the disk; queries in the order in which they were last heard of."""
 
+    # How often a part of the log was cut off when the table was made.
+    cuts: int = kept(0)
     position: int = kept(0)
     queries: dict[str, OnceQuery] = kept_dict()
 
@@ -153,10 +161,15 @@ class Once:
         self._saver: TableSaver | None = None
         # Messages that were here already.
         self.dropped = 0
+        # Marks that were read from the log.
+        self.found = 0
         self._changed = False
         # A table that waits until the disk has the log it is about.
         self._waiting: OnceTable | None = None
         self._saved_position = 0
+        # On a slave: the log is read up to here; -1 on a master, which notes what it stores.
+        self._read_to = -1
+        self._cuts = count_cuts(store)
 
     # -- what senders ask --------------------------------------------------------------------------------------------
 
@@ -272,12 +285,17 @@ class Once:
         if not self.is_ready or self._saver is None:
             return
         if self._waiting is None:
-            behind = self._store.commitlog.tail - self._saved_position
+            behind = self._end - self._saved_position
             if self._changed or behind > _UNREAD_BYTES_MAX:
                 self._changed = False
                 self._waiting = self.snapshot()
         elif self._store.flusher.flushed >= self._waiting.position:
             self._saver.mark(_SAVER_NAME)
+
+    @property
+    def _end(self) -> int:
+        """The position up to which the log is in the table of this moment."""
+        return self._store.commitlog.tail if self._read_to < 0 else self._read_to
 
     def finish(self) -> None:
         """The broker stops: the table that is saved then has everything, and the store is synced after it."""
@@ -298,10 +316,10 @@ class Once:
                 table.places.setdefault(topic, {})[f"{queue_id}:{partition}"] = sequence
             for (topic, queue_id, partition), islands in query.islands.items():
                 table.islands.setdefault(topic, {})[f"{queue_id}:{partition}"] = list(islands)
-        position = self._store.commitlog.tail
+        position = self._end
         if not queries:
             position = min(position, self._store.flusher.flushed)
-        return OnceTable(position=position, queries=queries)
+        return OnceTable(cuts=self._cuts, position=position, queries=queries)
 
     def restore(self, table: OnceTable) -> None:
         """Take what a table says."""
@@ -314,19 +332,60 @@ class Once:
             self._count += len(query.places)
         self._saved_position = table.position
 
-    def read_log(self, position: int) -> int:
-        """Take the marks of the log from a position on; gives how many there were."""
-        log_of = self._store.commitlog
-        found = 0
-        start = max(position, log_of.start)
+    # -- on a slave ---------------------------------------------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """The log is the master's from now on: what is in it is read, and not noted by whoever stores it."""
+        if self._read_to < 0:
+            self._read_to = self._store.commitlog.readable_end
+        # A crash after the first mark of the master, and no table: a start would not look for it.
+        await self.get_ready()
+
+    async def catch_up(self, end: int) -> None:
+        """Read the marks of a slave's log up to a position that ends a record."""
+        if self._read_to < 0:
+            return
+        if self._cuts != count_cuts(self._store):
+            log.warning("a part of the log was cut off: all marks of messages to be stored once are read again")
+            self._queries.clear()
+            self._count = 0
+            self._waiting = None
+            self._cuts = count_cuts(self._store)
+            self._read_to = 0
+        cuts = self._cuts
+        while self._read_to < end and cuts == count_cuts(self._store):
+            self._read_to = self._read_turn(end)
+            await asyncio.sleep(0)
+
+    def _read_turn(self, end: int) -> int:
+        """Read some megabytes of a slave's log; gives where the next turn goes on."""
+        start = max(self._read_to, self._store.commitlog.start)
+        for behind in self._read_marks(start, end):
+            if behind - start >= _TURN_BYTES:
+                return behind
+        return end
+
+    def lead(self) -> None:
+        """This broker stores messages itself from now on; it has caught up."""
+        self._read_to = -1
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    def read_log(self, position: int) -> None:
+        """Take the marks of the log from a position on."""
+        for _ in self._read_marks(max(position, self._store.commitlog.start), self._store.commitlog.tail):
+            pass
+
+    def _read_marks(self, start: int, end: int) -> Iterator[int]:
+        """Take the marks between two positions; gives, now and then, how far it is."""
         damage = list(self._store.damage.items)
         whole_until = min([item.position for item in damage if item.end > start], default=_ALL)
-        for facts in iter_facts(log_of.chain, start, log_of.tail, damage):
+        for facts in iter_facts(self._store.commitlog.chain, start, end, damage):
             for at, _, topic, queue_id, _, _, _, properties in facts:
                 if RAW_ONCE_MARK in properties:
                     name = topic.decode("utf-8", "replace")
-                    found += self._read_record(name, queue_id, properties, whole=at < whole_until)
-        return found
+                    self.found += self._read_record(name, queue_id, properties, whole=at < whole_until)
+            yield facts[-1][0] + facts[-1][1]
 
     def _read_record(self, topic: str, queue_id: int, properties: bytes, *, whole: bool) -> bool:
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
@@ -355,18 +414,23 @@ def _read_place(topic: str, place: str) -> _PlaceKey:
     return topic, int(queue_id), int(partition)
 
 
+def count_cuts(store: MessageStore) -> int:
+    """How often a part of a store's log was cut off and set aside."""
+    return len(store.replication.diverged)
+
+
 def load_once(store: MessageStore) -> Once:
     """Read the table of a store, and the marks in the log behind it; blocks."""
-    file = OnceFile(store.disk, store.paths.config / TABLE_NAME)
+    file = OnceFile(store.disk, store.paths.once)
     once = Once(store, file)
     if not once.is_ready:
         return once
     table = file.load()
-    if table.position <= store.commitlog.tail:
+    if table.position <= store.commitlog.tail and table.cuts == count_cuts(store):
         once.restore(table)
-        found = once.read_log(table.position)
+        once.read_log(table.position)
     else:
-        log.warning("%s is about a longer log than there is: all of it is read again", TABLE_NAME)
-        found = once.read_log(0)
-    log.info("%d marks of messages to be stored once were read from the log", found)
+        log.warning("%s is about another log than there is: all of it is read again", TABLE_NAME)
+        once.read_log(0)
+    log.info("%d marks of messages to be stored once were read from the log", once.found)
     return once

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from eruca.broker.clients import Clients
 from eruca.broker.groups import Groups
@@ -16,6 +17,9 @@ from eruca.clock import Clock
 from eruca.store.background import StoreBackground
 from eruca.store.messagestore import MessageStore
 from eruca.store.tables import Tables
+
+if TYPE_CHECKING:
+    from eruca.broker.replication.acknowledging import Acknowledgement
 
 
 @dataclass(slots=True)
@@ -37,3 +41,7 @@ class Parts:
     # The broker's address as records hold it.
     store_host: bytes
     started_ms: int
+    # May clients store messages here? Only on a master that is not fenced.
+    writable: bool = True
+    # When what was stored may be acknowledged; made of the parts, so it comes last.
+    replication: Acknowledgement = field(init=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 
 from eruca.broker.hold import Hold, Holds
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import FAQ, refuse
 from eruca.broker.subscriptions import PullFilter, PullFilters
+from eruca.core.replication.numbering import was_promoted
 from eruca.errors import RequestRefused, StoreError
 from eruca.filter.tags import ExpressionError
 from eruca.limits import PULL_BYTES_MAX, PULL_COUNT_MAX
@@ -20,7 +22,7 @@ from eruca.wire.bodies import GroupConfig, MessageModel
 from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
 from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import EmptyHeader, PullMessageAnswerHeader, PullMessageHeader
-from eruca.wire.names import OFFSET_MOVED_TOPIC, READ
+from eruca.wire.names import MASTER_ID, OFFSET_MOVED_TOPIC, READ
 from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message
 
@@ -30,7 +32,7 @@ SUBSCRIPTION = 4
 
 _PREFIX = struct.Struct(">iI")
 _TEMPLATE = (
-    '{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","maxOffset":"%d","minOffset":"%d"},'
+    '{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","maxOffset":"%d","minOffset":"%d"%s},'
     '"flag":1,"language":"PYTHON","opaque":%d,"remark":"%s","serializeTypeCurrentRPC":"JSON","version":407}'
 )
 
@@ -44,6 +46,11 @@ _CODES = {
     ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
 
+# Answers that send a reader elsewhere in the queue, or tell it to come again.
+_CORRECTIONS = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
+# A slave has less memory for readers: percent.
+_SLAVE_RATIO_LESS = 10
+
 
 class PullHandlers:
     """Answers pulls."""
@@ -51,6 +58,7 @@ class PullHandlers:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._filters = PullFilters()
+        self._memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.holds = Holds(self._resume, self._max_offset)
 
     def register(self, table: HandlerTable) -> None:
@@ -114,16 +122,40 @@ class PullHandlers:
         if first and flags & COMMIT_OFFSET and not options.is_slave:
             parts.offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         code = self._code_of(result, header.queue_offset)
+        if options.is_slave and not options.offset_check_in_slave and code in _CORRECTIONS:
+            # What a slave does not have yet its master may have, and what it has no more as well.
+            result.next_offset = header.queue_offset
+            if code == ResponseCode.PULL_OFFSET_MOVED:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if code == ResponseCode.PULL_NOT_FOUND and flags & SUSPEND and may_hold and self.holds.has_room(link):
             self._park(link, command, header, pull_filter, deadline)
             return None
-        if code == ResponseCode.PULL_OFFSET_MOVED and not options.is_slave:
+        if code == ResponseCode.PULL_OFFSET_MOVED and parts.writable:
             self._tell_offset_moved(header, result)
         if result.slices:
             parts.stats.on_get(header.consumer_group, header.topic, result.count, result.size, header.queue_id)
         else:
             parts.stats.on_miss()
-        return self._encode(command, code, result)
+        suggested = self._suggest(header, group, result) if options.slave_read else MASTER_ID
+        return self._encode(command, code, result, suggested, self._find_epoch())
+
+    def _find_epoch(self) -> int | None:
+        """The mastership of the log, which readers are told where masters change; nothing where they never did."""
+        epochs = self._parts.store.replication.epochs
+        if epochs and (was_promoted(epochs[-1].epoch) or self._parts.options.failover):
+            return epochs[-1].epoch
+        return None
+
+    def _suggest(self, header: PullMessageHeader, group: GroupConfig, result: ReadResult) -> int:
+        """Where the group should pull next: who reads what is hardly in memory any more may do that at a slave."""
+        store, options = self._parts.store, self._parts.options
+        queue = store.queues.get(header.topic, header.queue_id)
+        entry = None if queue is None or not result.count else queue.entry(result.next_offset - 1)
+        if entry is None:
+            return group.broker_id
+        ratio = max(0, options.memory_ratio_max - (_SLAVE_RATIO_LESS if options.is_slave else 0))
+        is_slow = store.commitlog.readable_end - entry.position > self._memory_bytes * ratio // 100
+        return group.which_broker_when_consume_slowly if is_slow else group.broker_id
 
     def _choose_bounds(self, header: PullMessageHeader) -> ReadBounds:
         """How much an answer may have: by the options, or what was asked for by somebody who wants much at once."""
@@ -140,16 +172,17 @@ class PullHandlers:
         return _CODES[result.status]
 
     @staticmethod
-    def _encode(command: Command, code: int, result: ReadResult) -> bytes:
+    def _encode(command: Command, code: int, result: ReadResult, suggested: int, epoch: int | None = None) -> bytes:
         if command.serialization is SerializeType.JSON:
             head = (
                 _TEMPLATE
                 % (
                     code,
-                    0,
+                    suggested,
                     result.next_offset,
                     result.max_offset,
                     result.min_offset,
+                    "" if epoch is None else f',"erucaEpoch":"{epoch}"',
                     command.opaque,
                     result.status.value,
                 )
@@ -157,10 +190,11 @@ class PullHandlers:
             prefix = _PREFIX.pack(4 + len(head) + result.size, len(head))
             return b"".join((prefix, head, *result.slices))
         header = PullMessageAnswerHeader(
-            suggest_which_broker_id=0,
+            suggest_which_broker_id=suggested,
             next_begin_offset=result.next_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
+            eruca_epoch=epoch,
         )
         body = b"".join(result.slices)
         return encode_command(command.answer(int(code), header, body, remark=result.status.value))

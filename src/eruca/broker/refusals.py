@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from eruca.errors import InvalidName, MessageIllegal, RequestRefused, StoreClosed, StoreError, StoreFull
+from eruca.broker.parts import Parts
+from eruca.errors import InvalidName, MessageIllegal, RequestRefused, StoreClosed, StoreError, StoreFull, StoreReadOnly
 from eruca.store.messagestore import MessageStore
 from eruca.wire.codes import ResponseCode
 from eruca.wire.names import check_topic
@@ -15,6 +16,12 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 def refuse(code: int, remark: str) -> NoReturn:
     """Answer a request with a code other than success."""
     raise RequestRefused(int(code), remark)
+
+
+def refuse_unless_writable(parts: Parts) -> None:
+    """Refuse messages on a slave, and on a master that was replaced."""
+    if not parts.writable:
+        refuse(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {parts.store.refusal}")
 
 
 def refuse_topic_name(topic: str, longest: int) -> None:
@@ -40,6 +47,6 @@ def refuse_store_error(error: StoreError, store: MessageStore) -> RequestRefused
         return RequestRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
     if isinstance(error, StoreFull) and store.commitlog.transient is not None and not store.refusal:
         return RequestRefused(ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]system busy, {error}")
-    if isinstance(error, StoreFull | StoreClosed):
+    if isinstance(error, StoreFull | StoreClosed | StoreReadOnly):
         return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}")
     return RequestRefused(ResponseCode.SYSTEM_ERROR, str(error))

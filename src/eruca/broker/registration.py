@@ -10,14 +10,16 @@ from collections.abc import Callable
 from eruca.broker.options import BrokerOptions
 from eruca.broker.topics import Topics
 from eruca.errors import ErucaError
+from eruca.nameserver.routes import STALE_MASTER
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
-from eruca.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
-from eruca.wire.codes import RequestCode
+from eruca.wire.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
+from eruca.wire.catalog import decode_answer
+from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, make_request
-from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
-from eruca.wire.names import READ, WRITE
+from eruca.wire.headers import BrokerHeader, EmptyHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
+from eruca.wire.names import MASTER_ID, READ, WRITE
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +34,17 @@ class Registration:
         self.nameservers = NameServers(options.nameservers, options.nameserver_domain)
         # The filter servers that clients are to find.
         self.list_filter_servers: Callable[[], list[str]] = list
-        # What the last registration of a slave learnt of its master.
+        # Which mastership of its name this broker's is; None on a slave.
+        self.epoch: int | None = None
+        # A broker that does not know what it is (it was replaced, or has no id) does not register.
+        self.is_paused = False
+        # What the last registration of a slave learnt of its master: its address, and that of its log.
         self.master_address = ""
         self.master_ha_address = ""
+        # Told when that is another one than before.
+        self.on_master: Callable[[str, str], None] = lambda address, ha_address: None
+        # Told when a name server says that another broker is the master, with a newer epoch.
+        self.on_replaced: Callable[[str, int], None] = lambda reason, epoch: None
         self._task: asyncio.Task[None] | None = None
         self._change_tasks: set[asyncio.Task[None]] = set()
 
@@ -70,26 +80,59 @@ class Registration:
 
     async def register_all(self, *, oneway: bool = False) -> None:
         """Register with every name server at the same time; one that does not answer does not hold up the others."""
+        if self.is_paused:
+            return
         await self.nameservers.refresh()
         await asyncio.gather(*[self._register(address, oneway) for address in self.nameservers.addresses])
 
     async def _register(self, address: str, oneway: bool) -> None:
+        epoch = self.epoch
         try:
             if oneway:
                 await self._caller.notify(address, self._build_registration())
                 return
             answer = await self._caller.call(address, self._build_registration(), self._options.register_timeout_ms)
-            told = expect_success(answer).decode_header(RegisterBrokerAnswerHeader)
         except ErucaError as error:
             log.warning("not registered with name server %s: %s", address, error)
             return
-        if told.master_addr:
-            self.master_address = told.master_addr
-        if told.ha_server_addr:
-            self.master_ha_address = told.ha_server_addr
+        if answer.code != ResponseCode.SUCCESS:
+            remark = answer.remark or f"code {answer.code}"
+            log.warning("name server %s does not take the registration: %s", address, remark)
+            if epoch is not None and epoch == self.epoch and remark.startswith(STALE_MASTER):
+                self.on_replaced(remark, _read_epoch(answer))
+            return
+        try:
+            told = answer.decode_header(RegisterBrokerAnswerHeader)
+        except ErucaError as error:
+            log.warning("name server %s answers a registration with what is none: %s", address, error)
+            return
+        if self.epoch is None and told.master_addr:
+            self._learn_master(told.master_addr, told.ha_server_addr or "")
+
+    def _learn_master(self, address: str, ha_address: str) -> None:
+        if (address, ha_address) != (self.master_address, self.master_ha_address):
+            self.master_address, self.master_ha_address = address, ha_address
+            self.on_master(address, ha_address)
+
+    async def find_master(self) -> str:
+        """The address of the master of our name as a name server knows it, without registering; empty for none."""
+        await self.nameservers.refresh()
+        for address in self.nameservers.addresses:
+            try:
+                command = make_request(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader())
+                answer = expect_success(await self._caller.call(address, command, self._options.register_timeout_ms))
+                info = decode_answer(RequestCode.GET_BROKER_CLUSTER_INFO, answer)[1]
+            except ErucaError as error:
+                log.warning("name server %s could not be asked for the master: %s", address, error)
+                continue
+            if isinstance(info, ClusterInfo) and (broker := info.broker_addr_table.get(self._options.name)) is not None:
+                found = broker.broker_addrs.get(MASTER_ID, "")
+                if found:
+                    return found
+        return ""
 
     async def _unregister(self, address: str) -> None:
-        if not self._caller.is_connected(address):
+        if self.is_paused or not self._caller.is_connected(address):
             return
         options = self._options
         header = BrokerHeader(
@@ -133,5 +176,14 @@ class Registration:
             broker_id=options.broker_id,
             compressed=options.compressed_register,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+            eruca_epoch=self.epoch,
         )
         return make_request(RequestCode.REGISTER_BROKER, header, body)
+
+
+def _read_epoch(answer: Command) -> int:
+    """The epoch that a name server names with its refusal; 0 when it does not."""
+    try:
+        return answer.decode_header(RegisterBrokerAnswerHeader).eruca_epoch or 0
+    except ErucaError:
+        return 0

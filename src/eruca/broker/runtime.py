@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from eruca.broker.stats import Stats
 from eruca.errors import StoreError
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.store.messagestore import MessageStore
-from eruca.wire.bodies import DelayOffsets, KVTable
+from eruca.wire.bodies import DelayOffsets, KVTable, ReplicationState
 from eruca.wire.codes import VERSION_ANNOUNCED, RequestCode
 from eruca.wire.fastjson import write_double
 from eruca.wire.names import SCHEDULE_TOPIC
@@ -47,6 +48,8 @@ class RuntimeHandlers:
     def __init__(self, parts: Parts, progress: ProgressHandlers) -> None:
         self._parts = parts
         self._progress = progress
+        # How this broker stands to the others of its name.
+        self.find_state: Callable[[], ReplicationState] | None = None
 
     def register(self, table: HandlerTable) -> None:
         """Take the code."""
@@ -71,12 +74,26 @@ class RuntimeHandlers:
             **self._describe_store(parts.store, disk),
             **self._describe_delays(delays),
             **_describe_pools(),
+            **self._describe_replication(),
             # Ours: by the first a sink knows that this broker drops what it has stored already.
             ONCE_KEY: str(ONCE_VERSION),
             "erucaOnceDropped": str(parts.once.dropped),
             # Ours, and only when there is something to say: groups whose members disagree or have the same id.
             **{f"consumerGroupConflicts_{name}": "; ".join(found) for name, found in parts.clients.conflicts.items()},
         }
+
+    def _describe_replication(self) -> dict[str, str]:
+        """Ours, for Java's broker says nothing of its slaves: what it is, and who is how far behind."""
+        if self.find_state is None:
+            return {}
+        state = self.find_state()
+        table = {"erucaRole": state.role, "erucaEpoch": str(state.epoch), "erucaSlaves": str(len(state.slaves))}
+        if state.master is not None:
+            table["erucaLagBytes"], table["erucaLagMs"] = str(state.master.lag_bytes), str(state.master.lag_ms)
+        for slave in state.slaves:
+            table[f"erucaSlaveLagBytes_{slave.address}"] = str(slave.lag_bytes)
+            table[f"erucaSlaveLagMs_{slave.address}"] = str(slave.lag_ms)
+        return table
 
     def _describe_traffic(self, stats: Stats) -> dict[str, str]:
         times = stats.put_times

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from eruca.broker.parts import Parts
 from eruca.broker.stored import copy_message, read_message
 from eruca.config import parse_delay_levels
 from eruca.core.schedule import Correct, DelaySchedule, Deliver, Delivered, DeliveryFailed, QueueRead, Skip, WaitUntil
 from eruca.errors import InvalidName, MessageIllegal, StoreError
-from eruca.wire.bodies import DelayOffsets
+from eruca.wire.bodies import DelayOffsets, TimerProgress
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.properties import REAL_QID, REAL_TOPIC
 
@@ -35,19 +36,26 @@ class Schedule:
         self._machine = DelaySchedule(self._delays_ms, {})
         self._task: asyncio.Task[None] | None = None
         self._saved: dict[int, int] = {}
+        # How far the timer is: slaves copy both from one table.
+        self.find_timer: Callable[[], TimerProgress] = TimerProgress
+        self.tell_timer: Callable[[TimerProgress], None] = lambda _: None
 
     async def start(self) -> None:
         """Read how far delivery is, and go on; nothing is delivered on a slave."""
         loop = asyncio.get_running_loop()
+        await self._parts.saver.wait_until_saved(_TABLE)
         table = await loop.run_in_executor(None, self._parts.tables.delay_offsets.load)
         self._machine = DelaySchedule(self._delays_ms, table.offset_table)
         self._saved = self._machine.offsets
+        self.tell_timer(table.eruca_timer or TimerProgress())
+        self._parts.saver.add(_TABLE, self._parts.tables.delay_offsets, self.snapshot)
+        if self._parts.options.is_slave:
+            return  # where its master is may well be beyond what the log has yet
         # Before the first message can come: a cursor beyond the end (a crash cost the queue its last entries) would
         # otherwise pass over it.
         for level in self._machine.levels:
             self._correct(level)
-        self._parts.saver.add(_TABLE, self._parts.tables.delay_offsets, self.snapshot)
-        if not self._parts.options.is_slave and self._task is None:
+        if self._task is None:
             self._task = loop.create_task(self._run())
 
     async def stop(self) -> None:
@@ -56,6 +64,13 @@ class Schedule:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+            self.save_if_changed()
+
+    def adopt(self, offsets: dict[int, int]) -> None:
+        """The master is so far: go on there when this broker becomes one."""
+        self._machine = DelaySchedule(self._delays_ms, offsets)
+        self._saved = self._machine.offsets
+        self._parts.saver.mark(_TABLE)
 
     def _correct(self, level: int) -> None:
         """Bring a level's cursor into its queue."""
@@ -67,7 +82,11 @@ class Schedule:
 
     def snapshot(self) -> DelayOffsets:
         """The table as it is saved and sent to slaves."""
-        return DelayOffsets(offset_table=self._machine.offsets)
+        timer = self.find_timer()
+        return DelayOffsets(
+            eruca_timer=timer if timer.read_offset else None,
+            offset_table=self._machine.offsets,
+        )
 
     # -- the timer ---------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from eruca.broker.mapping import TIMER_MARK, DelayLevels, find_due_time, map_half, map_timer
 from eruca.broker.once import ONCE_GROUP, ONCE_MARK, OnceMark, drop_mark, read_mark
 from eruca.broker.parts import Parts
-from eruca.broker.refusals import FAQ, refuse, refuse_store_error, refuse_topic_name
-from eruca.config import FlushMode
+from eruca.broker.refusals import FAQ, refuse, refuse_store_error, refuse_topic_name, refuse_unless_writable
 from eruca.errors import ErucaError, InvalidName, MessageIllegal, RequestRefused, StoreError, WireError
 from eruca.net.handlers import HandlerTable
 from eruca.net.link import Answer, Link, encode_refusal
@@ -45,7 +44,7 @@ _LEVEL_DIGITS_MAX = 10
 
 
 class Draft(NamedTuple):
-    """A message that is ready to be stored, the queue its sender is told, and whether the sender waits for the disk."""
+    """A message that is ready to be stored, the queue its sender is told, and whether it waits for disk and slaves."""
 
     message: Message
     queue_id: int
@@ -98,7 +97,7 @@ class SendHandlers:
         try:
             header: AnySendHeader = command.decode_header(header_type)
             marked = header.producer_group == ONCE_GROUP
-            if marked and not self._parts.once.is_ready:
+            if marked and not self._parts.once.is_ready and self._parts.writable:
                 return self._store_when_ready(link, command, header_type)
             if header.batch or command.code == RequestCode.SEND_BATCH_MESSAGE:
                 return self._store_batch(link, command, header, marked)
@@ -114,7 +113,7 @@ class SendHandlers:
         self._parts.stats.on_put(message.topic, 1, message.size, message.queue_id)
         message_id = encode_offset_id(message.store_host, message.position)
         place = _Place(draft.queue_id, message.queue_offset, message_id, message.position + message.size)
-        return self._answer(command, place, draft.waits)
+        return self._answer(link, command, place, draft.waits)
 
     def _put(self, append: Callable[[], object]) -> None:
         try:
@@ -125,26 +124,39 @@ class SendHandlers:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def _answer(self, command: Command, place: _Place, waits: bool) -> Answer:
-        flushes = waits and self._store.options.flush_mode is FlushMode.SYNC
+    def _answer(self, link: Link, command: Command, place: _Place, waits: bool) -> Answer:
         if "topics" in self._parts.saver.unsaved:
-            return self._answer_when_topic_saved(command, place, flushes)
-        if flushes:
-            return self._answer_when_flushed(command, place)
+            return self._answer_when_topic_saved(link, command, place, waits)
+        if self._parts.replication.needs_wait(waits):
+            self._answer_when_safe(link, command, place, waits)
+            return None
         return self._encode_stored(command, place, ResponseCode.SUCCESS)
 
-    async def _answer_when_topic_saved(self, command: Command, place: _Place, flushes: bool) -> bytes:
+    async def _answer_when_topic_saved(self, link: Link, command: Command, place: _Place, waits: bool) -> bytes | None:
         # A message that was acknowledged must be found after a crash, so its topic must be there too.
+        replication = self._parts.replication
+        term = replication.term
         await self._parts.saver.wait_until_saved("topics")
-        if flushes:
-            return await self._answer_when_flushed(command, place)
+        if replication.term != term:
+            return self._encode_stored(command, place, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+        if replication.needs_wait(waits):
+            self._answer_when_safe(link, command, place, waits)
+            return None
         return self._encode_stored(command, place, ResponseCode.SUCCESS)
 
-    async def _answer_when_flushed(self, command: Command, place: _Place) -> bytes:
-        started = self._parts.clock.monotonic()
-        flushed = await self._parts.background.wait_until_acknowledged(place.end)
-        self._parts.stats.put_times.add(int((self._parts.clock.monotonic() - started) * 1000))
-        return self._encode_stored(command, place, ResponseCode.SUCCESS if flushed else ResponseCode.FLUSH_DISK_TIMEOUT)
+    def _answer_when_safe(self, link: Link, command: Command, place: _Place, waits: bool) -> None:
+        """Answer later, without a task: with sync flush or a SYNC_MASTER every message comes by here."""
+        clock, times = self._parts.clock, self._parts.stats.put_times
+        started = clock.monotonic()
+        # It is stored, and thousands may wait.
+        command.body = b""
+
+        def answer(code: ResponseCode) -> None:
+            times.add(int((clock.monotonic() - started) * 1000))
+            if not command.is_oneway:
+                link.send(self._encode_stored(command, place, code))
+
+        self._parts.replication.when_done(place.end, answer, waits=waits)
 
     def _encode_stored(self, command: Command, place: _Place, code: int) -> bytes:
         if command.serialization is SerializeType.JSON:
@@ -221,6 +233,7 @@ class SendHandlers:
         options = self._parts.options
         if self._parts.clock.now_ms() < options.accept_sends_from_ms:
             refuse(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {options.accept_sends_from_ms}")
+        refuse_unless_writable(self._parts)
         topic = header.topic
         config = self._parts.topics.get(topic)
         if not options.permission & WRITE and (config is None or config.order):
@@ -318,7 +331,7 @@ class SendHandlers:
         if marked:
             mark, items = self._choose_new(header.topic, queue_id, command.body)
             if items == []:
-                return self._answer_dropped(command, queue_id, raw)
+                return self._answer_dropped(link, command, queue_id, raw)
         if items is None and TIMER_MARK not in raw:
             facts = BatchFacts(
                 sys_flag,
@@ -333,7 +346,7 @@ class SendHandlers:
                 if mark is not None:
                     self._parts.once.note(header.topic, queue_id, mark)
                 self._parts.stats.on_put(header.topic, batch.messages, batch.size, queue_id)
-                return self._answer(command, _Place(queue_id, batch.offset, batch.ids, batch.end), waits)
+                return self._answer(link, command, _Place(queue_id, batch.offset, batch.ids, batch.end), waits)
         # The long way, for all that is unusual.
         items = decode_batch(command.body) if items is None else items
         timed = [each for each in (raw, *[item.properties for item in items]) if TIMER_MARK in each]
@@ -362,7 +375,7 @@ class SendHandlers:
         # The answer has the first message's offset; the disk must have the last one.
         last = messages[-1]
         place = _Place(queue_id, messages[0].queue_offset, ids, last.position + last.size)
-        return self._answer(command, place, waits)
+        return self._answer(link, command, place, waits)
 
     def _append_encoded(self, topic: str, queue_id: int, data: bytes, facts: BatchFacts) -> StoredBatch | None:
         try:
@@ -385,6 +398,7 @@ class SendHandlers:
 
     def _store_once(self, link: Link, command: Command, header: AnySendHeader) -> Answer:
         """Store a message with a mark, unless it is here already."""
+        refuse_unless_writable(self._parts)
         raw = (header.properties or "").encode()
         mark = _read_mark(raw)
         once = self._parts.once
@@ -393,7 +407,7 @@ class SendHandlers:
         if once.has(header.topic, header.queue_id, mark):
             once.note(header.topic, header.queue_id, mark)
             once.dropped += 1
-            return self._answer_dropped(command, header.queue_id, raw)
+            return self._answer_dropped(link, command, header.queue_id, raw)
         draft = self.build(link, command, header)
         message = draft.message
         self._put(lambda: once.check_room(header.topic, header.queue_id, mark))
@@ -402,7 +416,7 @@ class SendHandlers:
         self._parts.stats.on_put(message.topic, 1, message.size, message.queue_id)
         message_id = encode_offset_id(message.store_host, message.position)
         place = _Place(draft.queue_id, message.queue_offset, message_id, message.position + message.size)
-        return self._answer(command, place, draft.waits)
+        return self._answer(link, command, place, draft.waits)
 
     def _choose_new(self, topic: str, queue_id: int, data: bytes) -> tuple[OnceMark, list[BatchItem] | None]:
         """The last mark of a batch, and those of its messages that are not here yet; None: all of them."""
@@ -426,10 +440,10 @@ class SendHandlers:
             once.note(topic, queue_id, last)
         return last, new
 
-    def _answer_dropped(self, command: Command, queue_id: int, raw: bytes) -> Answer:
-        # Nobody knows any more where they are; but the disk must have them before their sender is told so.
+    def _answer_dropped(self, link: Link, command: Command, queue_id: int, raw: bytes) -> Answer:
+        # Nobody knows any more where they are; but disk and slaves must have them before their sender is told so.
         place = _Place(queue_id, -1, "", self._store.commitlog.tail)
-        return self._answer(command, place, waits=b"WAIT\x01false" not in raw)
+        return self._answer(link, command, place, waits=b"WAIT\x01false" not in raw)
 
 
 def _read_mark(properties: bytes) -> OnceMark:

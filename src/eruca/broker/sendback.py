@@ -8,7 +8,6 @@ from eruca.broker.mapping import DelayLevels
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import FAQ, refuse
 from eruca.broker.stored import copy_message, read_message
-from eruca.config import FlushMode
 from eruca.errors import RequestRefused, StoreError
 from eruca.net.handlers import HandlerTable, Reply, Request, Result
 from eruca.wire.bodies import GroupConfig
@@ -42,6 +41,8 @@ class SendBackHandlers:
         """Store the message once more, for a later delivery to the same group."""
         header: SendBackHeader = request.header
         group = self._check_group(header)
+        if not self._parts.writable:
+            refuse(ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE.name)
         if group.retry_queue_nums <= 0:
             return Reply()  # the group does not want retries: the message is dropped
         self._check_retry_topic(header, group)
@@ -112,13 +113,15 @@ class SendBackHandlers:
         stats.on_send_back(header.group, copy.get_property(RETRY_TOPIC) or copy.topic)
 
     def _acknowledge(self, copy: Message) -> Result:
-        # The consumer forgets the message when it has the answer, so the disk must have the copy by then. (Java does
-        # not wait here, whatever the flush mode.)
-        if self._parts.store.options.flush_mode is FlushMode.SYNC:
-            return self._answer_when_flushed(copy)
+        # The consumer forgets the message when it has the answer, so disk and slaves must have the copy by then. (Java
+        # does not wait here, whatever the flush mode and role.)
+        if self._parts.replication.needs_wait(True):
+            return self._answer_when_safe(copy)
         return Reply()
 
-    async def _answer_when_flushed(self, copy: Message) -> Reply:
-        if await self._parts.background.wait_until_acknowledged(copy.position + copy.size):
+    async def _answer_when_safe(self, copy: Message) -> Reply:
+        code = await self._parts.replication.wait(copy.position + copy.size)
+        # Without a slave there is nothing to wait for, and a refusal would leave one more copy with every try.
+        if code in (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE):
             return Reply()
-        return Reply(code=ResponseCode.SYSTEM_ERROR, remark="FLUSH_DISK_TIMEOUT")
+        return Reply(code=ResponseCode.SYSTEM_ERROR, remark=code.name)

@@ -6,6 +6,9 @@ same queue, which is read to its end before anything is delivered.
 
 The log deletes old segments, and a message may wait longer than it keeps them. So a record that gets old is stored
 again in the timer topic (it rolls), and the new one goes into the wheel.
+
+A slave has the queue and no wheel. What it copies from its master is how far that is (`TimerProgress`); when it becomes
+the master, it reads the queue from its beginning and passes over what was delivered by then.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from eruca.core.timingwheel import TimerEntry, TimingWheel, slot_of
 from eruca.errors import InvalidName, MessageIllegal, StoreError
 from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
 from eruca.store.timerlog import TimerCheckpoint, TimerLog
+from eruca.wire.bodies import TimerProgress
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.wire.properties import (
     REAL_QID,
@@ -71,7 +75,7 @@ class Timing:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._store = parts.store
-        self._log = TimerLog(parts.store.disk, parts.store.paths.timer)
+        self._log = self._make_log()
         self._wheel = TimingWheel(parts.clock.now_ms() - 1)
         self._read_offset = 0
         # What was cancelled (topic and unique id), and until when that is remembered.
@@ -84,8 +88,13 @@ class Timing:
         # Something was delivered since the last save.
         self._has_finished = False
         self._saved = TimerCheckpoint()
+        # How far the master before this one was.
+        self._inherited = TimerProgress()
         self._saving = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _make_log(self) -> TimerLog:
+        return TimerLog(self._parts.store.disk, self._parts.store.paths.timer)
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
@@ -94,13 +103,18 @@ class Timing:
         loop = asyncio.get_running_loop()
         if self._parts.options.is_slave or self._tasks:
             return
+        self._log = self._make_log()
         checkpoint = await loop.run_in_executor(None, self._log.open)
         self._cancelled = await loop.run_in_executor(None, self._log.load_cancelled)
         queue = self._find_queue()
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         self._caught_up_at = high
         self._read_offset = low
-        if checkpoint is not None:
+        self._superseded.clear()
+        if checkpoint is None:
+            self._saved = TimerCheckpoint()
+            self._wheel = TimingWheel(self._parts.clock.now_ms() - 1)
+        else:
             self._saved = checkpoint
             saved = self._log.count_from(slot_of(checkpoint.through_ms + 1))
             self._wheel = TimingWheel(checkpoint.through_ms, saved)
@@ -126,6 +140,25 @@ class Timing:
         except StoreError as error:
             log.error("the timer could not be saved, messages may be delivered twice: %s", error)
         self._log.close()
+
+    # -- masters and slaves ------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> TimerProgress:
+        """How far the timer is, as far as the disk knows."""
+        if self._saved.read_offset < self._inherited.read_offset:
+            return self._inherited
+        return TimerProgress(read_offset=self._saved.read_offset, through_ms=self._saved.through_ms)
+
+    def inherit(self, progress: TimerProgress) -> None:
+        """The master is so far; the next start here goes on from there."""
+        self._inherited = progress
+
+    async def forget(self) -> None:
+        """This broker is a slave: what its own timer knew is of no use any more. The timer is stopped."""
+        self._inherited = self.progress
+        self._saved = TimerCheckpoint()
+        await asyncio.to_thread(self._make_log().discard)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -230,6 +263,8 @@ class Timing:
         if cancelled is not None:
             self._cancel(parse_properties(properties).get(REAL_TOPIC, ""), cancelled.decode("utf-8", "replace"), due_ms)
             return
+        if self._read_offset < self._inherited.read_offset and due_ms <= self._inherited.through_ms:
+            return  # the master before this one has delivered it
         if self._read_offset < self._caught_up_at:
             rolled_from = _read_time(get_property(properties, _ROLLED_FROM))
             if rolled_from is not None and self._read_offset >= self._saved.read_offset:

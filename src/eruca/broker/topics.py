@@ -113,6 +113,17 @@ class Topics:
         self.on_change(None)
         return True
 
+    def replace(self, table: TopicConfigTable) -> None:
+        """Take the table of a master."""
+        self._topics = dict(table.topic_config_table)
+        self.data_version = table.data_version
+        self.on_change(None)
+
+    def renew(self) -> None:
+        """Count the table as new, so that name servers take all of it from a broker that just became a master."""
+        self._advance()
+        self.on_change(None)
+
     def _advance(self) -> None:
         self.data_version = DataVersion(counter=self.data_version.counter + 1, timestamp=self._clock.now_ms())
 
@@ -145,21 +156,21 @@ class Topics:
         found = self._topics.get(topic)
         if found is not None:
             return found
-        return self.put(
-            TopicConfig(
-                topic_name=topic,
-                read_queue_nums=queues,
-                write_queue_nums=queues,
-                perm=perm,
-                topic_sys_flag=sys_flag,
-            )
+        made = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_sys_flag=sys_flag,
         )
+        # On a slave it is its master that makes topics.
+        return made if self._options.is_slave else self.put(made)
 
     def adopt(self, topic: str, queues: int) -> None:
         """Know a topic that has messages in the store although the table has lost it: a crash came before the save."""
         if topic not in self._topics:
             log.warning("topic %s has messages but no settings; it is made again with %d queues", topic, queues)
-            self.create_internal(topic, queues)
+            self.put(TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=READ | WRITE))
 
     def retry_topic(self, group: str, queues: int) -> TopicConfig:
         """The retry topic of a group."""

@@ -16,7 +16,7 @@ from eruca.broker.refusals import refuse, refuse_store_error
 from eruca.broker.stored import read_message
 from eruca.core.transactions import Half
 from eruca.errors import InvalidName, RequestRefused, StoreError, WireError
-from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.net.handlers import HandlerTable, Reply, Request, Result
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import EndTransactionHeader
 from eruca.wire.ids import decode_offset_id
@@ -46,12 +46,22 @@ class TransactionHandlers:
         table.add(RequestCode.END_TRANSACTION, self.end)
         table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume)
 
+    def start(self) -> None:
+        """Begin to ask about halves; this broker is the master from now on."""
+        # What was decided before may stand at other offsets in the log of today.
+        self._decided.clear()
+        self.checks.start()
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        await self.checks.stop()
+
     # -- deciding ----------------------------------------------------------------------------------------------------
 
-    def end(self, request: Request) -> Reply | None:
+    def end(self, request: Request) -> Result:
         """Commit a half or roll it back; a producer that does not know yet gets no answer, and is asked later."""
         header: EndTransactionHeader = request.header
-        if self._parts.options.is_slave:
+        if not self._parts.writable:
             refuse(ResponseCode.SLAVE_NOT_AVAILABLE, "Message store is slave mode, so end transaction is forbidden. ")
         if header.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             log.debug("%s does not know yet what becomes of transaction %s", request.link.peer, header.message_id)
@@ -60,11 +70,18 @@ class TransactionHandlers:
         half = read_half(message, self._parts.options.transaction_timeout_ms)
         if half.root in self._decided:
             log.info("transaction %s of %s was decided before", header.message_id, request.link.peer)
+        else:
+            if header.decision == TRANSACTION_COMMIT:
+                self._commit(message)
+            self._mark_decided(half)
+        # Clients ask for no answer as a rule, and nothing is lost without one: the half is safe, and is asked about.
+        if request.command.is_oneway or not self._parts.replication.needs_wait(True):
             return Reply()
-        if header.decision == TRANSACTION_COMMIT:
-            self._commit(message)
-        self._mark_decided(half)
-        return Reply()
+        return self._answer_when_safe()
+
+    async def _answer_when_safe(self) -> Reply:
+        code = await self._parts.replication.wait(self._parts.store.commitlog.tail)
+        return Reply(code=code, remark=None if code == ResponseCode.SUCCESS else code.name)
 
     def _find_half(self, header: EndTransactionHeader) -> Message:
         """The half a decision is about; every field that names it must agree."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from eruca.broker.app import FAST_PORT_BELOW
+from eruca.broker.replication.primary import HA_PORT_ABOVE
 from eruca.errors import ErucaError
 
 _START_SECONDS_MAX = 60
@@ -83,14 +84,15 @@ def _start(directory: Path) -> subprocess.Popen[str]:
 
 
 def find_broker_port() -> int:
-    """A port that is free together with the one for the fast listener."""
+    """A port that is free together with those for the fast listener and for slaves."""
     while True:
-        with socket.socket() as main, socket.socket() as fast:
+        with socket.socket() as main, socket.socket() as fast, socket.socket() as slaves:
             main.bind(("127.0.0.1", 0))
             port = int(main.getsockname()[1])
             try:
                 fast.bind(("127.0.0.1", port - FAST_PORT_BELOW))
-            except OSError:
+                slaves.bind(("127.0.0.1", port + HA_PORT_ABOVE))
+            except (OSError, OverflowError):
                 continue
             return port
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "dlq": "eruca.cli.dlq:dlq",
     "txn": "eruca.cli.txn:txn",
     "offset": "eruca.cli.offset:offset",
+    "cluster": "eruca.cli.cluster:cluster",
     "config": "eruca.cli.config:config",
     "store": "eruca.cli.store:store",
     "pipeline": "eruca.cli.pipeline:pipeline",
@@ -109,6 +110,7 @@ def main(ctx: click.Context, verbose: int) -> None:
       eruca dlq list                   messages that consumers gave up; also show, resend, export
       eruca offset reset G T --to -2h  let group G consume the last two hours of topic T again
       eruca txn list                   transactions that nobody has decided
+      eruca cluster list               masters and slaves; also lag, promote, demote
       eruca store stat DIR             what is in a store directory
       eruca store verify DIR           is every record, entry and table as it should be?
       eruca pipeline --help            jobs on Spark: archive, query, statistics, replay, audit

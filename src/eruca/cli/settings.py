@@ -151,8 +151,6 @@ def build_broker_options(settings: Settings) -> BrokerOptions:
     if options.role is not BrokerRole.SLAVE and options.broker_id != 0:
         settings.notes.append(f"brokerId={options.broker_id} becomes 0: brokerRole={options.role.value} is a master")
         options.broker_id = 0
-    if options.role is BrokerRole.SLAVE:
-        settings.notes.append("brokerRole=SLAVE: replication is still to be built, so nothing is copied yet")
     check_addresses("namesrvAddr", options.nameservers)
     return options
 

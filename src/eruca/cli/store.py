@@ -26,6 +26,7 @@ from eruca.cli.output import (
 from eruca.config import StoreOptions, info_of
 from eruca.errors import ConfigError
 from eruca.javaconf import read_conf
+from eruca.store.diverged import dump_diverged, list_diverged
 from eruca.store.maintenance import (
     Finding,
     Level,
@@ -40,6 +41,7 @@ from eruca.store.maintenance import (
     rebuild_store,
     verify_store,
 )
+from eruca.store.replicationstate import Diverged
 
 # How often each command walks the log, for its progress bar.
 _VERIFY_WALKS = 2
@@ -51,8 +53,8 @@ def store() -> None:
     """Look into a store directory, check it, rebuild what is derived from its commit log.
 
     DIR is what storePathRootDir names: the directory with commitlog/, consumequeue/ and index/ in it, written by
-    Eruca or by Apache RocketMQ 4.x. stat, dump and verify change nothing and need no lock, so they also work beside a
-    running broker; rebuild needs the store closed.
+    Eruca or by Apache RocketMQ 4.x. All but rebuild change nothing and need no lock, so they also work beside a running
+    broker; rebuild needs the store closed.
 
     \b
     Examples:
@@ -60,6 +62,7 @@ def store() -> None:
       eruca store dump DIR --topic orders --limit 5  the first messages of a topic
       eruca store verify DIR -o json                 check everything, for a program
       eruca store rebuild DIR                        consume queues and index made again
+      eruca store diverged DIR                       what a master that was replaced had and nobody else
     """
 
 
@@ -205,6 +208,20 @@ def _draw_summary(summary: StoreSummary, with_queues: bool) -> Iterator[Renderab
     yield from _draw_findings(summary.findings, summary.root)
 
 
+def add_row_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how much of the messages to show."""
+    for add in (
+        click.option(
+            "--body-bytes", type=click.IntRange(min=0), default=120, show_default=True, help="Bytes of a body to show."
+        ),
+        click.option(
+            "--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many; 0 for all."
+        ),
+    ):
+        function = add(function)
+    return function
+
+
 # --- dump -----------------------------------------------------------------------------------------------------------
 
 
@@ -223,10 +240,7 @@ def _draw_summary(summary: StoreSummary, with_queues: bool) -> Iterator[Renderab
     help="Stored at this time or later: milliseconds or 2026-11-15T07:21:06.",
 )
 @click.option("--to-time", type=parse_time, metavar="TIME", help="Stored at this time or earlier.")
-@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many; 0 for all.")
-@click.option(
-    "--body-bytes", type=click.IntRange(min=0), default=120, show_default=True, help="Bytes of a body to show."
-)
+@add_row_options
 def dump(
     directory: Path,
     properties: dict[str, str],
@@ -256,6 +270,10 @@ def dump(
         body_bytes=body_bytes,
         commitlog=commitlog,
     )
+    _show_records(rows, limit, output)
+
+
+def _show_records(rows: Iterable[RecordRow], limit: int, output: str) -> None:
     columns = [">position", "topic", ">queue", ">offset", "stored", "tags", "keys", "flags", ">size", "body"]
     more: list[RecordRow] = []
     print_rows(_take(rows, limit, more), output, columns, _draw_record)
@@ -288,6 +306,39 @@ def _draw_record(row: RecordRow) -> list[str | Text]:
         str(row.size),
         body,
     ]
+
+
+# --- diverged -------------------------------------------------------------------------------------------------------
+
+
+@store.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("file", metavar="[FILE]", required=False)
+@add_row_options
+@add_output_option
+def diverged(directory: Path, file: str | None, output: str, limit: int, body_bytes: int) -> None:
+    """List what this member set aside because its master never had it, or show the messages in one FILE of it.
+
+    A master that was replaced while it had messages that no slave had got loses them when it comes back as a slave:
+    its log becomes that of the new master. They stay in DIR/eruca-diverged until somebody deletes them. Send what is
+    still wanted once more; the JSON has topic, properties and positions.
+
+    \b
+    Examples:
+      eruca store diverged DIR
+      eruca store diverged DIR 1-4096-8192.log
+      eruca store diverged DIR 1-4096-8192.log --limit 0 --body-bytes 1000000 -o json
+    """
+    if file is None:
+        columns = ["file", ">epoch", ">begin", ">end", ">size", "found"]
+        print_rows(list_diverged(directory), output, columns, _draw_diverged)
+        return
+    _show_records(dump_diverged(directory, file, body_bytes=body_bytes), limit, output)
+
+
+def _draw_diverged(row: Diverged) -> list[str]:
+    places = [str(row.epoch), str(row.begin), str(row.end), format_bytes(row.end - row.begin)]
+    return [row.file, *places, format_time(row.found_ms)]
 
 
 # --- verify ---------------------------------------------------------------------------------------------------------

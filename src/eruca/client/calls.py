@@ -81,6 +81,8 @@ class Pulled:
     max_offset: int
     # The broker id the next pull should go to.
     suggested_id: int
+    # The mastership of the log it is from; 0 where masters never changed, and on Java's brokers.
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +254,13 @@ class Calls:
         records = decode_records(answer.body) if status is PullStatus.FOUND else []
         _check_pulled(records, header, where.next_begin_offset, address)
         return Pulled(
-            status, records, where.next_begin_offset, where.min_offset, where.max_offset, where.suggest_which_broker_id
+            status,
+            records,
+            where.next_begin_offset,
+            where.min_offset,
+            where.max_offset,
+            where.suggest_which_broker_id,
+            where.eruca_epoch or 0,
         )
 
     async def pull_bytes(self, address: str, header: PullMessageHeader, timeout_ms: int) -> PulledBytes:

@@ -93,6 +93,10 @@ class Routes:
             address = known.get(broker_id + 1) or next(iter(known.values()))
         return address
 
+    def has_lost_master(self) -> bool:
+        """Is there a broker of which only slaves are left?"""
+        return any(MASTER_ID not in by_id for by_id in self._addresses.values())
+
     def require_address(self, broker: str, broker_id: int = MASTER_ID) -> str:
         """The same, of a broker that must have one. Raises ConnectFailed."""
         address = self.find_address(broker, broker_id)
@@ -128,7 +132,11 @@ class Routes:
 
     async def get_for_send(self, topic: str) -> Route:
         """The route to send to: that of the template when the topic is still to be made."""
-        return self._routes.get(topic) or await self.refresh_for_send(topic)
+        found = self._routes.get(topic)
+        if found is not None and found.write_queues:
+            return found
+        # Without a master there was nothing to write to; by now another one may be.
+        return await self.refresh_for_send(topic)
 
     async def refresh_for_send(self, topic: str) -> Route:
         """Ask for the route to send to again, now; like `refresh`, a route that was known stays in use."""

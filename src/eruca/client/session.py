@@ -13,6 +13,7 @@ import random
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
 from eruca.client.calls import Calls, Credentials
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 _JITTER = 0.1
 # The least time between two heartbeats that cannot wait.
 _HURRY_S = 0.2
+# How soon a route is asked for again while a broker in it has no master.
+_LOOK_S = 1.0
 
 
 class ProducerMember(Protocol):
@@ -110,6 +113,8 @@ class Session:
         self._users = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._beat_now = asyncio.Event()
+        # A broker has no master any more: routes are worth a look sooner than usual.
+        self._look_now = asyncio.Event()
         # When a heartbeat went out that could not wait.
         self._hurried_at = float("-inf")
         # Heartbeats and farewells to one broker take turns: Java's works on them in different threads, and a heartbeat
@@ -307,8 +312,20 @@ class Session:
                 asyncio.get_running_loop().call_later(random.uniform(0.2, 1.0), self._beat_now.set)
 
     async def _refresh_in_intervals(self) -> None:
+        looks = 0
         while True:
-            await asyncio.sleep(self._jitter(self.options.route_interval_ms))
+            pause_s = self._jitter(self.options.route_interval_ms)
+            if self.routes.has_lost_master():
+                # A slave may take its place, and nobody tells us; if none does, we look less and less often.
+                pause_s = min(pause_s, _LOOK_S * 2 ** min(looks, 16) * random.uniform(0.5, 1.0))
+                looks += 1
+                await asyncio.sleep(pause_s)
+            else:
+                looks = 0
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._look_now.wait()
+            self._look_now.clear()
             await self.routes.refresh_all()
 
     def _jitter(self, interval_ms: int) -> float:
@@ -324,6 +341,8 @@ class Session:
             self._beat_now.set()
 
     def _on_route_change(self, topic: str) -> None:
+        if self.routes.has_lost_master():
+            self._look_now.set()
         if self._list_heartbeat_addresses() - self._greeted and (self.consumers or self.producers):
             self._beat_now.set()
         for consumer in self.consumers.values():

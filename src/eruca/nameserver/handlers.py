@@ -75,13 +75,17 @@ class NameServerHandlers:
             return encode_reply(command, refusal)
         header, body = decode_request(command)
         assert isinstance(header, RegisterBrokerHeader)
-        answer = self._routes.register(
-            header,
-            body,
-            link,
-            self._clock.monotonic(),
-            with_filter_servers=command.version >= VERSION_REGISTER_WITH_FILTER_SERVERS,
-        )
+        try:
+            answer = self._routes.register(
+                header,
+                body,
+                link,
+                self._clock.monotonic(),
+                with_filter_servers=command.version >= VERSION_REGISTER_WITH_FILTER_SERVERS,
+            )
+        except RequestRefused as error:
+            known = RegisterBrokerAnswerHeader(eruca_epoch=self._routes.find_epoch(header.broker_name))
+            return encode_reply(command, Reply(known, code=error.code, remark=error.remark))
         return encode_reply(command, Reply(answer, self._kv.list(ORDER_TOPICS)))
 
     def unregister(self, request: Request) -> Reply:

@@ -3,6 +3,10 @@
 A broker has a name, and under that name one address for each id: 0 is the master, others are its slaves. Queues belong
 to the name. Times are monotonic seconds, given by the caller; a link is any object that stands for the connection a
 broker registered on.
+
+Masters of Eruca say which mastership of their name theirs is (an epoch, which every promotion counts up). One that was
+replaced and does not know it yet is refused, so that producers are never sent back to it. Java's brokers have no epoch;
+among themselves the last one that registers is the master, as in Java.
 """
 
 from __future__ import annotations
@@ -10,8 +14,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
+from eruca.core.replication.numbering import was_promoted
+from eruca.errors import RequestRefused
+from eruca.limits import EPOCHS_KEPT_MAX
 from eruca.wire.bodies import (
     BrokerData,
     ClusterInfo,
@@ -22,10 +29,14 @@ from eruca.wire.bodies import (
     TopicList,
     TopicRouteData,
 )
+from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
 from eruca.wire.names import MASTER_ID, READ, WRITE
 
 log = logging.getLogger(__name__)
+
+#: A refusal of a master that was replaced begins so; its broker steps down when it reads that.
+STALE_MASTER: Final = "stale master:"
 
 _UNIT: Final = 1
 _UNIT_SUBSCRIBED: Final = 2
@@ -39,6 +50,8 @@ class LiveBroker:
     updated: float
     link: object
     ha_address: str
+    # Which mastership of its name this is; None for slaves and for Java's brokers.
+    epoch: int | None = None
 
 
 class RouteTables:
@@ -54,6 +67,8 @@ class RouteTables:
         self._live: dict[str, LiveBroker] = {}
         # Broker address to the filter servers beside it.
         self._filter_servers: dict[str, list[str]] = {}
+        # The highest epoch of a master by the name of its broker; kept when all members of the name are gone.
+        self._epochs: dict[str, int] = {}
 
     # -- brokers come ------------------------------------------------------------------------------------------------
 
@@ -70,9 +85,13 @@ class RouteTables:
 
         Only a master brings topics, and only when its table is new to us. A topic it no longer has stays until it is
         deleted here or the broker is gone. A body without filter servers (`with_filter_servers`) leaves them alone.
+        Raises RequestRefused for a master that was replaced.
         """
         body = body or RegisterBrokerBody()
         name, address, number = header.broker_name, header.broker_addr, header.broker_id
+        epoch = header.eruca_epoch if number == MASTER_ID else None
+        if number == MASTER_ID:
+            self._check_epoch(name, address, epoch)
         table = body.topic_config_serialize_wrapper
         self._clusters.setdefault(header.cluster_name, {})[name] = None
         broker = self._brokers.get(name)
@@ -82,20 +101,61 @@ class RouteTables:
         # A slave that became the master has its old id no longer.
         for other in [other for other, known in addresses.items() if known == address and other != number]:
             del addresses[other]
-        is_first = number not in addresses
+        # What a slave that was promoted has was no news as long as it was a slave.
+        is_first = number not in addresses or (epoch is not None and addresses[number] != address)
+        if number == MASTER_ID and epoch is not None and addresses.get(MASTER_ID) != address:
+            log.info("broker %s is the master of %s now, epoch %d", address, name, epoch)
         addresses[number] = address
         if number == MASTER_ID and (is_first or self._is_changed(address, table.data_version)):
             for topic in table.topic_config_table.values():
                 self._put_queues(name, topic)
         if address not in self._live:
             log.info("broker %s registered: name %s, id %d, cluster %s", address, name, number, header.cluster_name)
-        self._live[address] = LiveBroker(table.data_version, now, link, header.ha_server_addr)
+        self._live[address] = LiveBroker(table.data_version, now, link, header.ha_server_addr, epoch)
         if with_filter_servers:
             if body.filter_server_list:
                 self._filter_servers[address] = body.filter_server_list
             else:
                 self._filter_servers.pop(address, None)
         return self._find_master(addresses) if number != MASTER_ID else RegisterBrokerAnswerHeader()
+
+    def _check_epoch(self, name: str, address: str, epoch: int | None) -> None:
+        """Refuse a master that another one has replaced, and remember the epoch of one that is not.
+
+        While nobody was ever promoted under the name, a lower epoch is not that of a replaced master but of a store
+        that begins anew; unless the one who has the higher is here.
+        """
+        known = self._epochs.get(name, 0)
+        master = self._find_fenced_master(name)
+        is_other = master is not None and master != address
+        if epoch is not None and epoch < known and (is_other or was_promoted(known)):
+            where = f"whose master is {master}" if master is not None else "whose master is not registered now"
+            _refuse_stale(address, f"{name} is at epoch {known}, {where}; {address} comes with epoch {epoch}")
+        if is_other and (epoch is None or epoch == known):
+            comes = "without an epoch" if epoch is None else f"with the same epoch {epoch}"
+            _refuse_stale(address, f"the master of {name} is {master}, epoch {known}; {address} comes {comes}")
+        if epoch is not None:
+            self._epochs.pop(name, None)  # the name that was heard of last is at the end
+            self._epochs[name] = epoch
+            self._forget_old_epochs()
+
+    def _forget_old_epochs(self) -> None:
+        """Names come and go; of those that are gone the oldest make room."""
+        if len(self._epochs) > EPOCHS_KEPT_MAX:
+            oldest = next((name for name in self._epochs if name not in self._brokers), None)
+            if oldest is not None:
+                del self._epochs[oldest]
+
+    def find_epoch(self, name: str) -> int | None:
+        """The highest epoch a master of a broker name had."""
+        return self._epochs.get(name)
+
+    def _find_fenced_master(self, name: str) -> str | None:
+        """The address of the master of a name, if it is alive and has an epoch."""
+        broker = self._brokers.get(name)
+        master = broker.broker_addrs.get(MASTER_ID) if broker is not None else None
+        live = self._live.get(master) if master is not None else None
+        return master if live is not None and live.epoch is not None else None
 
     def _put_queues(self, broker_name: str, topic: TopicConfig) -> None:
         self._queues.setdefault(topic.topic_name, {})[broker_name] = QueueData(
@@ -137,9 +197,15 @@ class RouteTables:
             log.info("broker %s unregistered: name %s", header.broker_addr, header.broker_name)
         self._filter_servers.pop(header.broker_addr, None)
         broker = self._brokers.get(header.broker_name)
-        if broker is not None:
-            broker.broker_addrs.pop(header.broker_id, None)
-            self._drop_name_without_address(broker)
+        if broker is None:
+            return
+        if header.broker_id == MASTER_ID and self._find_fenced_master(header.broker_name) not in (
+            None,
+            header.broker_addr,
+        ):
+            return  # it was replaced: the master that says goodbye is not the one that is here
+        broker.broker_addrs.pop(header.broker_id, None)
+        self._drop_name_without_address(broker)
 
     def expire(self, now: float, age_max: float) -> list[object]:
         """Forget the brokers that were silent for longer than `age_max` seconds; gives the links they were on."""
@@ -281,3 +347,8 @@ class RouteTables:
         for name in self._clusters.get(cluster, {}):
             if topic in self._queues:
                 self._drop_queues(topic, name)
+
+
+def _refuse_stale(address: str, reason: str) -> NoReturn:
+    log.warning("broker %s is refused as a master: %s", address, reason)
+    raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{STALE_MASTER} {reason}")

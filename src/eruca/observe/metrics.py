@@ -158,6 +158,12 @@ class Registry:
             metric = family.metrics[values] = make()
         return metric
 
+    def drop(self, name: str, /, **labels: str) -> None:
+        """Forget the metric of that name and these labels: what it was about is gone."""
+        family = self._families.get(name)
+        if family is not None:
+            family.metrics.pop(tuple([labels.get(each, "") for each in family.labels]), None)
+
     def list_families(self) -> Iterator[Family[Any]]:
         """All families, in the order in which they were made."""
         yield from list(self._families.values())

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from eruca.config import FlushMode
 from eruca.errors import StoreError
 from eruca.store.flush import FlushSchedule, GroupCommit
 from eruca.store.messagestore import MessageStore
@@ -26,7 +25,7 @@ RETENTION_INTERVAL_MS = 10_000
 
 
 class StoreBackground:
-    """The timers of one store, and the wait for the disk that an acknowledgement may need."""
+    """The timers of one store, and the syncs that acknowledgements wait for."""
 
     def __init__(self, store: MessageStore, *, retention_interval_ms: int = RETENTION_INTERVAL_MS) -> None:
         self.store = store
@@ -49,19 +48,6 @@ class StoreBackground:
             timers.append((lambda: options.commit_interval_ms, self._commit))
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._every(interval, work)) for interval, work in timers]
-
-    async def wait_until_acknowledged(self, position: int) -> bool:
-        """Wait until an append that ends at a position may be acknowledged; False when the disk took too long."""
-        options = self.store.options
-        if options.flush_mode is FlushMode.ASYNC:
-            return True
-        future = self.group_commit.when_flushed(position)
-        # Every record with sync flush comes by here, and `asyncio.wait_for` costs half as much again.
-        timer = asyncio.get_running_loop().call_later(options.sync_flush_timeout_ms / 1000, _give_up, future)
-        try:
-            return await future
-        finally:
-            timer.cancel()
 
     async def stop(self) -> None:
         """Stop the timers; the store itself stays open."""
@@ -133,9 +119,3 @@ class StoreBackground:
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
-
-def _give_up(future: asyncio.Future[bool]) -> None:
-    """Answer a wait that took too long."""
-    if not future.done():
-        future.set_result(False)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from eruca.clock import Clock
 from eruca.config import FlushMode, StoreOptions
-from eruca.errors import StoreFull
+from eruca.errors import StoreError, StoreFull
 from eruca.store.chain import Chain, Segment
 from eruca.store.filesystem import Buffer, FileSystem
 from eruca.wire.record import BLANK_BYTES, Message, encode_blank, pack_record, write_record
@@ -20,6 +20,7 @@ from eruca.wire.record import BLANK_BYTES, Message, encode_blank, pack_record, w
 # How far ahead of the tail pages are touched in the background: 1 KiB appends cost a third less on touched pages, and
 # a bound keeps a new segment from becoming resident memory all at once.
 PREFAULT_BYTES = 32 * 1024 * 1024
+_ZERO_BYTES = 1024 * 1024
 
 
 class CommitLog:
@@ -49,6 +50,10 @@ class CommitLog:
         self.tail = 0
         # Readers see records before this; it is the tail except with a transient buffer.
         self.readable_end = 0
+        # Where copied bytes end; 0 while nothing was copied in.
+        self._copied_end = 0
+        # The transient buffer of a log that is only copied to.
+        self._unused_transient: TransientBuffer | None = None
         # With a transient buffer, records wait there instead of going to the mapping.
         self.transient: TransientBuffer | None = None
         if options.transient_enabled:
@@ -69,7 +74,7 @@ class CommitLog:
 
     def open_at(self, tail: int) -> None:
         """Go on writing at a position that recovery found."""
-        self.tail = self.readable_end = tail
+        self.tail = self.readable_end = self._copied_end = tail
         segment = self.chain.find(tail)
         self._segment = None
         self._segment_start = self._segment_end = tail
@@ -77,8 +82,9 @@ class CommitLog:
             self._enter(segment)
         else:
             self.chain.prepare_next(self._warm)
-        if self.transient is not None:
-            self.transient.start_at(tail)
+        transient = self.transient or self._unused_transient
+        if transient is not None:
+            transient.start_at(tail)
 
     def reserve(self, size: int) -> int:
         """Make sure a record of this size fits at the tail, rolling to the next segment if not; returns its position.
@@ -179,14 +185,84 @@ class CommitLog:
         if end > self._prefaulted:
             self._prefault()
 
-    def copy_in(self, position: int, data: memoryview) -> None:
-        """Write raw log bytes at the tail as a replica does; `data` must not cross a segment."""
-        segment = self.chain.segment_for(position)
-        at = position - segment.start
-        segment.buffer[at : at + len(data)] = data
-        self.tail = self.readable_end = position + len(data)
-        if segment is not self._segment:
-            self._enter(segment)
+    @property
+    def written_end(self) -> int:
+        """Everything before it is in the files; behind readable_end while a replica has a part of a record."""
+        return max(self.readable_end, self._copied_end)
+
+    def begin_copy(self) -> None:
+        """Let raw bytes be copied in from now on; they do not go through the transient buffer, which must be empty."""
+        if self.transient is not None:
+            self._unused_transient, self.transient = self.transient, None
+
+    def end_copy(self) -> None:
+        """Append records again."""
+        if self._unused_transient is not None:
+            self.transient, self._unused_transient = self._unused_transient, None
+            self.transient.start_at(self.tail)
+
+    def start_copy_at(self, position: int) -> None:
+        """Begin a log without records anywhere: a replica's copy starts where its master does."""
+        if self.tail:
+            raise StoreError(f"bytes for {position} cannot be copied in: the log ends at {self.tail}")
+        chain = self.chain
+        chain.settle()
+        chain.remove_from(0)
+        chain.disk.sync_directory(chain.directory)  # with both files on the disk the store would not open
+        segment = self._get_segment(position)
+        self.tail = self.readable_end = self._copied_end = position
+        self._enter(segment)
+
+    def copy_in(self, data: memoryview) -> int:
+        """Write raw log bytes at the tail, as a replica does, up to the end of its segment; gives how many went in.
+
+        Readers do not see them before `show_copied`.
+        """
+        tail = self.tail
+        if tail == self._segment_end:
+            self._enter(self._get_segment(tail))
+        taken = min(len(data), self._segment_end - tail)
+        at = tail - self._segment_start
+        self._buffer[at : at + taken] = data[:taken]
+        self.tail = self._copied_end = tail + taken
+        if self.tail > self._prefaulted:
+            self._prefault()
+        return taken
+
+    def show_copied(self, end: int) -> None:
+        """Let readers see what was copied in before a position, where a record ends."""
+        self.readable_end = end
+
+    def drop_copied(self) -> None:
+        """Cut what was copied in behind readable_end, leaving zeros."""
+        start = self.readable_end
+        if self._copied_end <= start:
+            return
+        for segment in self.chain.from_position(start):
+            for at in range(max(start, segment.start), min(self._copied_end, segment.end), _ZERO_BYTES):
+                low, high = at - segment.start, min(at + _ZERO_BYTES, self._copied_end, segment.end) - segment.start
+                segment.buffer[low:high] = bytes(high - low)
+        self.tail = self._copied_end = start
+        found = self.chain.find(start)
+        if found is not None and found is not self._segment:
+            self._enter(found)
+
+    def sync_tail(self) -> None:
+        """Return when the segment of the tail is on the disk, also what is behind the tail; may run in a thread."""
+        segment = self.chain.find(self.tail)
+        if segment is not None:
+            segment.mapping.sync()
+
+    def read_bytes(self, begin: int, end: int) -> bytes | None:
+        """A copy of the log between two positions, records or not; None when it is not (or no longer) there."""
+        if not self.start <= begin <= end <= self.written_end:
+            return None
+        parts: list[memoryview] = []
+        for segment in self.chain.from_position(begin):
+            low, high = max(begin, segment.start), min(end, segment.end)
+            if low < high:
+                parts.append(segment.view(low, high - low))
+        return b"".join(parts)
 
     def view(self, position: int, length: int) -> memoryview | None:
         """Readable bytes at a position without a copy, or None when they are not (or no longer) there."""

@@ -144,6 +144,17 @@ class ConsumeQueue:
         self.max_offset += 1
         self.end_position = position + size
 
+    def add(self, position: int, size: int, tags_code: int) -> None:
+        """Make room for an entry and write it, with the next message behind it; may raise, and then nothing changed."""
+        if self._room <= 0:
+            self.reserve(1)
+        at = self._at
+        ENTRY.pack_into(self._buffer, at, position, size, tags_code)
+        self._at = at + ENTRY_BYTES
+        self._room -= 1
+        self.max_offset = self.next_offset = self.max_offset + 1
+        self.end_position = position + size
+
     def find_run(self, count: int) -> tuple[Buffer, int] | None:
         """Where the next entries go if `count` of them lie together; `reserve` has made room."""
         if self._room <= 0:
@@ -173,8 +184,13 @@ class ConsumeQueue:
 
     def fill_to(self, offset: int, position: int, size: int) -> None:
         """Write entries for offsets that have no record (lost to damage), up to but without `offset`."""
+        entry = ENTRY.pack(position, size, 0)
         while self.max_offset < offset:
-            self.put(position, size, 0)
+            if self._room <= 0:
+                self._enter(self.max_offset * ENTRY_BYTES)
+            count = min(self._room, offset - self.max_offset)
+            self._buffer[self._at : self._at + count * ENTRY_BYTES] = entry * count
+            self.add_run(count, position + size)
 
     def truncate(self, offset: int) -> None:
         """Drop the entries from an offset on, leaving zeros."""
@@ -188,9 +204,10 @@ class ConsumeQueue:
             else:
                 segment.ensure_allocated(segment.size if segment.allocated_end else position - segment.start, 0)
                 self.chain.zero_from(position)
+        dirty = self._dirty_from
         self.set_max(offset)
         # The zeros are not on the disk: the next sync takes the segment with the last entry along.
-        self._dirty_from = max(0, offset - 1)
+        self._dirty_from = min(dirty, max(0, offset - 1))
 
     def sync(self) -> None:
         """Return when every entry written so far is on the disk."""

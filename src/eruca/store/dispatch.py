@@ -67,6 +67,9 @@ class Dispatch:
         # Ranges recovery found unreadable; offsets that were in them point there.
         self.last_damage: tuple[int, int] | None = None
         self._explained: tuple[int, list[int]] | None = None
+        self.replayed: RecordFacts | None = None
+        # A slave's way to empty a queue that begins again: told the queue, and the position of its new first record.
+        self.begin_anew: Callable[[ConsumeQueue, int], None] | None = None
 
     def digest(
         self, topic: str, prefix: int, properties: bytes, store_timestamp: int, sys_flag: int
@@ -82,8 +85,8 @@ class Dispatch:
             return find_due_time(properties, store_timestamp, digest[0], self._delay_levels_ms), digest[1]
         return digest
 
-    def replay(self, facts: RecordFacts, *, into_index: bool) -> None:
-        """Dispatch a record found in the log; a queue that has it already does not change."""
+    def replay(self, facts: RecordFacts, *, into_index: bool) -> ConsumeQueue | None:
+        """Dispatch a record found in the log; gives the queue that got an entry. One that had it does not change."""
         position, size, encoded, queue_id, queue_offset, sys_flag, store_time, properties = facts
         topic, prefix = self._topics.get(encoded) or self._learn_topic(encoded)
         index = self.index
@@ -93,27 +96,61 @@ class Dispatch:
         else:
             tags_code, hashes = self.digest(topic, prefix, properties, store_time, sys_flag)
         if into_index and hashes and index is not None:
-            index.reserve(len(hashes))
-            index.put(hashes, position, store_time)
-        if not self.wants_entry(topic, sys_flag, position):
-            return
+            index.add(hashes, position, store_time)
+        if not self.wants_entry(topic, queue_id, sys_flag, position):
+            return None
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             try:
                 queue = self.queues.get_or_make(topic, queue_id)
             except InvalidName as error:
                 log.error("the record at %d stays out of the consume queues: %s", position, error)
-                return
+                return None
         if queue_offset != queue.max_offset and not self.settle_offset(queue, queue_offset, position):
-            return
-        queue.reserve(1)
-        queue.put(position, size, tags_code)
-        queue.next_offset = queue.max_offset
+            return None
+        queue.add(position, size, tags_code)
+        return queue
+
+    def replay_run(self, run: Sequence[RecordFacts], indexed_end: int) -> dict[ConsumeQueue, int]:
+        """Dispatch many records; those up to `indexed_end` are indexed. Gives the queues that grew, and from where.
+
+        As `replay` for each, in a fraction of the time: what is the same for all records of a queue is looked up once.
+        `replayed` is the last record that is done, also when this raises.
+        """
+        grown: dict[ConsumeQueue, int] = {}
+        known: dict[tuple[bytes, int], tuple[ConsumeQueue, int]] = {}
+        index, may_keep = self.index, self._removed is None or self._removed.is_empty
+        with_keys = index is not None
+        for facts in run:
+            position, size, encoded, queue_id, queue_offset, sys_flag, store_time, properties = facts
+            found = known.get((encoded, queue_id))
+            if found is None or queue_offset != found[0].max_offset or sys_flag & TRANSACTION_MASK:
+                queue = self.replay(facts, into_index=position > indexed_end)
+                if queue is not None:
+                    grown.setdefault(queue, queue.max_offset - 1)
+                    if may_keep and queue.topic != SCHEDULE_TOPIC:
+                        known[encoded, queue_id] = queue, self._topics[encoded][1]
+            else:
+                queue, prefix = found
+                tags_code, hashes = digest_properties(properties, prefix, with_keys and position > indexed_end)
+                if hashes and index is not None:
+                    index.add(hashes, position, store_time)
+                queue.add(position, size, tags_code)
+            self.replayed = facts
+        return grown
 
     def settle_offset(self, queue: ConsumeQueue, queue_offset: int, position: int) -> bool:
         """Bring a queue to the offset of a record that is not its next one; False when the record stays out of it."""
         missing = queue_offset - queue.max_offset
         if missing < 0:
+            # Entries for messages that are gone, and nothing else: how many there were was a guess.
+            is_guess = queue.end_position < 0
+            if is_guess or (queue_offset == 0 and self.begin_anew is not None):
+                if self.begin_anew is not None:
+                    self.begin_anew(queue, position)
+                else:
+                    queue.destroy()
+                return queue_offset == 0 or self.settle_offset(queue, queue_offset, position)
             if missing < -1 or not self._is_last_unproven(queue):
                 return False
             queue.truncate(queue_offset)
@@ -131,11 +168,11 @@ class Dispatch:
         self._bridge(queue, queue_offset, position)
         return True
 
-    def wants_entry(self, topic: str, sys_flag: int, position: int) -> bool:
+    def wants_entry(self, topic: str, queue_id: int, sys_flag: int, position: int) -> bool:
         """Does a record belong into its consume queue? Not one of a topic that was deleted after it."""
         if sys_flag & TRANSACTION_MASK and not has_queue_entry(sys_flag):
             return False
-        return self._removed is None or not self._removed.covers(topic, position)
+        return self._removed is None or not self._removed.covers(topic, queue_id, position)
 
     def _learn_topic(self, encoded: bytes) -> tuple[str, int]:
         topic = encoded.decode("utf-8", "replace")

@@ -104,7 +104,8 @@ def dump_records(
         for view, segment, position in _iter_wanted(store, wanted):
             if left is not None and left <= 0:
                 return
-            row = _make_row(segment, view, position, body_bytes)
+            record = bytes(segment.view(position, view.size))
+            row = make_row(record, view, position - segment.start, position, body_bytes)
             if wanted.key is not None and wanted.key != row.unique_id and wanted.key not in row.keys:
                 continue
             yield row
@@ -143,8 +144,9 @@ def _skip_older(run: Chain, from_time: int) -> int:
     return run.start
 
 
-def _make_row(segment: Segment, view: RecordView, position: int, body_bytes: int) -> RecordRow:
-    message = _decode(segment, view, position)
+def make_row(record: bytes, view: RecordView, at: int, position: int, body_bytes: int) -> RecordRow:
+    """A record as a row; `at` is where it begins in the bytes that the view was made of."""
+    message = _decode(record, view, at)
     properties = message.read_properties()
     crc_ok = not message.body or body_crc(message.body) == message.body_crc
     body, is_text, is_cut = preview_body(message, body_bytes)
@@ -176,13 +178,12 @@ def _make_row(segment: Segment, view: RecordView, position: int, body_bytes: int
     )
 
 
-def _decode(segment: Segment, view: RecordView, position: int) -> Message:
-    record = bytes(segment.view(position, view.size))
+def _decode(record: bytes, view: RecordView, at: int) -> Message:
     try:
         return decode_record(record, check_crc=False)
     except WireError:
         # A topic that is not UTF-8: shown as well as can be, because the row is how one learns of it.
-        topic_at = view.body_end - (position - segment.start) + 1
+        topic_at = view.body_end - at + 1
         plain = record[:topic_at] + b"?" * len(view.topic) + record[topic_at + len(view.topic) :]
         message = decode_record(plain, check_crc=False)
         message.topic = view.topic.decode("utf-8", "replace")

@@ -34,6 +34,9 @@ class Mapping(Protocol):
     def populate(self, start: int, end: int) -> None:
         """Touch the pages of a range ahead of use; best effort, changes no byte, safe from any thread."""
 
+    def prefetch(self, start: int, end: int) -> None:
+        """Have a range in memory ahead of reading; best effort, safe from any thread."""
+
     def write(self, at: int, data: bytes | memoryview) -> int:
         """Write through the file, not the mapping; returns how many bytes the disk took."""
 
@@ -125,7 +128,9 @@ def replace_file(disk: FileSystem, path: Path, data: bytes) -> None:
     disk.rename(staging, path)
 
 
-_MADV_POPULATE_WRITE = 23  # Linux 5.14; older kernels answer EINVAL and the append faults its own pages
+# Linux 5.14; older kernels answer EINVAL, and who reads or appends faults its own pages.
+_MADV_POPULATE_READ = 22
+_MADV_POPULATE_WRITE = 23
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -153,12 +158,16 @@ class LocalMapping:
             raise translate_os_error(error, f"allocate {end - start} bytes of {self._path.name}") from error
 
     def populate(self, start: int, end: int) -> None:
+        self._advise(start, end, _MADV_POPULATE_WRITE)
+
+    def prefetch(self, start: int, end: int) -> None:
+        self._advise(start, end, _MADV_POPULATE_READ)
+
+    def _advise(self, start: int, end: int, advice: int) -> None:
         start -= start % mmap.PAGESIZE
         end = min(end, self.size)
         if self._address and end > start:  # ctypes lets the GIL go, mmap.madvise does not
-            _libc.madvise(
-                ctypes.c_void_p(self._address + start), ctypes.c_size_t(end - start), ctypes.c_int(_MADV_POPULATE_WRITE)
-            )
+            _libc.madvise(ctypes.c_void_p(self._address + start), ctypes.c_size_t(end - start), ctypes.c_int(advice))
 
     def write(self, at: int, data: bytes | memoryview) -> int:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -32,6 +33,8 @@ class Flusher:
         self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
+        # Held during a sync, and by whoever takes away files that one may be at work on.
+        self.guard = threading.Lock()
         # Every byte of the log before this is on the disk.
         self.flushed = 0
         # Store time of the last record written; the append path sets it.
@@ -52,8 +55,12 @@ class Flusher:
         After a failed sync the kernel counts the pages as clean although they were not written, so the range is
         written again before the next try; until one succeeds, nothing of it counts as flushed.
         """
+        with self.guard:
+            return self._sync_log()
+
+    def _sync_log(self) -> int:
         store_time = self.last_store_time
-        goal = self._commitlog.readable_end
+        goal = self._commitlog.written_end
         if goal <= self.flushed:
             return self.flushed
         started = time.perf_counter()
@@ -66,7 +73,7 @@ class Flusher:
                 self.sync_failures += 1
                 # The kernel forgets what was appended meanwhile as well, so the range goes on to the log's end of now.
                 low = max(self.flushed, segment.start) - segment.start
-                segment.mapping.rewrite(low, min(self._commitlog.readable_end, segment.end) - segment.start)
+                segment.mapping.rewrite(low, min(self._commitlog.written_end, segment.end) - segment.start)
                 raise
         self.sync_ms_last = (time.perf_counter() - started) * 1000
         self.sync_ms_max = max(self.sync_ms_max, self.sync_ms_last)
@@ -76,8 +83,13 @@ class Flusher:
 
     def sync_derived(self) -> None:
         """Sync queues and index, then say so in the checkpoint."""
+        with self.guard:
+            self._sync_derived()
+
+    def _sync_derived(self) -> None:
         store_time = min(self.last_store_time, self._checkpoint.log_time)
-        flushed = self.flushed
+        # A replica has bytes on the disk whose records are not dispatched yet.
+        flushed = min(self.flushed, self._commitlog.readable_end)
         self._queues.sync()
         self._checkpoint.queue_time = store_time
         if self._index is not None:
@@ -96,7 +108,24 @@ class GroupCommit:
         self._executor = executor
         self._retry_s = retry_ms / 1000
         self._waiting: deque[tuple[int, asyncio.Future[bool]]] = deque()
+        # Where somebody wants the disk to be who is told by `on_flushed`; 0 when it is there.
+        self._wanted = 0
+        self.on_flushed: Callable[[int], None] | None = None
         self._task: asyncio.Task[None] | None = None
+
+    def want(self, position: int) -> None:
+        """Have every byte before a position synced; `on_flushed` is told of each sync. The cheap way for many."""
+        self._wanted = max(self._wanted, position)
+        self._start()
+
+    def stop_wanting(self) -> None:
+        """Nobody waits for `on_flushed` any more: a disk that does not work need not be tried all the time."""
+        self._wanted = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Is nobody waiting for a sync?"""
+        return self._task is None or self._task.done()
 
     def when_flushed(self, position: int) -> asyncio.Future[bool]:
         """A future that becomes True when the disk has every byte before a position.
@@ -109,13 +138,16 @@ class GroupCommit:
             future.set_result(True)
             return future
         self._waiting.append((position, future))
-        if self._task is None or self._task.done():
-            self._task = loop.create_task(self._run())
+        self._start()
         return future
+
+    def _start(self) -> None:
+        if self.is_idle:
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._waiting:
+        while self._waiting or self._wanted:
             try:
                 flushed = await loop.run_in_executor(self._executor, self._flusher.sync_log)
             except StoreError as error:
@@ -128,6 +160,14 @@ class GroupCommit:
                 _, future = self._waiting.popleft()
                 if not future.done():
                     future.set_result(True)
+            # Where the log was cut, the disk never gets to what was wanted before.
+            is_all = self._flusher.waiting_bytes <= 0
+            if is_all or flushed >= self._wanted:
+                self._wanted = 0
+            if is_all:
+                self._refuse_waiting()
+            if self.on_flushed is not None:
+                self.on_flushed(flushed)
 
     def _drop_abandoned(self) -> None:
         """Forget waiters that gave up, so that a dead disk does not collect them."""
@@ -135,9 +175,13 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Stop; whoever still waits is told False."""
+        self._wanted = 0
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
         while self._waiting:
             _, future = self._waiting.popleft()
             if not future.done():

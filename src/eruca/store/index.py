@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import datetime
 from pathlib import Path
@@ -104,6 +105,15 @@ class Index:
             file.reserve(len(hashes))
         file.put(hashes, position, store_time)
 
+    def add(self, hashes: list[int], position: int, store_time: int) -> None:
+        """Make room for the entries of a record and write them; may raise, and then none is written."""
+        file = self.files[-1] if self.files else None
+        if file is not None and file.room >= len(hashes):
+            file.put(hashes, position, store_time)
+            return
+        self.reserve(len(hashes))
+        self.put(hashes, position, store_time)
+
     def find_run(self, count: int) -> IndexFile | None:
         """The file that the next entries go to, if `count` of them fit; `reserve` has made room."""
         file = self.files[-1]
@@ -171,6 +181,18 @@ class Index:
                 kept.append(file)
         self.files = sorted(kept, key=lambda file: file.begin_position)
 
+    def drop_from(self, position: int, read_time: Callable[[int], int]) -> None:
+        """Take the newest entries out again, those of records from a position on; `read_time` knows the others' times.
+
+        The work of as many entries as go. The files must be whole, which after a crash only `truncate` makes them.
+        """
+        while self.files and self.files[-1].begin_position >= position:
+            self._remove(self.files[-1])
+            self.files.pop()
+            self._names_unsynced = True
+        if self.files:
+            self.files[-1].drop_from(position, read_time)
+
     def remove_before(self, position: int) -> int:
         """Delete files whose records are all gone, never the last one; returns how many."""
         detached = self.detach_before(position)
@@ -192,7 +214,8 @@ class Index:
     def clear(self) -> None:
         """Delete every file."""
         while self.files:
-            self._remove(self.files.pop())
+            self._remove(self.files[-1])
+            self.files.pop()
 
     def _remove(self, file: IndexFile) -> None:
         self._disk.remove(file.path)

@@ -15,7 +15,7 @@ Entry 0 is never used. A file's name is the local time it was made at, so names 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from eruca.errors import StoreError
@@ -215,6 +215,29 @@ class IndexFile:
         HEADER.pack_into(self.buffer, 0, begin_time, begin_time, begin_position, begin_position, 0, 1)
         for key_hash, at, seconds in kept:
             self.put([key_hash], at, begin_time + seconds * 1000)
+        self.room = 0
+        self.dirty = True
+
+    def drop_from(self, position: int, read_time: Callable[[int], int]) -> None:
+        """Take the newest entries out, as if those of records from a position on had never been put.
+
+        `read_time` gives the store time of a record, which the header has of the newest one left.
+        """
+        begin_time, _, begin_position, _, used, number = HEADER.unpack_from(self.buffer, 0)
+        last_position = begin_position
+        while number > 1:
+            key_hash, last_position, seconds, previous = self.entry(number - 1)
+            if last_position < position:
+                break
+            number -= 1
+            # It was the newest of its chain, so the slot leads to the one before it again.
+            SLOT.pack_into(self.buffer, HEADER_BYTES + (key_hash % self.slots) * SLOT_BYTES, previous)
+            ENTRY.pack_into(self.buffer, self._entries_at + number * ENTRY_BYTES, 0, 0, 0, 0)
+            used -= previous == 0
+        end_time = read_time(last_position)
+        if end_time < 0:
+            end_time = begin_time + seconds * 1000
+        HEADER.pack_into(self.buffer, 0, begin_time, end_time, begin_position, last_position, used, number)
         self.room = 0
         self.dirty = True
 

@@ -24,14 +24,17 @@ class StorePaths:
         self.consumequeue = root / "consumequeue"
         self.index = root / "index"
         self.config = root / "config"
-        # Ours alone: Java knows neither the directory nor what is in it.
+        # Ours alone: Java knows neither these directories nor what is in them.
         self.timer = root / "eruca-timer"
+        self.diverged = root / "eruca-diverged"
         self.checkpoint = root / "checkpoint"
         self.abort = root / "abort"
         self.lock = root / "lock"
         self.damage = root / "config" / "damage.json"
         self.removed = root / "config" / "removedTopics.json"
         self.archived = root / "config" / "archived.json"
+        self.once = root / "config" / "erucaOnce.json"
+        self.replication = root / "config" / "erucaReplication.json"
 
 
 def detect_options(disk: FileSystem, paths: StorePaths, base: StoreOptions | None = None) -> StoreOptions:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions, check_bounds, info_of, parse_delay_levels
-from eruca.errors import ConfigError, MessageIllegal, StoreClosed, StoreError, StoreFull
+from eruca.errors import ConfigError, MessageIllegal, StoreClosed, StoreError, StoreFull, StoreReadOnly
 from eruca.store.archived import ArchiveMark
 from eruca.store.checkpoint import AbortMarker, Checkpoint
 from eruca.store.commitlog import CommitLog
@@ -28,22 +28,14 @@ from eruca.store.flush import Flusher
 from eruca.store.index import Index
 from eruca.store.layout import StorePaths
 from eruca.store.queues import Queues
-from eruca.store.read import (
-    Filter,
-    ReadBounds,
-    ReadResult,
-    find_offset_by_time,
-    is_damaged,
-    read_queue,
-    read_store_time,
-)
 from eruca.store.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from eruca.store.removed import RemovedTopics
+from eruca.store.replicated import Replicated
 from eruca.store.scan import Progress
+from eruca.store.truncation import cut_log, finish_cut
 from eruca.wire.digest import digest_properties, index_prefix
 from eruca.wire.names import SCHEDULE_TOPIC, check_topic
-from eruca.wire.properties import RAW_KEYS, RAW_UNIQ_KEY, get_property
-from eruca.wire.record import FIXED_BYTES_V4, Message, RecordView, inspect_record, record_size
+from eruca.wire.record import FIXED_BYTES_V4, Message, record_size
 from eruca.wire.sysflag import HOSTS_V6_MASK, TRANSACTION_MASK
 
 log = logging.getLogger(__name__)
@@ -54,7 +46,6 @@ _SEPARATOR = b"\x02"
 
 # Topics whose facts are kept; a bound, because topics come and go.
 _TOPICS_KEPT_MAX = 65536
-_DEFAULT_BOUNDS = ReadBounds()
 
 
 @dataclass(slots=True)
@@ -70,7 +61,7 @@ class _TopicFacts:
     queues: dict[int, ConsumeQueue]
 
 
-class MessageStore:
+class MessageStore(Replicated):
     """Appends records and finds them again."""
 
     def __init__(
@@ -81,9 +72,8 @@ class MessageStore:
         clock: Clock,
         executor: Executor | None,
     ) -> None:
-        self.paths = paths
+        super().__init__(disk, paths)
         self.options = options
-        self.disk = disk
         self.clock = clock
         self.commitlog = CommitLog(disk, paths.commitlog, options, clock, executor)
         self.queues = Queues(disk, paths.consumequeue, options.consumequeue_segment_bytes)
@@ -100,8 +90,12 @@ class MessageStore:
         self.on_arrival: Arrival | None = None
         # Told of a whole batch at once: topic, queue id, the offset of its first message and the one behind its last.
         self.on_batch_arrival: Callable[[str, int, int, int], None] | None = None
+        # Told after every append that readers see; set only while there is a slave to be fed.
+        self.on_append: Callable[[], None] | None = None
         # Retention refuses appends when the disk is too full.
         self._refusal = ""
+        # A broker that is no master refuses them too.
+        self._fence = ""
         self._blocked = True
         self._topics: dict[str, _TopicFacts] = {}
         # A record up to this size cannot have a body that is too large.
@@ -122,7 +116,8 @@ class MessageStore:
         self.disk.make_directory(self.paths.root)
         self._lock = self.disk.lock(self.paths.lock)
         try:
-            crashed = self.abort.is_set()
+            cut_at = self.load_replication().truncating
+            crashed = self.abort.is_set() or cut_at >= 0
             self.commitlog.chain.load()
             self.queues.load()
             if self.index is not None:
@@ -130,6 +125,9 @@ class MessageStore:
             self.checkpoint.load()
             self.damage.load()
             self.removed.load(self.commitlog.start)
+            if cut_at >= 0:
+                self.abort.set()
+                cut_log(self, cut_at)
             plan = plan_recovery(
                 self.commitlog,
                 self.queues,
@@ -141,15 +139,19 @@ class MessageStore:
             )
             # Marked before the first change, so that a crash during recovery is followed by another recovery.
             self.abort.set()
+            if crashed:
+                self.note_crash(plan)
             # Before the checkpoint moves on: the next walk may begin behind the damage.
             self.damage.replace_from(plan.scanned_from, plan.damage, found_ms=self.clock.now_ms())
             apply_recovery(
                 plan, self.commitlog, self.dispatch, self.checkpoint, progress, known_damage=self.damage.items
             )
+            self.load_mark()
+            if cut_at >= 0:
+                finish_cut(self, cut_at)
         except BaseException:
             self._release()
             raise
-        self._load_mark()
         self.flusher.flushed = self.commitlog.tail
         self.flusher.last_store_time = max(plan.last_store_time, self.checkpoint.log_time)
         self.recovered = plan
@@ -157,7 +159,7 @@ class MessageStore:
         self.refuse("")
         return plan
 
-    def _load_mark(self) -> None:
+    def load_mark(self) -> None:
         """Find how far the log is archived: not beyond its end, which a crash may have moved back."""
         mark = self.archived.read()
         if mark > self.commitlog.tail:
@@ -174,6 +176,8 @@ class MessageStore:
         self._blocked = True
         try:
             self.commit()
+            self.commitlog.drop_copied()  # a replica has the part of a record sent again
+            self.flusher.flushed = min(self.flusher.flushed, self.commitlog.tail)
             self.flusher.sync_log()
             self.flusher.sync_derived()
             self.abort.clear()
@@ -237,6 +241,8 @@ class MessageStore:
             queue.next_offset += 1
         if transient is None:
             self._dispatch(message, queue, tags_code, hashes)
+            if self.on_append is not None:
+                self.on_append()
         else:
             self._uncommitted.append((message, queue, tags_code, hashes))
             self._hashes_waiting += len(hashes)
@@ -282,6 +288,8 @@ class MessageStore:
             else:
                 self._uncommitted.append((message, queue, tags_code, hashes))
                 self._hashes_waiting += len(hashes)
+        if self.on_append is not None:
+            self.on_append()
         return messages
 
     def append_encoded(self, topic: str, queue_id: int, data: bytes, facts: BatchFacts) -> StoredBatch | None:
@@ -301,6 +309,8 @@ class MessageStore:
             queue.next_offset += stored.messages
             if self.on_batch_arrival is not None:
                 self.on_batch_arrival(topic, queue_id, stored.offset, stored.offset + stored.messages)
+            if self.on_append is not None:
+                self.on_append()
         return stored
 
     def commit(self) -> None:
@@ -314,6 +324,8 @@ class MessageStore:
             while self._uncommitted and self._uncommitted[0][0].position < end:
                 self._dispatch(*self._uncommitted[0])
                 self._hashes_waiting -= len(self._uncommitted.popleft()[3])
+            if self.on_append is not None:
+                self.on_append()
 
     def _dispatch(self, message: Message, queue: ConsumeQueue | None, tags_code: int, hashes: list[int]) -> None:
         if hashes and self.index is not None:
@@ -339,6 +351,10 @@ class MessageStore:
         queue = facts.queues[queue_id] = self.queues.get_or_make(topic, queue_id)
         return queue
 
+    def forget_topics(self) -> None:
+        """Look every topic and queue up again at its next append; they may not be what they were."""
+        self._topics.clear()
+
     def remove_topic(self, topic: str) -> None:
         """Delete the consume queues of a topic; its records stay in the log until they expire."""
         self.detach_topic(topic)()
@@ -348,7 +364,7 @@ class MessageStore:
         self.commit()  # records in the transient buffer may still be on their way to these queues
         self._topics.pop(topic, None)
         remove_queues = self.queues.detach_topic(topic)
-        self.removed.add(topic, self.commitlog.tail)
+        self.removed.add(topic, self.commitlog.readable_end)
 
         def remove() -> None:
             self.removed.save()  # first: a crash in between must not bring half of the topic back
@@ -371,16 +387,28 @@ class MessageStore:
     @property
     def refusal(self) -> str:
         """Why appends are refused; empty while they are taken."""
+        return self._fence or self._refusal
+
+    @property
+    def full_reason(self) -> str:
+        """Why there is no room for appends, whether this broker takes any or not; empty while there is."""
         return self._refusal
 
     def refuse(self, reason: str) -> None:
-        """Refuse appends for a reason, or take them again (no reason)."""
+        """Refuse appends for want of room, or take them again (no reason)."""
         self._refusal = reason
-        self._blocked = bool(reason) or not self._open
+        self._blocked = bool(self._fence or reason) or not self._open
+
+    def fence(self, reason: str) -> None:
+        """Refuse appends because this is no master's log, or take them again (no reason); a replica's are taken."""
+        self._fence = reason
+        self.refuse(self._refusal)
 
     def _raise_blocked(self) -> None:
         if not self._open:
             raise StoreClosed("the store is closed")
+        if self._fence:
+            raise StoreReadOnly(self._fence)
         raise StoreFull(self._refusal)
 
     def _check_sizes(self, message: Message) -> int:
@@ -391,67 +419,6 @@ class MessageStore:
         if properties > self._properties_max:
             raise MessageIllegal(f"the properties have {properties} bytes, the most is {self._properties_max}")
         return record_size(body, topic, properties, message.sys_flag)
-
-    # -- reading -----------------------------------------------------------------------------------------------------
-
-    def read(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        bounds: ReadBounds = _DEFAULT_BOUNDS,
-        accept: Filter | None = None,
-    ) -> ReadResult:
-        """Messages of a queue from an offset on, as slices of the mapped log."""
-        return read_queue(self.queues.get(topic, queue_id), self.commitlog, offset, bounds, accept, self.damage.items)
-
-    def view_record(self, position: int) -> memoryview | None:
-        """The record that starts at a commit-log position, or None when none does."""
-        segment = self.commitlog.chain.find(position)
-        if segment is None or position >= self.commitlog.readable_end or is_damaged(position, self.damage.items):
-            return None
-        view = inspect_record(segment.buffer, position - segment.start, segment.size, False, position)
-        return segment.view(position, view.size) if type(view) is RecordView else None
-
-    def find_by_key(
-        self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int = 64
-    ) -> list[tuple[int, memoryview]]:
-        """Records of a topic with a key or unique id, and a store time in the range."""
-        if self.index is None:
-            return []
-        found: list[tuple[int, memoryview]] = []
-        # A record that has the key twice has two entries.
-        for position in sorted(set(self.index.find(topic, key, begin_ms, end_ms, count_max))):
-            view = self.view_record(position)
-            if view is not None and _has_key(view, topic, key, begin_ms, end_ms):
-                found.append((position, view))
-        return found
-
-    def find_offset(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The offset of the message stored at a time, or the nearest one."""
-        queue = self.queues.get(topic, queue_id)
-        return 0 if queue is None else find_offset_by_time(queue, self.commitlog, timestamp_ms)
-
-    def earliest_time(self, topic: str, queue_id: int) -> int:
-        """When the oldest message of a queue was stored; -1 without one."""
-        queue = self.queues.get(topic, queue_id)
-        entry = None if queue is None else queue.entry(queue.min_offset)
-        return -1 if entry is None else read_store_time(self.commitlog, entry.position, entry.size)
-
-
-def _has_key(record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
-    """Does the record have the key, and was it stored in the range? The index only knows hashes and seconds."""
-    view = inspect_record(record, 0, len(record), False)
-    if type(view) is not RecordView or view.topic != topic.encode():
-        return False
-    if not begin_ms <= view.store_timestamp <= end_ms:
-        return False
-    properties = bytes(record[view.properties_at : view.properties_end])
-    wanted = key.encode()
-    if get_property(properties, RAW_UNIQ_KEY) == wanted:
-        return True
-    keys = get_property(properties, RAW_KEYS)
-    return keys is not None and wanted in keys.split(b" ")
 
 
 def open_store(

@@ -146,6 +146,9 @@ def apply_recovery(
         if index is not None:
             index.clear()
         commitlog.open_at(0)
+        if checkpoint.position or checkpoint.log_time:  # it tells of a log that is gone; the next one may go beyond it
+            checkpoint.log_time = checkpoint.queue_time = checkpoint.index_time = checkpoint.position = 0
+            checkpoint.save()
         return
     for damage in plan.damage:
         log.error(
@@ -217,7 +220,7 @@ def _trim_log(plan: RecoveryPlan, commitlog: CommitLog) -> None:
             break
     if plan.zero_tail:
         chain.zero_from(plan.log_end)
-    if not plan.clean and tail is not None:
+    if not plan.clean:
         for segment in chain.from_position(plan.scanned_from):
             if segment.start < keep_to:
                 _sync_whole(segment)
@@ -340,8 +343,7 @@ def _dispatch_again(
         while upcoming is not None and upcoming.position <= run[0][0]:
             dispatch.last_damage = (upcoming.position, upcoming.length)
             upcoming = next(damages, None)
-        for facts in run:
-            dispatch.replay(facts, into_index=facts[0] > indexed_end)
+        dispatch.replay_run(run, indexed_end)
         if progress is not None:
             progress(run[-1][0] - reported)
             reported = run[-1][0]

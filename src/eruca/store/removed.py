@@ -15,6 +15,9 @@ from eruca.store.filesystem import FileSystem, replace_file
 
 log = logging.getLogger(__name__)
 
+# Between a topic and a queue number; no topic has it in its name.
+_OF_QUEUE = "/"
+
 
 class RemovedTopics:
     """For each deleted topic the position before which its records count for nothing."""
@@ -23,6 +26,8 @@ class RemovedTopics:
         self._disk = disk
         self._path = path
         self._positions: dict[str, int] = {}
+        # Of a slave: queues that began again, by which it knows that its master made their topic again.
+        self._of_queues: dict[tuple[str, int], int] = {}
 
     def load(self, log_start: int) -> None:
         """Read the list; topics whose records have all expired are forgotten."""
@@ -33,21 +38,46 @@ class RemovedTopics:
         except msgspec.MsgspecError as error:
             log.error("%s is unreadable, deleted topics may come back: %s", self._path, error)
             return
-        self._positions = {topic: position for topic, position in found.items() if position > log_start}
+        for name, position in found.items():
+            topic, _, queue = name.partition(_OF_QUEUE)
+            if position > log_start and queue.isdecimal():
+                self._of_queues[topic, int(queue)] = position
+            elif position > log_start:
+                self._positions[topic] = position
 
     @property
     def positions(self) -> dict[str, int]:
         """The position for each topic."""
         return dict(self._positions)
 
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing deleted that the log still has?"""
+        return not self._positions and not self._of_queues
+
     def add(self, topic: str, position: int) -> None:
         """Note that a topic is deleted as of a position; `save` makes it last."""
         self._positions[topic] = position
 
+    def add_queue(self, topic: str, queue_id: int, position: int) -> None:
+        """Note that a queue began again at a position; `save` makes it last."""
+        self._of_queues[topic, queue_id] = position
+
+    def lower_to(self, position: int) -> bool:
+        """Have no topic deleted behind a position, because the log was cut there; True when that changed one."""
+        lowered = {topic: min(at, position) for topic, at in self._positions.items()}
+        of_queues = {queue: min(at, position) for queue, at in self._of_queues.items()}
+        changed = (lowered, of_queues) != (self._positions, self._of_queues)
+        self._positions, self._of_queues = lowered, of_queues
+        return changed
+
     def save(self) -> None:
         """Write the list; may run in a thread."""
-        replace_file(self._disk, self._path, msgspec.json.encode(self._positions))
+        of_queues = {f"{topic}{_OF_QUEUE}{queue_id}": at for (topic, queue_id), at in self._of_queues.items()}
+        replace_file(self._disk, self._path, msgspec.json.encode(self._positions | of_queues))
 
-    def covers(self, topic: str, position: int) -> bool:
+    def covers(self, topic: str, queue_id: int, position: int) -> bool:
         """Was the topic of a record at this position deleted after it?"""
-        return bool(self._positions) and position < self._positions.get(topic, 0)
+        if self._positions and position < self._positions.get(topic, 0):
+            return True
+        return bool(self._of_queues) and position < self._of_queues.get((topic, queue_id), 0)

@@ -171,13 +171,13 @@ class Retention:
 
     def _refuse_or_admit(self, refuse: bool, kept: int) -> None:
         store = self._store
-        if refuse and not store.refusal:
+        if refuse and not store.full_reason:
             percent = store.options.disk_ratio_percent_refuse
             reason = f"the disk is more than {percent} percent full, appends are refused until space returns"
             if kept:
                 reason += f"; deleteOnlyArchived keeps {kept} segments that are not archived"
             store.refuse(reason)
-            log.error("%s", store.refusal)
-        elif not refuse and store.refusal:
+            log.error("%s", store.full_reason)
+        elif not refuse and store.full_reason:
             store.refuse("")
             log.info("the disk has space again, appends are taken")

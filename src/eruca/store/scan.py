@@ -175,19 +175,26 @@ def is_cut_short(buffer: Buffer, view: RecordView, size: int, base: int) -> bool
     look whole, with zeros for letters. The store never writes properties that end in a zero byte (`MessageStore` adds
     a separator); a record of another writer may, and then a good record follows it, unless it is the very last.
     """
+    if has_lost_sector(buffer, view):
+        return True
     end = view.properties_end
-    # A whole lost sector in long properties, perhaps with the first zeros of the next record's size at its end.
-    at = -(-(view.body_end + 1) // _SECTOR_BYTES) * _SECTOR_BYTES
-    while at + _SECTOR_BYTES <= end + _ZEROS_OF_SIZE:
-        if not any(buffer[at : min(end, at + _SECTOR_BYTES)]):
-            return True
-        at += _SECTOR_BYTES
     last = end - 1 if end > view.properties_at else view.properties_at - 3
     if buffer[last] == 0:
         following = inspect_record(buffer, end, size, True, base + end)
         if type(following) is RecordView:
             return is_cut_short(buffer, following, size, base)
         return type(following) is InvalidView
+    return False
+
+
+def has_lost_sector(buffer: Buffer, view: RecordView) -> bool:
+    """Is a whole sector of a record's topic or properties zeros, perhaps with the first zeros of the next size?"""
+    end = view.properties_end
+    at = -(-(view.body_end + 1) // _SECTOR_BYTES) * _SECTOR_BYTES
+    while at + _SECTOR_BYTES <= end + _ZEROS_OF_SIZE:
+        if not any(buffer[at : min(end, at + _SECTOR_BYTES)]):
+            return True
+        at += _SECTOR_BYTES
     return False
 
 

@@ -246,6 +246,14 @@ class TimerLog:
             log.error("%s is damaged, messages that were cancelled may be delivered: %s", path, error)
             return {}
 
+    def discard(self) -> None:
+        """Delete everything: while this broker was a slave, its master's timer went on without telling this one."""
+        # The checkpoint first: without it nothing else counts.
+        for name in ("checkpoint", "cancelled.json"):
+            if self._disk.exists(self._directory / name):
+                self._disk.remove(self._directory / name)
+        self._reset()
+
     def close(self) -> None:
         """Let go of the files."""
         self._chain.close()

@@ -242,7 +242,7 @@ class _Walk:
         tags_code, hashes = self._dispatch.digest(topic, prefix, properties, store_time, sys_flag)
         if self._index is not None and hashes:
             self._index.see(position, hashes, store_time)
-        if not may_have_queues or not self._dispatch.wants_entry(topic, sys_flag, position):
+        if not may_have_queues or not self._dispatch.wants_entry(topic, queue_id, sys_flag, position):
             return
         key = (topic, queue_id)
         queue = self._store.queues.get(key)

@@ -35,7 +35,7 @@ _HURRIED_BROKER = {
     "transaction_timeout_ms": 100,
 }
 _HURRIED_STORE = {"delay_levels": " ".join(["0s"] * 18)}
-# The port and the one two below must both be free; others look for ports too.
+# The port, the one two below and the one above must be free; others look for ports too.
 _PORT_TRIES = 10
 
 

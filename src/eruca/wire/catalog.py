@@ -304,6 +304,14 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
         "compare the offsets of groups", _AB, right=Right.ADMIN, header=h.CorrectionOffsetHeader,
         answer_body=JsonCodec(b.CorrectionOffsets)),
 
+    # --- broker: replication, Eruca's own -----------------------------------------------------------------------------
+    RequestCode.REPLICATION_STATE: _row(
+        "the epochs, the log and the slaves of a broker", _SM, _AB, right=Right.INSPECT,
+        answer_body=JsonCodec(b.ReplicationState)),
+    RequestCode.CHANGE_ROLE: _row(
+        "become the master of your name, or a slave", _AB, right=Right.ADMIN, header=h.ChangeRoleHeader,
+        answer_body=JsonCodec(b.ReplicationState)),
+
     # --- broker: access control ---------------------------------------------------------------------------------------
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: _row(
         "create or change an account", _AB, right=Right.ADMIN, header=h.UpdateAccountHeader),

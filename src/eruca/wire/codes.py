@@ -1,7 +1,8 @@
 """The numbers of the remoting protocol: request codes, response codes, languages, versions, flag bits.
 
-Values are those of Apache RocketMQ 4.9. Constants that nobody sends or handles are here as well: they must stay known,
-so that a peer's number can be shown by name and is never reused.
+Values are those of Apache RocketMQ 4.9, but for the last two requests: they are Eruca's own, and a Java broker answers
+that it does not support them. Being above 32767 they need a JSON header. Constants that nobody sends or handles are
+here as well: they must stay known, so that a peer's number can be shown by name and is never reused.
 """
 
 from __future__ import annotations
@@ -192,6 +193,9 @@ class RequestCode(IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
+    # Eruca's own.
+    REPLICATION_STATE = 90101
+    CHANGE_ROLE = 90102
 
 
 class ResponseCode(IntEnum):

@@ -26,14 +26,15 @@ TIMEOUT_MS = 10_000
 
 
 def find_port() -> int:
-    """A port that is free, and the one two below it too: the fast port."""
+    """A port that is free, and so are those beside it: two below is the fast port, one above the one for slaves."""
     while True:
-        with socket.socket() as main, socket.socket() as fast:
+        with socket.socket() as main, socket.socket() as fast, socket.socket() as slaves:
             main.bind(("127.0.0.1", 0))
             port: int = main.getsockname()[1]
             try:
                 fast.bind(("127.0.0.1", port - 2))
-            except OSError:
+                slaves.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
                 continue
             return port
 

@@ -239,8 +239,10 @@ async def test_one_turn_is_bounded(make_broker: MakeBroker) -> None:
 
 async def test_a_slave_delivers_nothing(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     clock = VirtualClock()
-    broker = await make_broker(clock=clock, schedule_interval_ms=1, role=BrokerRole.SLAVE, broker_id=1)
+    broker = await make_broker(clock=clock, schedule_interval_ms=NEVER_MS)
     append_delayed(broker)
+    await broker.stop()
+    broker = await make_broker(clock=clock, schedule_interval_ms=1, role=BrokerRole.SLAVE, broker_id=1)
     clock.advance(1000)
     # Two round trips: the timer would have had its turn.
     peer = make_peer(broker)

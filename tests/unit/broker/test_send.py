@@ -319,12 +319,7 @@ async def test_a_disk_that_is_too_slow_is_said(
     make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
     broker = await make_broker(flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=1)
-    parts = parts_of(broker)
-
-    async def take_too_long(_: int) -> bool:
-        return False
-
-    monkeypatch.setattr(parts.background, "wait_until_acknowledged", take_too_long)
+    monkeypatch.setattr(parts_of(broker).background.group_commit, "want", lambda _: None)
     answer = await try_send(make_peer(broker), properties=f"WAIT\x01{str(waits).lower()}")
     assert answer.code == (ResponseCode.FLUSH_DISK_TIMEOUT if waits else ResponseCode.SUCCESS)
     assert answer.ext is not None

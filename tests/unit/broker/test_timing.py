@@ -258,7 +258,7 @@ async def test_after_a_kill_nothing_is_lost_and_nothing_early(
     assert {message.body for message in found} == set(due)
     assert all(message.store_timestamp >= due[message.body] for message in found)
     again = len(found) - len(due)
-    assert again == delivered - saved if lost == "nothing" else again <= delivered
+    assert again <= (delivered - saved if lost == "nothing" else delivered)
 
 
 async def test_old_records_roll_and_come_once(make_broker: MakeBroker, tmp_path: Path) -> None:
@@ -310,8 +310,10 @@ async def test_a_full_disk_delays_and_loses_nothing(make_broker: MakeBroker) -> 
 
 async def test_a_slave_delivers_nothing(make_broker: MakeBroker) -> None:
     clock = VirtualClock()
-    broker = await make_broker(clock=clock, schedule_interval_ms=1, role=BrokerRole.SLAVE, broker_id=1)
+    broker = await make_quiet(make_broker, clock)
     append(broker, clock.now_ms() + 10)
+    await broker.stop()
+    broker = await make_broker(clock=clock, schedule_interval_ms=1, role=BrokerRole.SLAVE, broker_id=1)
     clock.advance(1000)
     for _ in range(20):
         await asyncio.sleep(0.001)

@@ -234,7 +234,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 def test_completion_is_clicks(root: Path) -> None:
     process = start(env={"_ERUCA_COMPLETE": "bash_complete", "COMP_WORDS": "eruca store ", "COMP_CWORD": "2"})
     stdout, _ = process.communicate(timeout=60)
-    assert stdout.split() == [b"plain,dump", b"plain,rebuild", b"plain,stat", b"plain,verify"]
+    assert stdout.split() == [b"plain,diverged", b"plain,dump", b"plain,rebuild", b"plain,stat", b"plain,verify"]
 
 
 # --- output ---------------------------------------------------------------------------------------------------------

@@ -390,6 +390,39 @@ async def test_a_broker_that_moved_is_found_by_asking_again(
     assert scripted.brokers["broker-a"].bodies == [b"y"]
 
 
+async def test_a_master_that_was_replaced_leads_to_the_new_one(
+    scripted: ScriptedCluster, make_producer: MakeProducer
+) -> None:
+    old = await scripted.add_broker()
+    scripted.add_topic("orders")
+    producer = await make_producer(scripted.address)
+    await producer.send("orders", b"x")
+    new = await scripted.add_broker()  # of the same name: promoted, while the old one is still there
+    scripted.add_topic("orders")
+    old.script.extend([int(ResponseCode.SERVICE_NOT_AVAILABLE)] * 3)
+    await producer.send("orders", b"y")
+    assert old.bodies == [b"x", b"y"] and new.bodies == [b"y"]
+    await old.server.stop()
+
+
+async def test_between_two_masters_a_send_fails_and_the_next_one_asks_again(
+    scripted: ScriptedCluster, make_producer: MakeProducer
+) -> None:
+    old = await scripted.add_broker()
+    route = scripted.add_topic("orders")
+    producer = await make_producer(scripted.address)
+    await producer.send("orders", b"x")
+    await old.server.stop()
+    route.broker_datas[0].broker_addrs = {1: "127.0.0.1:1"}
+    # It was tried, so it does not end with NoRoute, which says that nothing was sent.
+    with pytest.raises(SendFailed):
+        await producer.send("orders", b"y")
+    await scripted.add_broker()
+    scripted.add_topic("orders")
+    await producer.send("orders", b"z")
+    assert scripted.brokers["broker-a"].bodies == [b"z"]
+
+
 async def test_sends_go_on_when_the_name_server_is_down(
     scripted: ScriptedCluster, two: list[ScriptedBroker], make_producer: MakeProducer
 ) -> None:

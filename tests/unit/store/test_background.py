@@ -68,36 +68,16 @@ async def test_stop_waits_for_the_thread_without_blocking_the_loop() -> None:
     await background.stop()  # a second time does nothing
 
 
-async def test_async_flush_acknowledges_at_once() -> None:
-    disk = make_disk()
-    async with run_background(disk) as (store, background):
-        message = store.append(make_message())
-        assert await background.wait_until_acknowledged(message.position + message.size) is True
-        assert store.flusher.flushed == 0
-
-
 async def test_sync_flush_acknowledges_what_is_on_the_disk() -> None:
     disk = make_disk()
     async with run_background(disk, flush_mode=FlushMode.SYNC) as (store, background):
         messages = [store.append(make_message(body=b"%d" % number)) for number in range(20)]
         answers = await asyncio.gather(
-            *[background.wait_until_acknowledged(message.position + message.size) for message in messages]
+            *[background.group_commit.when_flushed(message.position + message.size) for message in messages]
         )
         assert answers == [True] * 20
     left = open_store(ROOT, make_options(), disk=disk.crash("drop"), clock=SystemClock())
     assert read_bodies(left) == [b"%d" % number for number in range(20)]
-
-
-async def test_sync_flush_gives_up_after_its_timeout_and_works_again_later() -> None:
-    disk = make_disk()
-    async with run_background(disk, flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=20) as (store, background):
-        first = store.append(make_message())
-        disk.broken_sync = True
-        assert await background.wait_until_acknowledged(first.position + first.size) is False
-        disk.broken_sync = False
-        second = store.append(make_message())
-        await wait_for(lambda: store.flusher.flushed == store.commitlog.tail)
-        assert await background.wait_until_acknowledged(second.position + second.size) is True
 
 
 async def test_stop_tells_waiting_senders_no() -> None:
@@ -105,7 +85,7 @@ async def test_stop_tells_waiting_senders_no() -> None:
     async with run_background(disk, flush_mode=FlushMode.SYNC) as (store, background):
         message = store.append(make_message())
         disk.broken_sync = True
-        waiting = asyncio.ensure_future(background.wait_until_acknowledged(message.position + message.size))
+        waiting = background.group_commit.when_flushed(message.position + message.size)
         await wait_for(lambda: store.flusher.sync_failures > 0)
     assert await waiting is False
 
@@ -212,7 +192,7 @@ async def test_on_the_real_disk_no_timer_blocks_the_loop(tmp_path: Path) -> None
     background = StoreBackground(store, retention_interval_ms=1)
     background.start()
     message = store.append(make_message(KEYS="k"))
-    assert await background.wait_until_acknowledged(message.position + message.size) is True
+    assert await background.group_commit.when_flushed(message.position + message.size) is True
     await wait_for(lambda: store.checkpoint.position == store.commitlog.tail)
     await background.stop()
     await in_thread(store.close)

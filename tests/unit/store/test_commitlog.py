@@ -136,9 +136,10 @@ def test_a_copy_may_end_at_the_very_end_of_a_segment() -> None:
     """A replica copies bytes, so its tail may be where no record of its own would end."""
     disk = make_disk()
     log = make_log(disk)
-    log.copy_in(0, memoryview(b"c" * 4000))
-    log.copy_in(4000, memoryview(b"d" * 96))
-    assert log.tail == SEGMENT_BYTES
+    assert log.copy_in(memoryview(b"c" * 4000)) == 4000
+    assert log.copy_in(memoryview(b"d" * 100)) == 96  # what is left goes to the next segment
+    assert (log.tail, log.readable_end, log.written_end) == (SEGMENT_BYTES, 0, SEGMENT_BYTES)
+    log.show_copied(SEGMENT_BYTES)
     assert append(log, b"r" * 100) == SEGMENT_BYTES
     assert disk.read_file(FIRST) == b"c" * 4000 + b"d" * 96
 

@@ -86,6 +86,8 @@ def test_a_mapping_reads_and_writes_its_file(tmp_path: Path) -> None:
     mapping.allocate(0, mapping.size)
     mapping.populate(0, mapping.size + 1)
     mapping.populate(200_000, 300_000)
+    mapping.prefetch(0, mapping.size + 1)
+    mapping.prefetch(200_000, 300_000)
     data = (tmp_path / "file").read_bytes()
     assert (data[10:13], data[50_000:50_003], data.count(0)) == (b"abc", b"xyz", 100_000 - 6)
     mapping.close()
@@ -100,6 +102,7 @@ def test_a_read_only_mapping_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(StoreIOError):
         mapping.write(0, b"x")
     mapping.populate(0, 5000)
+    mapping.prefetch(0, 5000)
     mapping.close()
     assert (tmp_path / "file").read_bytes() == b"a" * 5000
 

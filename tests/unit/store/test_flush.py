@@ -272,6 +272,56 @@ async def test_waiters_that_gave_up_are_forgotten(executor: ThreadPoolExecutor) 
     await group.close()
 
 
+async def test_who_wants_a_position_is_told_of_every_sync_until_it_is_there(executor: ThreadPoolExecutor) -> None:
+    disk = make_disk()
+    store = open_small(disk)
+    group = GroupCommit(store.flusher, executor)
+    told: list[int] = []
+    group.on_flushed = told.append
+    ends = [end_of(store.append(make_message())) for _ in range(3)]
+    for end in ends:
+        group.want(end)
+    await wait_for(lambda: told == [ends[-1]])
+    # Somebody else's sync was faster: it is told all the same.
+    end = end_of(store.append(make_message()))
+    store.flusher.sync_log()
+    group.want(end)
+    await wait_for(lambda: len(told) == 2)
+    assert told == [ends[-1], end]
+    await group.close()
+
+
+async def test_a_disk_that_nobody_wants_any_more_is_left_alone(executor: ThreadPoolExecutor) -> None:
+    disk = make_disk()
+    store = open_small(disk)
+    group = GroupCommit(store.flusher, executor, retry_ms=1)
+    message = store.append(make_message())
+    disk.broken_sync = True
+    group.want(end_of(message))
+    await wait_for(lambda: store.flusher.sync_failures >= 2)
+    group.stop_wanting()
+    await wait_for(lambda: group.is_idle)
+    failures = store.flusher.sync_failures
+    await asyncio.sleep(0.01)
+    assert store.flusher.sync_failures == failures
+    await group.close()
+
+
+async def test_nobody_waits_for_what_was_cut_off(executor: ThreadPoolExecutor) -> None:
+    disk = make_disk()
+    store = open_small(disk)
+    group = GroupCommit(store.flusher, executor)
+    first = store.append(make_message())
+    second = store.append(make_message())
+    waiting = group.when_flushed(end_of(second))
+    group.want(end_of(second))
+    store.truncate(end_of(first), epoch=1)
+    assert await waiting is False
+    await wait_for(lambda: group.is_idle)
+    assert await group.when_flushed(end_of(first)) is True
+    await group.close()
+
+
 async def test_group_commit_on_the_real_disk(tmp_path: Path) -> None:
     """The loop makes no blocking call while it appends and waits; opening and closing are for a thread."""
 

@@ -20,13 +20,16 @@ def test_the_paths_are_javas() -> None:
         "consumequeue": "/store/consumequeue",
         "index": "/store/index",
         "config": "/store/config",
-        "timer": "/store/eruca-timer",  # this one is ours
+        "timer": "/store/eruca-timer",  # these two are ours
+        "diverged": "/store/eruca-diverged",
         "checkpoint": "/store/checkpoint",
         "abort": "/store/abort",
         "lock": "/store/lock",
         "damage": "/store/config/damage.json",
         "removed": "/store/config/removedTopics.json",
         "archived": "/store/config/archived.json",
+        "once": "/store/config/erucaOnce.json",
+        "replication": "/store/config/erucaReplication.json",
     }
     assert StorePaths(ROOT, ROOT / "elsewhere").commitlog == ROOT / "elsewhere"
 

@@ -192,7 +192,7 @@ def test_the_last_segment_stays_however_old_and_full_all_is() -> None:
 def test_the_last_segment_stays_also_when_the_log_ends_with_it() -> None:
     """A replica's copy may end at the very end of a segment; all of it is flushed then."""
     world = World()
-    world.store.commitlog.copy_in(0, memoryview(bytes(SEGMENT_BYTES)))
+    world.store.commitlog.copy_in(memoryview(bytes(SEGMENT_BYTES)))
     world.store.flusher.sync_log()
     world.disk.usage = 0.99
     assert world.retention.run().delete_count == 0

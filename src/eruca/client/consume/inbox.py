@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple, Self
 
 from eruca.client.consume.subscriptions import Subscription
 from eruca.core.processqueue import ProcessQueue
 from eruca.wire.bodies import MessageQueue, ProcessQueueInfo
 from eruca.wire.record import Message as Record
+
+
+class LastRead(NamedTuple):
+    """A message, so that it is known again: brokers of one name have it at the same place."""
+
+    queue_offset: int
+    position: int
+    store_timestamp: int
+    body_crc: int
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """The same of a record."""
+        return cls(record.queue_offset, record.position, record.store_timestamp, record.body_crc)
 
 
 class Inbox:
@@ -26,6 +41,15 @@ class Inbox:
         self.paused = False
         # Which broker of the name to ask next.
         self.broker_id = 0
+        # Whose queue the offsets are of: the master and its mastership (-1: not known yet). That of a master that takes
+        # over may go on differently.
+        self.master = ""
+        self.epoch = -1
+        # The message that was read last.
+        self.last: LastRead | None = None
+        # The broker that was asked last, and the one that answered last, if it has all that was read.
+        self.asked = ""
+        self.source = ""
         self.task: asyncio.Task[None] | None = None
         # Messages handlers work on: the loop time they began, by offset.
         self.running: dict[int, tuple[float, Record]] = {}

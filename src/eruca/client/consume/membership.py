@@ -86,8 +86,8 @@ class Membership:
         self._service = service
         # Ordered queues whose handler has not ended yet although they are not ours any more.
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
-        # The offsets that were committed last.
-        self._told: dict[MessageQueue, int] = {}
+        # What was committed last, and to whom: a master that comes back does not know what slaves were told.
+        self._told: dict[MessageQueue, tuple[str | None, int]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: asyncio.Task[None] | None = None
         self._locks = QueueLocks(session, group)
@@ -95,7 +95,7 @@ class Membership:
         ordered = isinstance(service, OrderedService)
         self._is_locked = ordered and not settings.broadcast
         limits = settings.limits or PullLimits(span_max=None if ordered else PullLimits().span_max)
-        self._puller = Puller(session, group, limits, deliver)
+        self._puller = Puller(session, group, limits, deliver, find_kept=None if settings.broadcast else offsets.read)
         self._balance = Balance(
             session,
             group,
@@ -223,10 +223,22 @@ class Membership:
         await self.offsets.write(self._list_positions(), wait=True)
 
     def _list_positions(self) -> dict[MessageQueue, int]:
-        return {queue: inbox.commit_offset for queue, inbox in self.inboxes.items() if not inbox.is_lost}
+        return {
+            queue: inbox.commit_offset
+            for queue, inbox in self.inboxes.items()
+            if not inbox.is_lost and self._may_commit(inbox)
+        }
+
+    def _may_commit(self, inbox: Inbox) -> bool:
+        """Does whoever would be told have what we have read? A slave, or a master that took over, may not."""
+        if self._settings.broadcast or not inbox.master:
+            return True
+        return self.session.routes.find_address(inbox.queue.broker_name) in (None, inbox.master, inbox.source)
 
     async def _commit_one(self, inbox: Inbox) -> None:
         queue, offset = inbox.queue, inbox.commit_offset
+        if not self._may_commit(inbox):
+            return
         try:
             if inbox.is_lost and (await self.offsets.read(queue) or 0) > offset:
                 return  # the new owner is further than we are
@@ -262,8 +274,10 @@ class Membership:
     async def _commit_in_intervals(self) -> None:
         while True:
             await asyncio.sleep(self._settings.offsets_interval_ms / 1000)
-            now = self._list_positions()
-            changed = {queue: offset for queue, offset in now.items() if self._told.get(queue) != offset}
+            find_address = self.session.routes.find_address
+            positions = self._list_positions()
+            now = {queue: (find_address(queue.broker_name), offset) for queue, offset in positions.items()}
+            changed = {queue: positions[queue] for queue, told in now.items() if self._told.get(queue) != told}
             self._told = now
             try:
                 if changed:

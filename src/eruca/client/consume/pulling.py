@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from eruca.client.calls import Pulled, PullStatus
-from eruca.client.consume.inbox import Inbox
-from eruca.client.consume.subscriptions import Subscription
+from eruca.client.consume.inbox import Inbox, LastRead
+from eruca.client.consume.subscriptions import TAG, Subscription
 from eruca.client.session import Session
 from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused
 from eruca.wire.bodies import MessageQueue
@@ -68,6 +68,7 @@ class Puller:
         *,
         flags: int = 0,
         has_room: Callable[[], bool] | None = None,
+        find_kept: Callable[[MessageQueue], Awaitable[int | None]] | None = None,
     ) -> None:
         self._session = session
         self._group = group
@@ -77,6 +78,8 @@ class Puller:
         self._flags = SUSPEND | flags
         # May anything be pulled, seeing what all queues have? Whoever says no sets `changed` when there is room again.
         self._has_room = has_room
+        # What the group has committed, for those who go back to it when another master takes over.
+        self._find_kept = find_kept
         self.pulled_count = 0
 
     async def run(self, inbox: Inbox) -> None:
@@ -88,7 +91,10 @@ class Puller:
                 await inbox.changed.wait()
                 continue
             try:
+                await self._check_master(inbox)
                 pulled = await self.pull(inbox)
+                if not await self._check_answer(inbox, pulled):
+                    continue
             except ErucaError as error:
                 await self._recover(inbox, error)
                 continue
@@ -116,6 +122,63 @@ class Puller:
             or (limits.span_max is not None and process.span > limits.span_max)
         )
 
+    async def _check_master(self, inbox: Inbox) -> None:
+        """See whether another broker took the place of the master, before anything is asked of it."""
+        master = self._session.routes.find_address(inbox.queue.broker_name, only_this=True)
+        if master is None or master == inbox.master:
+            return
+        # One that was read from as a slave has what was read.
+        if inbox.master and inbox.source != master:
+            await self._go_back(inbox, master)
+        inbox.master = master
+
+    async def _check_answer(self, inbox: Inbox, pulled: Pulled) -> bool:
+        """See whether an answer is of the log that was read before; False when the queue goes on elsewhere now."""
+        if -1 < inbox.epoch < pulled.epoch and inbox.source != inbox.asked:
+            await self._go_back(inbox, inbox.asked)
+            inbox.epoch = pulled.epoch
+            return False
+        inbox.epoch = max(inbox.epoch, pulled.epoch)
+        # Only one that has all that was read may be told that it was.
+        inbox.source = inbox.asked if pulled.max_offset >= inbox.next_offset else ""
+        return True
+
+    async def _go_back(self, inbox: Inbox, address: str) -> None:
+        """Go on where a new master has the group, unless it has all that was read.
+
+        What the old master had given out last its slave may not have got. The new one gives the same offsets to other
+        messages then, and whoever went on as before would never see them. The offsets that a slave has of a group are
+        never beyond its log, so what is read twice is what was not committed, or not copied to it.
+        """
+        if self._find_kept is None or await self._has_last(inbox, address):
+            return
+        kept = await self._find_kept(inbox.queue)
+        if kept is not None and kept < inbox.next_offset:
+            offset = inbox.next_offset
+            log.warning("the master of %s is %s now: going on at %d and not at %d", inbox.queue, address, kept, offset)
+            inbox.move(kept)
+
+    async def _has_last(self, inbox: Inbox, address: str) -> bool:
+        """Has a broker the message that was read last? Then its log is the one that was read, up to there."""
+        last, queue = inbox.last, inbox.queue
+        if last is None or last.queue_offset != inbox.next_offset - 1:
+            return False
+        header = PullMessageHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=last.queue_offset,
+            max_message_nums=1,
+            sys_flag=EXPRESSION,
+            commit_offset=0,
+            suspend_timeout_ms=0,
+            subscription="*",
+            subscription_version=0,
+            expression_type=TAG,
+        )
+        found = (await self._session.calls.pull(address, header, self._limits.timeout_ms)).records
+        return bool(found) and LastRead.of(found[0]) == last
+
     async def pull(self, inbox: Inbox) -> Pulled:
         """Ask once."""
         session, limits, queue = self._session, self._limits, inbox.queue
@@ -137,6 +200,7 @@ class Puller:
             expression_type=subscription.kind,
         )
         inbox.last_pull = asyncio.get_running_loop().time()
+        inbox.asked = address
         pulled = await session.calls.pull(address, header, limits.timeout_ms)
         inbox.broker_id = pulled.suggested_id
         return pulled
@@ -154,6 +218,8 @@ class Puller:
             inbox.move(pulled.next_offset)
             return
         self.pulled_count += len(pulled.records)
+        if pulled.records:
+            inbox.last = LastRead.of(pulled.records[-1])
         records = keep_tagged(pulled.records, inbox.subscription)
         fresh = inbox.process.put(records) if records else records
         inbox.process.skip_to(pulled.next_offset)

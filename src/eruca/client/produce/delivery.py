@@ -14,13 +14,18 @@ from eruca.client.produce.outgoing import Receipt, SendStatus
 from eruca.client.produce.sending import Parcel, Sender, read_receipt
 from eruca.client.routes import Route
 from eruca.client.session import Session
-from eruca.errors import ErucaError, NetError, RequestRefused, SendFailed, TooManyCalls, WireError
+from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused, SendFailed, TooManyCalls, WireError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
 _BACKOFF_S = 0.05
+# While a broker has no master, its route is asked for again at least this often.
+_BACKOFF_S_MAX = 0.5
+# What a broker answers that does not have the topic, or is not the master any more: another one may be by now.
+_MISLED_CODES = frozenset({int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
 _REPLY_CODES = frozenset({int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)})
 
 
@@ -68,7 +73,7 @@ class Delivery:
         started = loop.time()
         deadline = started + timeout_ms / 1000
         route = routes.peek(parcel.topic)
-        if route is None:
+        if route is None or not route.write_queues:
             route = await self._find_route(parcel.topic, deadline)
             timeout_ms = (deadline - loop.time()) * 1000
         attempts: list[str] = []
@@ -76,9 +81,17 @@ class Delivery:
         receipt: Receipt | None = None
         failure: ErucaError | None = None
         left_ms = timeout_ms
-        for turn in range(self._tries):
+        tries = pauses = 0
+        while tries < self._tries:
+            if not route.write_queues and _has_lost_master(route):
+                attempts = attempts or [f"no broker of {parcel.topic} has a master now"]
+                if loop.time() >= deadline:
+                    break
+                pauses += 1
+                route = await self._look_again(parcel.topic, route, pauses, deadline)
+                continue
             queue = self._pick(route, choose, last)
-            if turn:
+            if tries or pauses:
                 left_ms = (deadline - loop.time()) * 1000
             if left_ms <= 0:
                 break
@@ -91,20 +104,28 @@ class Delivery:
                     receipt = read_receipt(await self.sender.begin(parcel, queue, left_ms), parcel, queue)
             except (NetError, RequestRefused, WireError) as error:
                 failure = error
-                attempts.append(_describe(queue, error))
                 if not _may_retry(parcel, error):
+                    attempts.append(_describe(queue, error))
                     break
-                if turn < self._tries - 1:
-                    route = await self._prepare_retry(parcel.topic, route, queue, error, turn, deadline, choose)
+                if _is_between_masters(route, queue, error, choose) and loop.time() < deadline:
+                    # It was not taken, so it counts as no try.
+                    pauses += 1
+                    attempts[-1:] = [_describe(queue, error)]
+                    route = await self._look_again(parcel.topic, route, pauses, deadline)
+                    continue
+                attempts.append(_describe(queue, error))
+                if tries < self._tries - 1:
+                    route = await self._prepare_retry(parcel.topic, route, queue, error, tries, deadline, choose)
             else:
                 if route.is_template:
                     self._learn(parcel.topic)
                 if receipt.status is SendStatus.STORED or not self._retry_when_not_synced:
-                    self._meter.add_sent(loop.time() - started, turn + 1)
+                    self._meter.add_sent(loop.time() - started, tries + 1)
                     return receipt
                 failure = None
                 attempts.append(f"{queue.broker_name}: {receipt.status.value}")
             last = queue
+            tries += 1
         if receipt is not None:
             self._meter.add_sent(loop.time() - started, len(attempts))
             return receipt  # stored by the last try that answered, though not everywhere it should be
@@ -181,14 +202,24 @@ class Delivery:
             loop = asyncio.get_running_loop()
             pause = _BACKOFF_S * 2**turn * random.uniform(0.5, 1.5)
             await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
-        is_misled = isinstance(failure, RequestRefused) and failure.code == ResponseCode.TOPIC_NOT_EXIST
+        is_misled = isinstance(failure, RequestRefused) and failure.code in _MISLED_CODES
         if is_misled or (isinstance(failure, NetError) and not isinstance(failure, TooManyCalls)):
-            try:
-                async with asyncio.timeout_at(deadline):
-                    return await self._session.routes.refresh_for_send(topic)
-            except (ErucaError, TimeoutError):
-                return route  # the old one is all we have
+            return await self._refresh(topic, route, deadline)
         return route
+
+    async def _refresh(self, topic: str, route: Route, deadline: float) -> Route:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._session.routes.refresh_for_send(topic)
+        except (ErucaError, TimeoutError):
+            return route  # the old one is all we have
+
+    async def _look_again(self, topic: str, route: Route, pauses: int, deadline: float) -> Route:
+        """Wait a moment and ask for the route again: a slave that becomes the master is there soon."""
+        loop = asyncio.get_running_loop()
+        pause = min(_BACKOFF_S * 2 ** min(pauses, 16), _BACKOFF_S_MAX) * random.uniform(0.5, 1.0)
+        await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+        return await self._refresh(topic, route, deadline)
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 
@@ -213,6 +244,25 @@ def _may_retry(parcel: Parcel, error: ErucaError) -> bool:
     if isinstance(error, RequestRefused) and parcel.code in _REPLY_CODES:
         return False  # the requester is gone; the broker has kept the reply, and would keep it again
     return error.retryable or isinstance(error, WireError)
+
+
+def _has_lost_master(route: Route) -> bool:
+    """Is there a broker with slaves only? One of them may become the master soon."""
+    return any(MASTER_ID not in by_id for by_id in route.brokers.values())
+
+
+def _is_between_masters(route: Route, queue: MessageQueue, error: ErucaError, choose: Selector | None) -> bool:
+    """Was a message not taken because a slave is about to take the place of its master?
+
+    Only if there is no other broker to turn to, and only if it is sure that the message was not stored.
+    """
+    if choose is None and any(other.broker_name != queue.broker_name for other in route.write_queues):
+        return False
+    by_id = route.brokers.get(queue.broker_name, {})
+    if not by_id.keys() - {MASTER_ID}:
+        return False
+    is_refused = isinstance(error, RequestRefused) and error.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    return is_refused or isinstance(error, ConnectFailed)
 
 
 def _describe(queue: MessageQueue, error: ErucaError) -> str:

@@ -41,6 +41,9 @@ class SimulatedMapping:
     def populate(self, start: int, end: int) -> None:
         """Do nothing: this memory has no pages to touch."""
 
+    def prefetch(self, start: int, end: int) -> None:
+        """Nothing to do: everything is in memory."""
+
     def write(self, at: int, data: bytes | memoryview) -> int:
         """Write through the file; returns how many bytes the disk took, which may be fewer than given."""
         doing = f"write {len(data)} bytes to {self._path}"

@@ -79,11 +79,20 @@ class ConsumerOffsets(JsonBody, kw_only=True):
     offset_table: dict[str, dict[Int32, Int64]] = kept_dict()
 
 
+class TimerProgress(JsonBody, kw_only=True):
+    """How far the timer is: what stands before an offset of its queue and was due by a time is delivered."""
+
+    read_offset: Int64 = kept(0)
+    through_ms: Int64 = kept(0)
+
+
 class DelayOffsets(JsonBody, kw_only=True):
     """How far each delay level is (answer to 45)."""
 
     has_odd_keys: ClassVar[bool] = True
 
+    # Ours, where the timer was ever used; Java passes over it.
+    eruca_timer: TimerProgress | None = None
     offset_table: dict[Int32, Int64] = kept_dict()
 
 

@@ -26,6 +26,16 @@ class BrokerConfigAnswerHeader(Header):
     version: str
 
 
+class ChangeRoleHeader(Header):
+    """Make a broker the master of its name, or a slave (90102)."""
+
+    role: str  # MASTER, SLAVE, or FENCED: no messages until one of the others follows
+    epoch: Int64 = 0  # of the new mastership; 0: the broker chooses
+    force: bool = False  # even if acknowledged messages are lost
+    master_address: str = ""  # whom a new slave follows; empty: name servers tell it
+    wait_position: Int64 = -1  # a new master must have the log up to here; -1: what it has will do
+
+
 class DeleteGroupHeader(Header):
     """Delete a subscription group (207)."""
 

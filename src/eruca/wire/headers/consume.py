@@ -40,6 +40,8 @@ class PullMessageAnswerHeader(Header):
     next_begin_offset: Int64
     min_offset: Int64
     max_offset: Int64
+    # Ours, where a slave took the place of a master before: the mastership of the log, so that a reader notices.
+    eruca_epoch: Int64 | None = None
 
 
 class QueryConsumerOffsetHeader(BrokerNamed):

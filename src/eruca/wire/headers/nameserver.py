@@ -42,6 +42,9 @@ class RegisterBrokerHeader(Header):
     broker_id: Int64
     compressed: bool = False
     body_crc32: Int32 = 0  # 0: not checked
+    # Eruca's own: the epoch of its mastership, so that one that was replaced cannot push its successor aside. A broker
+    # without epochs does not send it, and Java does not look at it.
+    eruca_epoch: Int64 | None = None
 
 
 class RegisterBrokerAnswerHeader(Header):
@@ -49,6 +52,8 @@ class RegisterBrokerAnswerHeader(Header):
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
+    #: Ours, with the refusal of a master that was replaced: the epoch of the one that did.
+    eruca_epoch: Int64 | None = None
 
 
 class BrokerHeader(Header):

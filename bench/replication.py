@@ -1,0 +1,303 @@
+"""The official Java client against a pair of ours and a pair of Java brokers that answer when both have a message.
+
+Both pairs are a name server, a SYNC_MASTER and a slave, started fresh on loopback. The load programs are the Java
+peer's, the same for both, and take turns. Aims are for ASYNC_FLUSH; with SYNC_FLUSH the disk of the machine is measured
+too, so those figures are for information. Details have the CPU seconds of master and slave for a million messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.runner import Aim, BenchError, Figure, Run, Sample
+from tests.interop.brokers import PATIENCE
+from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer, find_broker_port, find_ports, prepare_peer
+from tests.paths import PEER
+from tests.replication.pairs import Watch
+
+_SECONDS_MAX = 300
+_REPEATS = 3
+_QUICK_SHARE = 20
+_SYNC_SECONDS_MAX = 60.0
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+# As the load program has it.
+_WARM_MAX, _WARM_SHARE = 50_000, 4
+_SEGMENT_BYTES = 256 * 1024 * 1024
+_STOP_SECONDS_MAX = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """One line of the benchmark: what the client does."""
+
+    name: str
+    mode: str
+    count: int
+    arguments: tuple[str, ...] = ()
+    # Must not be below the Java pair, or for a paced load not slower.
+    aimed: bool = True
+    # Only sends at a fixed rate say how long one takes; otherwise the queue before the broker is measured.
+    paced: bool = False
+
+
+_PACED = _Load("1,000 sends a second, 128 B", "e2e", 10_000, ("--rate", "1000", "--size", "128"), paced=True)
+LOADS = (
+    _Load("sync send, 16 threads, 128 B", "sync", 60_000, ("--threads", "16", "--size", "128")),
+    _Load("sync send, 64 threads, 1 KiB", "sync", 60_000, ("--threads", "64", "--size", "1024")),
+    _Load(
+        "async send, 256 in flight, 128 B", "async", 120_000, ("--threads", "2", "--inflight", "256", "--size", "128")
+    ),
+    _Load("batch of 100, 128 B", "batch", 400_000, ("--threads", "2", "--batch", "100", "--size", "128"), aimed=False),
+    _PACED,
+)
+DISK_LOADS = (
+    _Load("sync send, 64 threads, 1 KiB", "sync", 20_000, ("--threads", "64", "--size", "1024"), aimed=False),
+)
+
+
+class _LongLived(Peer):
+    """The official jars with the flags of a server that stays, not those of a test that is soon over."""
+
+    def command(self, main: str, *arguments: str, home: Path, heap: str = "256m") -> list[str]:
+        """The command line that runs a main class with all its files below `home`."""
+        line = super().command(main, *arguments, home=home, heap=heap)
+        short = {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+        return [line[0], "-XX:+UseG1GC", *[part for part in line[1:] if part not in short]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A master and a slave under test."""
+
+    name: str
+    nameserver: str
+    master: str
+    slave: str
+    pids: tuple[int, int]
+
+
+def run_bench(run: Run) -> None:
+    """Measure every load on both pairs, one after the other, several times; then some with the disk."""
+    run.repeats = min(run.repeats, _REPEATS)  # a round of all loads on both takes two minutes
+    found = prepare_peer()
+    peer = _LongLived(found.jars, found.classes)
+    for flush, loads in (("ASYNC_FLUSH", LOADS), ("SYNC_FLUSH", DISK_LOADS)):
+        with (
+            run.scratch() as directory,
+            _start_java(peer, directory, flush) as java,
+            _start_eruca(directory, flush) as eruca,
+        ):
+            rounds = [0]
+            for load in loads:
+                name = f"{load.name}, {flush}"
+                figure = run.measure(
+                    name,
+                    "us p99" if load.paced else "messages/s",
+                    _measure(run, load, eruca, rounds),
+                    {"java": _measure(run, load, java, rounds)},
+                )
+                if load.aimed:
+                    # The aim is a ratio: not below the Java pair in the same run.
+                    figure.aim = Aim(figure.value / figure.ratio_to("java"), at_least=not load.paced)
+                _add_latencies(run, load, figure)
+            if flush == "ASYNC_FLUSH":
+                _measure_catching_up(run, eruca, directory, rounds)
+    run.note("An async send counts with whatever answer; a sync send counts only when both brokers have it.")
+
+
+def _add_latencies(run: Run, load: _Load, figure: Figure) -> None:
+    """Figures of their own for how long a send takes."""
+    for key in ("p50 us",) if load.paced else ("p50 us", "p99 us"):
+        run.figures.append(
+            Figure(
+                f"{figure.name}: {key.removesuffix(' us')}",
+                "us",
+                [Sample(sample.details[key]) for sample in figure.samples],
+                {name: [Sample(each.details[key]) for each in samples] for name, samples in figure.peers.items()},
+            )
+        )
+
+
+def _measure_catching_up(run: Run, pair: _Pair, directory: Path, rounds: list[int]) -> None:
+    """Producers are not to notice that an empty slave gets all that the master has."""
+    alone = _measure(run, _PACED, pair, rounds)
+
+    def beside() -> Sample:
+        home = directory / f"late-{rounds[0]}"
+        with _start_broker(pair.nameserver, home, "SLAVE", 2, "ASYNC_FLUSH") as (address, _):
+            sample = alone()
+            with_late = replace(pair, slave=address)
+            began = time.monotonic()
+            size = asyncio.run(_wait_until_synced(with_late))
+            more_s = time.monotonic() - began
+        shutil.rmtree(home)
+        return Sample(sample.value, {**sample.details, "log MiB": size / 2**20, "behind at the end s": more_s})
+
+    run.measure("1,000 sends a second while an empty slave catches up", "us p99", beside, {"no such slave": alone})
+
+
+def _measure(run: Run, load: _Load, pair: _Pair, rounds: list[int]) -> Callable[[], Sample]:
+    count = load.count // _QUICK_SHARE if run.quick else load.count
+
+    def once() -> Sample:
+        rounds[0] += 1
+        command = [str(PEER / "bench.sh"), "--namesrv", pair.nameserver, "--mode", load.mode]
+        command += ["--topic", f"Bench_{load.mode}_{rounds[0]}", "--count", str(count), *load.arguments]
+        before = [_read_cpu_s(pid) for pid in pair.pids]
+        result = _run_load(command)
+        master, slave = (_read_cpu_s(pid) - began for pid, began in zip(pair.pids, before, strict=True))
+        asyncio.run(_wait_until_synced(pair))
+        millions = (count + min(_WARM_MAX, count // _WARM_SHARE)) / 1e6
+        prefix = "send" if load.paced else "lat"
+        details = {
+            "p50 us": float(result[f"{prefix}_us_p50"]),
+            "p99 us": float(result[f"{prefix}_us_p99"]),
+            "failed": float(result.get("failed", 0)),
+            "master CPU s per million": master / millions,
+            "slave CPU s per million": slave / millions,
+        }
+        return Sample(details["p99 us"] if load.paced else float(result["msgs_per_s"]), details)
+
+    return once
+
+
+def _run_load(command: list[str]) -> dict[str, float]:
+    ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=_SECONDS_MAX, check=False, text=True)
+    try:
+        result: dict[str, float] = json.loads(ended.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        raise BenchError(f"the load program printed no result: {ended.stdout[:200]!r}") from None
+    if "error" in result or not result.get("msgs_per_s"):
+        raise BenchError(f"the load program failed: {result.get('error', result)}")
+    return result
+
+
+async def _wait_until_synced(pair: _Pair) -> int:
+    """Whatever is still under way to the slave is not to slow the next measurement down; gives where the logs end."""
+    async with Watch(pair.nameserver) as watch:
+        return await watch.wait_until_synced([pair.master, pair.slave], _SYNC_SECONDS_MAX)
+
+
+def _read_cpu_s(pid: int) -> float:
+    """The processor time a process has used, its own and the kernel's."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
+
+
+# --- the pairs ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _start_java(peer: Peer, directory: Path, flush: str) -> Iterator[_Pair]:
+    home = directory / "java"
+    with ExitStack() as stack:
+        nameserver = stack.enter_context(JavaNameServer(peer, home / "nameserver"))
+        brokers = [
+            stack.enter_context(
+                JavaBroker(
+                    peer,
+                    nameserver.address,
+                    home / role / "store",
+                    name="java",
+                    home=home / role,
+                    properties={
+                        **PATIENCE,
+                        "brokerRole": role,
+                        "brokerId": number,
+                        "flushDiskType": flush,
+                        "mappedFileSizeCommitLog": _SEGMENT_BYTES,
+                    },
+                    heap="1g",
+                )
+            )
+            for number, role in enumerate(("SYNC_MASTER", "SLAVE"))
+        ]
+        master, slave = brokers
+        pair = _Pair("java", nameserver.address, master.address, slave.address, (master.pid, slave.pid))
+        _wait_for_link(pair)
+        yield pair
+
+
+@contextmanager
+def _start_eruca(directory: Path, flush: str) -> Iterator[_Pair]:
+    home = directory / "eruca"
+    with ExitStack() as stack:
+        names = f"127.0.0.1:{find_ports()}"
+        stack.enter_context(_start_ours("nameserver", {"listenPort": names.rpartition(":")[2]}))
+        started = [
+            stack.enter_context(_start_broker(names, home / role, role, number, flush))
+            for number, role in enumerate(("SYNC_MASTER", "SLAVE"))
+        ]
+        (master, master_pid), (slave, slave_pid) = started
+        pair = _Pair("eruca", names, master, slave, (master_pid, slave_pid))
+        _wait_for_link(pair)
+        yield pair
+
+
+@contextmanager
+def _start_broker(names: str, store: Path, role: str, number: int, flush: str) -> Iterator[tuple[str, int]]:
+    """A broker of ours; gives where it is and its process id."""
+    port = find_broker_port()
+    settings: dict[str, object] = {
+        "brokerName": "eruca",
+        "brokerRole": role,
+        "brokerId": number,
+        "listenPort": port,
+        "namesrvAddr": names,
+        "flushDiskType": flush,
+        "storePathRootDir": store,
+        "mappedFileSizeCommitLog": _SEGMENT_BYTES,
+    }
+    with _start_ours("broker", settings) as pid:
+        yield f"127.0.0.1:{port}", pid
+
+
+@contextmanager
+def _start_ours(kind: str, settings: Mapping[str, object]) -> Iterator[int]:
+    """A server of ours in a process of its own; gives the process id."""
+    command = [sys.executable, "-m", "eruca", kind, "--output", "json"]
+    command += [f"--option={key}={value}" for key, value in settings.items()]
+    environment = {key: text for key, text in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV"))}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise BenchError(f"eruca {kind} did not start")
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait_for_link(pair: _Pair) -> None:
+    """Wait until a message that is sent is on both, which takes a Java slave some seconds."""
+    deadline = time.monotonic() + _SYNC_SECONDS_MAX
+    command = [str(PEER / "bench.sh"), "--namesrv", pair.nameserver, "--mode", "sync", "--topic", "Bench_link"]
+    command += ["--threads", "1", "--count", "100", "--warmup", "0"]
+    while True:
+        result = _run_load_leniently(command)
+        if result.get("ok", 0) and not result.get("failed", 1):
+            return
+        if time.monotonic() > deadline:
+            raise BenchError(f"the slave of {pair.name} does not follow: {result}")
+
+
+def _run_load_leniently(command: list[str]) -> dict[str, float]:
+    try:
+        return _run_load(command)
+    except BenchError:
+        return {}

@@ -1,0 +1,222 @@
+"""When a stored message may be acknowledged: the disk has it, the slaves have it, or it took too long.
+
+Whoever stored a message asks `needs_wait`, and if so says with `when_done` whom to tell. A wait is an entry in a deque,
+without a task or a timer of its own: records lie in log order, so when the slaves (or the disk) reach a position, those
+it covers are at the front and are told together, and the one in front is also the first whose time is over.
+
+The slaves' word counts more than the disk's, as in RocketMQ:
+
+    12 FLUSH_SLAVE_TIMEOUT   the slaves did not have it in time, or this broker may not acknowledge any more
+    11 SLAVE_NOT_AVAILABLE   there are too few slaves; said as soon as the disk has the message
+    10 FLUSH_DISK_TIMEOUT    the disk did not have it in time
+     0 SUCCESS               everybody who should have it has it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from eruca.broker.options import BrokerRole
+from eruca.broker.parts import Parts
+from eruca.config import FlushMode
+from eruca.core.replication.synced import SyncCondition
+from eruca.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+Done: TypeAlias = Callable[[ResponseCode], object]
+
+# Who waits for a position: until when (loop time), since when, what is known already, and how it is told.
+_Waiting: TypeAlias = tuple[int, float, float, ResponseCode, Done]
+
+_SYNC_MASTER: Final = BrokerRole.SYNC_MASTER
+_SYNC_FLUSH: Final = FlushMode.SYNC
+_SUCCESS: Final = ResponseCode.SUCCESS
+_DISK_LATE: Final = ResponseCode.FLUSH_DISK_TIMEOUT
+_SLAVE_LATE: Final = ResponseCode.FLUSH_SLAVE_TIMEOUT
+_NO_SLAVE: Final = ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+class Acknowledgement:
+    """Tells those who stored something when it is safe, as flush mode and role define safe."""
+
+    def __init__(self, parts: Parts) -> None:
+        options = parts.options
+        self._options = options
+        self._store = parts.store
+        self._flusher = parts.store.flusher
+        self._group_commit = parts.background.group_commit
+        self._group_commit.on_flushed = self._on_flushed
+        # Which slaves have what; the links tell it. Another one with every mastership.
+        self.condition = SyncCondition(options.in_sync_replicas, options.behind_bytes_max)
+        # Set by automatic failover: may this broker acknowledge at this moment? It may not when its lease is over.
+        self.guard: Callable[[], bool] | None = None
+        # Grows whenever a mastership ends: what was stored before counts for nothing after.
+        self.term = 0
+        # Is this broker the master? If not, nothing is acknowledged any more.
+        self._is_leading = True
+        self._for_slaves: deque[_Waiting] = deque()
+        self._for_disk: deque[_Waiting] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- what the send path asks -------------------------------------------------------------------------------------
+
+    def needs_wait(self, waits: bool) -> bool:
+        """Must a sender be told later? `waits`: the sender wants to know of disk and slaves. Every send asks this."""
+        if waits and (self._store.options.flush_mode is _SYNC_FLUSH or self._options.role is _SYNC_MASTER):
+            return True
+        # What was stored before this broker was fenced, and waited for something else, is not acknowledged either.
+        return not (self._is_leading and (self.guard is None or self.guard()))
+
+    def _waits_for_slaves(self) -> bool:
+        options = self._options
+        return options.role is _SYNC_MASTER and (options.in_sync_replicas > 1 or bool(self.condition.members))
+
+    def when_done(self, position: int, done: Done, *, waits: bool = True) -> None:
+        """Call `done` with the code for what ends at a position, now or later, but once and in bounded time."""
+        if not self._is_leading:
+            done(_SLAVE_LATE)
+            return
+        now = self._get_loop().time()
+        if waits and self._waits_for_slaves():
+            if self._store.options.flush_mode is _SYNC_FLUSH and position > self._flusher.flushed:
+                self._group_commit.want(position)  # the disk works while the slaves do
+            if not self.condition.is_available(position):
+                self._take_options()
+                self._wait_for_disk(position, now, _NO_SLAVE, done)
+                return
+            waiting = self._for_slaves
+            waiting.append((position, now + self._options.slave_timeout_ms / 1000, now, _SUCCESS, done))
+            if len(waiting) == 1:
+                self._arm()
+                self.release()  # the slaves may have it already
+            return
+        code = _SUCCESS if self.guard is None or self.guard() else _SLAVE_LATE
+        if waits:
+            self._wait_for_disk(position, now, code, done)
+        else:
+            done(code)
+
+    def _get_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    async def wait(self, position: int, *, waits: bool = True) -> ResponseCode:
+        """Wait until what ends at a position is safe, or is known not to be; for those who are not many."""
+        future: asyncio.Future[ResponseCode] = asyncio.get_running_loop().create_future()
+
+        def tell(code: ResponseCode) -> None:
+            if not future.done():
+                future.set_result(code)
+
+        self.when_done(position, tell, waits=waits)
+        return await future
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._for_slaves) + len(self._for_disk)
+
+    # -- what slaves and the disk tell -------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """The slaves may have got further: tell those whose messages they have."""
+        self._take_options()
+        waiting = self._for_slaves
+        if not waiting:
+            return
+        confirmed = self.condition.confirmed
+        if waiting[0][0] > confirmed or (self.guard is not None and not self.guard()):
+            return
+        is_sync = self._store.options.flush_mode is _SYNC_FLUSH
+        while waiting and waiting[0][0] <= confirmed:
+            position, _, started, code, done = waiting.popleft()
+            if is_sync:
+                self._wait_for_disk(position, started, code, done)
+            else:
+                done(code)
+
+    def _wait_for_disk(self, position: int, started: float, code: ResponseCode, done: Done) -> None:
+        options = self._store.options
+        if options.flush_mode is not _SYNC_FLUSH or position <= self._flusher.flushed:
+            done(code)
+            return
+        deadline = started + options.sync_flush_timeout_ms / 1000
+        self._for_disk.append((position, deadline, started, code, done))
+        self._group_commit.want(position)
+        if len(self._for_disk) == 1:
+            self._arm()
+
+    def _on_flushed(self, flushed: int) -> None:
+        waiting = self._for_disk
+        while waiting and waiting[0][0] <= flushed:
+            _, _, _, code, done = waiting.popleft()
+            done(code)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have the one timer go off for whoever is first; it is not moved when that one is told in time."""
+        heads = [waiting[0][1] for waiting in (self._for_slaves, self._for_disk) if waiting]
+        if not heads:
+            return
+        first = min(heads)
+        if self._timer is not None:
+            if self._timer.when() <= first:
+                return
+            self._timer.cancel()
+        self._timer = self._get_loop().call_at(first, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._get_loop().time()
+        waiting = self._for_slaves
+        while waiting and waiting[0][1] <= now:
+            position, _, started, _, done = waiting.popleft()
+            self._wait_for_disk(position, started, _SLAVE_LATE, done)
+        waiting = self._for_disk
+        while waiting and waiting[0][1] <= now:
+            _, _, _, code, done = waiting.popleft()
+            done(code or _DISK_LATE)
+        if not self.waiting:
+            self._group_commit.stop_wanting()
+        self._arm()
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def _take_options(self) -> None:
+        """Follow options that an operator may change."""
+        condition, options = self.condition, self._options
+        condition.required = options.in_sync_replicas
+        condition.behind_max = options.behind_bytes_max
+
+    def begin(self) -> None:
+        """A mastership begins: what slaves had confirmed of the one before says nothing about this log."""
+        self.abandon()
+        # Whom automatic failover wants to have everything it may have said before.
+        members = self.condition.members
+        self.condition = SyncCondition(self._options.in_sync_replicas, self._options.behind_bytes_max)
+        self.condition.set_members(members)
+        self._is_leading = True
+
+    def abandon(self) -> None:
+        """This broker is no master any more, or stops: nothing that waits becomes acknowledged."""
+        self.term += 1
+        self._is_leading = False
+        waiting = [*self._for_slaves, *self._for_disk]
+        self._for_slaves.clear()
+        self._for_disk.clear()
+        self._group_commit.stop_wanting()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for _, _, _, code, done in waiting:
+            done(code or _SLAVE_LATE)
+        if waiting:
+            log.warning("%d sends are not acknowledged: this broker stopped being the master", len(waiting))

@@ -1,0 +1,162 @@
+"""What a slave settles with its master before it copies: who that is, where the logs part, and where to go on.
+
+A slave asks the master's service port for its epochs. An Eruca answers, and what only the slave has is set aside and
+cut off. A Java broker does not know the question: nobody can tell where the logs part, and the link is classic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from eruca.broker.parts import Parts
+from eruca.broker.replication.metadata import MASTER, ask_state
+from eruca.broker.replication.primary import HA_PORT_ABOVE
+from eruca.broker.replication.threads import finish_in_thread
+from eruca.core.replication.epochs import drop_unwritten, find_common_end, last_epoch
+from eruca.errors import NetError, StoreError
+from eruca.net.caller import Caller
+from eruca.net.handlers import expect_success
+from eruca.store.replicalog import ReplicaLog
+from eruca.wire.bodies import ReplicationState
+from eruca.wire.catalog import decode_answer
+from eruca.wire.codes import RequestCode
+from eruca.wire.epoch import Epoch
+from eruca.wire.frame import make_request
+
+# The service address and the HA address of the master; empty where unknown.
+FindMaster: TypeAlias = Callable[[], tuple[str, str]]
+
+_ASK_MS: Final = 3000
+
+
+class Plan(NamedTuple):
+    """How to open a link: where, from which position on, and with which mastership (None: classic)."""
+
+    address: str
+    position: int
+    epoch: int | None
+    master_start: int = 0
+
+
+class Agreement:
+    """Brings the log of a slave to where its master's can follow."""
+
+    def __init__(self, parts: Parts, caller: Caller) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._caller = caller
+        #: The log that is copied to. It outlives links, because it knows what was refused on the last one.
+        self.replica: ReplicaLog | None = None
+        #: Service and HA address of the master that was found last.
+        self.addresses = ("", "")
+
+    def finish(self) -> None:
+        """Let the store write its log again."""
+        if self.replica is not None:
+            self.replica.finish()
+            self.replica = None
+
+    async def prepare(self, find_master: FindMaster) -> Plan:
+        """Find out where the log goes on, and cut off what the master does not have. Raises ErucaError."""
+        options = self._parts.options
+        self.replica = self.replica or ReplicaLog(self._store)
+        service, ha_address = find_master()
+        if options.ha_master:
+            ha_address = options.ha_master
+        if not service and ha_address:
+            service = _guess_service(ha_address)
+        self.addresses = service, ha_address
+        if not service:
+            raise NetError("no name server knows a master of this name")
+        if service == options.address:
+            raise NetError("this broker is registered as the master itself")
+        state = await ask_state(self._caller, service, _ASK_MS)
+        if state is None:
+            if not ha_address:
+                raise NetError("no name server knows where the master's port for slaves is")
+            position = await self._choose_classic_start(service)
+            await self._forget_unwritten()
+            return Plan(ha_address, position, None)
+        self._check_master(state)
+        await self._agree(state)
+        assert self.replica is not None
+        tail = self.replica.start_from(state.log_start)
+        # What the master says of itself is newer than what name servers know.
+        return Plan(options.ha_master or state.ha_address or ha_address, tail, state.epoch, state.log_start)
+
+    def _check_master(self, state: ReplicationState) -> None:
+        """Refuse to follow a broker that is not the master of this name, or not any more."""
+        options, seen = self._parts.options, self._store.replication.seen_epoch
+        if state.broker_name != options.name:
+            raise NetError(f"{state.address} is a broker of {state.broker_name}, and this one is of {options.name}")
+        if state.role != MASTER:
+            raise NetError(f"{state.address} is no master at the moment")
+        if state.epoch < seen:
+            raise NetError(f"{state.address} was master in epoch {state.epoch}, and {seen} has begun since")
+
+    async def _agree(self, state: ReplicationState) -> None:
+        """Cut off what the master does not have, and take over its list of epochs."""
+        store = self._store
+        theirs = [Epoch(item.epoch, item.start, item.unsure) for item in state.epochs]
+        record, tail = store.replication, store.commitlog.tail
+        common = find_common_end(record.epochs, tail, theirs, state.tail)
+        if 0 < common < state.log_start and tail > 0:
+            raise StoreError(
+                f"the master's log begins at {state.log_start}, and this one is the same up to {common} only",
+                hint="stop this broker, move its store directory away and start it: it copies the whole log anew",
+            )
+        if common < tail:
+            await self._cut_back(common)
+        if list(store.replication.epochs) != theirs or store.replication.seen_epoch != state.epoch:
+            await finish_in_thread(store.adopt_epochs, theirs, state.epoch)
+
+    async def _cut_back(self, position: int) -> None:
+        """Set aside what is behind a position, and cut it off."""
+        store = self._store
+        self.finish()
+        epoch = last_epoch(store.replication.epochs)
+        await finish_in_thread(store.set_aside, position, epoch=epoch)
+        # In the loop, where nobody reads meanwhile; what takes long is done already.
+        store.truncate(position, epoch=epoch)
+        self.replica = ReplicaLog(store)
+
+    async def _forget_unwritten(self) -> None:
+        """Drop epochs that begin behind the end of the log, so that a Java master's bytes are not taken for theirs."""
+        store = self._store
+        written = drop_unwritten(store.replication.epochs, store.commitlog.tail)
+        if len(written) != len(store.replication.epochs):
+            await finish_in_thread(store.adopt_epochs, written, store.replication.seen_epoch)
+
+    async def _choose_classic_start(self, service: str) -> int:
+        """Where to begin with a Java master: it gives an empty slave its last segment only, unless asked for more."""
+        assert self.replica is not None
+        tail = self.replica.start_from(0)
+        if tail or not self._parts.options.ha_copy_oldest:
+            return tail
+        answer = await self._caller.call(service, make_request(RequestCode.GET_BROKER_RUNTIME_INFO), _ASK_MS)
+        _, body = decode_answer(RequestCode.GET_BROKER_RUNTIME_INFO, expect_success(answer))
+        start, end = _read_bounds(body.table)
+        segment_bytes = self._store.options.commitlog_segment_bytes
+        if start > 0:
+            return start
+        if end < segment_bytes:
+            return 0  # there is one segment, and that is the last one
+        # Nobody may ask for position 0, it means the last segment. But the first byte of a log is known: records begin
+        # with their size, and none has 16 MiB. If it were not so, the first record would be damaged and be refused.
+        self.replica.append(0, b"\0")
+        return 1
+
+
+def _guess_service(ha_address: str) -> str:
+    """The service address of a master of which only the other one is known: the ports are neighbours."""
+    host, _, port = ha_address.rpartition(":")
+    return f"{host}:{int(port) - HA_PORT_ABOVE}" if port.isdigit() else ""
+
+
+def _read_bounds(table: dict[str, str]) -> tuple[int, int]:
+    """Where the log of a Java master begins and ends, by its own numbers."""
+    try:
+        return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+    except (KeyError, ValueError) as error:
+        raise NetError("the master does not say where its log begins") from error

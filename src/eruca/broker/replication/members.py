@@ -1,0 +1,120 @@
+"""Who the members of this broker's name are, whether they are here or not, and how the last master acknowledged.
+
+Name servers forget a member that is gone, but whoever wants to promote a slave must know how many members there are:
+those that do not answer may have what was acknowledged. So each member remembers all it ever met. A master meets its
+slaves by their links, a slave hears of the others from its master. A member that moved to another address counts twice,
+and one that is gone for good counts on; the operator says how many there are then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from eruca.broker.options import BrokerOptions, BrokerRole
+from eruca.broker.persistence import TableSaver
+from eruca.limits import MEMBERS_MAX
+from eruca.store.filesystem import FileSystem
+from eruca.store.tables import TableFile
+from eruca.wire.bodies import JsonBody, ReplicationState
+from eruca.wire.bodies.shared import kept, kept_list
+
+log = logging.getLogger(__name__)
+
+TABLE_NAME: Final = "erucaMembers.json"
+_SAVER_NAME: Final = "members"
+
+
+class MembersTable(JsonBody):
+    """The file: service addresses of the others, and what their master said of itself last."""
+
+    #: The id that the master's file gives it; -1 when none was ever heard of.
+    master_configured_id: int = kept(-1)
+    master_epoch: int = kept(0)
+    members: list[str] = kept_list()
+    #: Copies it waits for, its own included; 0 when no master was ever heard of.
+    required: int = kept(0)
+    sync: bool = kept(False)
+
+
+class KnownMembers:
+    """What one broker knows of the others of its name."""
+
+    def __init__(self, options: BrokerOptions, table: MembersTable | None = None) -> None:
+        self._options = options
+        self._table = table or MembersTable()
+        self._on_change: Callable[[], None] = lambda: None
+
+    def join(self, saver: TableSaver, file: TableFile[MembersTable]) -> None:
+        """Be saved from now on."""
+        saver.add(_SAVER_NAME, file, self.snapshot)
+        self._on_change = lambda: saver.mark(_SAVER_NAME)
+
+    def snapshot(self) -> MembersTable:
+        """The content of the file."""
+        table = self._table
+        return MembersTable(
+            master_configured_id=table.master_configured_id,
+            master_epoch=table.master_epoch,
+            members=list(table.members),
+            required=table.required,
+            sync=table.sync,
+        )
+
+    @property
+    def members(self) -> list[str]:
+        """The addresses of all, this broker's first."""
+        own = self._options.address
+        return [own, *[address for address in self._table.members if address != own]]
+
+    @property
+    def mode(self) -> tuple[bool, int] | None:
+        """Did the last master wait for slaves, and for how many copies? None when none was ever heard of."""
+        return (self._table.sync, self._table.required) if self._table.required else None
+
+    @property
+    def master_epoch(self) -> int:
+        """The mastership of the last master that was heard of."""
+        return self._table.master_epoch
+
+    @property
+    def master_configured_id(self) -> int:
+        """The id that the master's file gives it; -1 when none was ever heard of."""
+        return self._table.master_configured_id
+
+    def meet(self, addresses: Iterable[str]) -> None:
+        """Remember members: a slave that connected, a master that is followed."""
+        known, own = self._table.members, self._options.address
+        new = [address for address in dict.fromkeys(addresses) if address and address != own and address not in known]
+        if not new:
+            return
+        if len(known) + len(new) > MEMBERS_MAX:
+            log.warning("%d members of %s are too many to remember", len(known) + len(new), self._options.name)
+            new = new[: max(0, MEMBERS_MAX - len(known))]
+        known += new
+        self._on_change()
+
+    def hear(self, master: ReplicationState) -> None:
+        """Take note of what the master says of itself and of the others."""
+        if master.epoch >= self._table.master_epoch:
+            self._note(master.epoch, master.configured_id, max(1, master.required), master.sync)
+        self.meet([master.address, *master.members, *[slave.address for slave in master.slaves if slave.fenced]])
+
+    def lead(self, epoch: int) -> None:
+        """Take note of how this broker acknowledges, being the master now."""
+        options = self._options
+        self._note(epoch, options.configured_id, options.in_sync_replicas, options.role is BrokerRole.SYNC_MASTER)
+
+    def _note(self, epoch: int, configured_id: int, required: int, sync: bool) -> None:
+        table = self._table
+        told = (epoch, configured_id, required, sync)
+        if told != (table.master_epoch, table.master_configured_id, table.required, table.sync):
+            table.master_epoch, table.master_configured_id, table.required, table.sync = told
+            self._on_change()
+
+
+def open_members(disk: FileSystem, directory: Path) -> TableFile[MembersTable]:
+    """The file of a store's config directory."""
+    return TableFile(disk, directory / TABLE_NAME, MembersTable)

@@ -1,0 +1,460 @@
+"""The master's side of replication: listens on the port above the service port and feeds the log to every slave.
+
+What to send when is decided by `core.replication.primary`; here are the sockets. All appends of one turn of the loop
+make one wake-up, which gives each slave everything that is new in one write; the log's own memory is what is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import zlib
+from collections.abc import Sequence
+from typing import Final, assert_never, cast
+
+from eruca.broker.parts import Parts
+from eruca.broker.replication.acknowledging import Acknowledgement
+from eruca.broker.replication.lag import LagMeter
+from eruca.core.replication.epochs import last_epoch
+from eruca.core.replication.primary import (
+    Action,
+    Blocked,
+    CheckAnswered,
+    CheckPrefix,
+    Close,
+    Confirm,
+    Drained,
+    Event,
+    HelloReceived,
+    LinkLimits,
+    LinkState,
+    LogGrew,
+    PrimaryLink,
+    ReportReceived,
+    SendChunk,
+    SendHeartbeat,
+    Tick,
+)
+from eruca.errors import ConnectFailed, WireError
+from eruca.limits import HA_FRAME_BYTES_MAX, HA_LINKS_MAX
+from eruca.net.guards import Reporter
+from eruca.wire.bodies import SlaveState
+from eruca.wire.replication import (
+    Hello,
+    LogReport,
+    Refusal,
+    Report,
+    SlaveDecoder,
+    encode_chunk_head,
+    encode_fenced,
+    encode_fenced_head,
+)
+
+log = logging.getLogger(__name__)
+
+# The HA port is so many above the service port.
+HA_PORT_ABOVE: Final = 1
+# Bytes that wait in a socket before its link waits; the window of the link bounds what is in flight beyond.
+_UNSENT_BYTES_MAX: Final = 1024 * 1024
+# What a slave that is far behind gets next is read from the disk in a thread: a fault would stop the loop for senders.
+_PREFETCH_BYTES: Final = 4 * 1024 * 1024
+# How long a slave may take to read why it is refused.
+_GOODBYE_SECONDS: Final = 1.0
+
+
+class SlaveLink(asyncio.Protocol):
+    """One connection of a slave."""
+
+    def __init__(self, server: ReplicationServer, number: int) -> None:
+        self._server = server
+        self._parts = server.parts
+        self._commitlog = server.parts.store.commitlog
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._decoder = SlaveDecoder()
+        self._timer: asyncio.TimerHandle | None = None
+        self._epoch = server.epoch
+        # Told apart by number: a slave that comes back is another link.
+        self.number = number
+        self.peer = "?"
+        self.peer_host = "?"
+        self.limits = server.make_limits()
+        self.machine = PrimaryLink(
+            self.limits,
+            self._loop.time(),
+            epoch=self._epoch,
+            start=self._commitlog.start,
+            tail=self._commitlog.readable_end,
+        )
+        #: The slave's first word was accepted.
+        self.is_joined = False
+        self._is_behind = False
+        self._prefetched = 0
+        self._ended = ""
+
+    # -- what asyncio calls ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, if slaves are taken."""
+        self._transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername")
+        if isinstance(address, tuple):
+            self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        if refusal := self._server.refuse_link():
+            self._server.reporter.report(self.peer_host, f"{self.peer} may not copy the log: {refusal}")
+            self._ended = refusal
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
+        self._server.add(self)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        """Take the slave's word; of several reports the last counts, as in Java."""
+        if self._ended:
+            return
+        try:
+            frames = self._decoder.feed(data)
+        except WireError as error:
+            self.end(f"it sent nonsense: {error}")
+            return
+        for frame, following in itertools.zip_longest(frames, frames[1:]):
+            if following is not None and type(frame) is type(following) and not isinstance(frame, Hello):
+                continue
+            self.handle(_read_frame(frame))
+
+    def pause_writing(self) -> None:
+        """The slave reads too slowly."""
+        self.handle(Blocked())
+
+    def resume_writing(self) -> None:
+        """The slave has read enough to get more."""
+        self.handle(Drained())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the slave."""
+        self._forget(str(exc) if exc else "it closed the connection")
+
+    # -- the machine -------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> None:
+        """Let the machine decide, and do what it says."""
+        if self._ended:
+            return
+        if not self.is_joined:
+            # Nobody told it how the log has grown since it connected.
+            self.machine.handle(LogGrew(self._commitlog.start, self._commitlog.readable_end), self._loop.time())
+        actions = self.machine.handle(event, self._loop.time())
+        if not self.is_joined and self.machine.state is LinkState.STREAMING:
+            self.is_joined = True
+            # It begins with a heartbeat that says where.
+            begin = next((action.position for action in actions if isinstance(action, SendHeartbeat)), 0)
+            self._server.on_join(self, begin)
+        if actions:
+            self._do(actions)
+        self._arm()
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        pieces: list[bytes | memoryview] = []
+        reason: str | None = None
+        confirmed: int | None = None
+        for action in actions:
+            match action:
+                case SendChunk(position, size):
+                    view = self._commitlog.view(position, size)
+                    if view is None:
+                        reason = f"the log has no bytes at {position} any more"
+                        break
+                    pieces += (self._encode_head(position, view), view)
+                    if position + size + self.limits.live_bytes < self._commitlog.readable_end:
+                        self._prefetch(position + size)
+                case SendHeartbeat(position):
+                    pieces.append(self._encode_head(position, b""))
+                case Confirm(position):
+                    confirmed = position
+                case CheckPrefix(position, begin, crc):
+                    found = self._commitlog.read_bytes(begin, position)
+                    self.handle(CheckAnswered(found is not None and zlib.crc32(found) == crc))
+                case Close(why):
+                    reason = why
+                case _:
+                    assert_never(action)
+        if pieces and self._transport is not None and not self._ended:
+            self._transport.writelines(pieces)
+        # The slave works on what is new while senders are answered.
+        if confirmed is not None:
+            self._server.on_confirm(self, confirmed)
+        if reason is not None:
+            self.end(reason)
+
+    def _prefetch(self, position: int) -> None:
+        """Have what follows a position in memory by the time it is sent."""
+        begin = max(position, self._prefetched)
+        if begin - position > _PREFETCH_BYTES // 2:
+            return
+        segment = self._commitlog.chain.find(begin)
+        if segment is not None:
+            self._prefetched = end = min(begin + _PREFETCH_BYTES, segment.end)
+            begin, end = begin - segment.start, end - segment.start
+            self._loop.run_in_executor(None, segment.mapping.prefetch, begin, end)
+
+    def _encode_head(self, position: int, data: bytes | memoryview) -> bytes:
+        if not self.machine.is_fenced:
+            return encode_chunk_head(position, len(data))
+        # What all would be is no position of this log.
+        tail = self._commitlog.readable_end
+        confirmed = min(self._parts.replication.condition.confirmed, tail)
+        return encode_fenced_head(self._epoch, position, confirmed, tail, self._parts.clock.now_ms(), data)
+
+    def _arm(self) -> None:
+        """Have the timer go off when the machine wants it; one that goes off too early does no harm."""
+        if self._ended:
+            return
+        wake_at = self.machine.wake_at
+        if self._timer is not None:
+            if self._timer.when() <= wake_at:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(wake_at, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.handle(Tick())
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def end(self, reason: str) -> None:
+        """Close the link; a fenced slave is told why."""
+        if self._ended or self._transport is None:
+            return
+        if self.machine.is_fenced:
+            self._transport.write(encode_fenced(Refusal(self._epoch, reason)))
+            self._transport.close()
+            # One that does not read would keep the connection for ever.
+            self._loop.call_later(_GOODBYE_SECONDS, self._transport.abort)
+        else:
+            self._transport.abort()
+        self._forget(reason)
+
+    def _forget(self, reason: str) -> None:
+        if self._ended:
+            return
+        self._ended = reason
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server.on_end(self, reason)
+
+    # -- what others want to know ------------------------------------------------------------------------------------
+
+    @property
+    def member(self) -> int | None:
+        """Who the slave is, by its configured id; a classic one does not say."""
+        return self.machine.hello.broker_id if self.machine.hello is not None else None
+
+    @property
+    def name(self) -> str:
+        """The slave as the log names it."""
+        hello = self.machine.hello
+        return f"{self.peer}" if hello is None else f"{hello.address or self.peer} (id {hello.broker_id})"
+
+    @property
+    def address(self) -> str:
+        """Where the slave serves clients, as far as it said so; otherwise where it connected from."""
+        hello = self.machine.hello
+        return hello.address if hello is not None and hello.address else self.peer
+
+    @property
+    def position(self) -> int:
+        """What the slave has."""
+        return max(0, self.machine.confirmed)
+
+    def note_lag(self, lag_bytes: int, near_bytes: int, behind_max: int) -> None:
+        """Say in the log when the slave falls behind, and when it has caught up."""
+        if self._is_behind and lag_bytes <= near_bytes:
+            self._is_behind = False
+            log.info("slave %s has caught up", self.name)
+        elif not self._is_behind and lag_bytes >= max(behind_max, near_bytes):
+            self._is_behind = True
+            log.warning("slave %s fell behind: %d bytes of the log are missing there", self.name, lag_bytes)
+
+    def begin_behind(self) -> None:
+        """The slave starts with much to copy."""
+        self._is_behind = True
+
+
+def _read_frame(frame: LogReport | Hello | Report) -> Event:
+    match frame:
+        case LogReport(position):
+            return ReportReceived(position)
+        case Report(epoch, position):
+            return ReportReceived(position, epoch)
+        case Hello():
+            return HelloReceived(frame)
+
+
+class ReplicationServer:
+    """The port for slaves. It is open on a slave too, so that a promotion needs no port, but nobody is fed there."""
+
+    def __init__(self, parts: Parts, *, links_max: int = HA_LINKS_MAX) -> None:
+        self.parts = parts
+        #: Links of slaves, in the order they came.
+        self.links: list[SlaveLink] = []
+        self.reporter = Reporter(log)
+        self._links_max = links_max
+        self._numbers = itertools.count(1)
+        self._server: asyncio.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_woken = False
+        self._lag = LagMeter()
+
+    @property
+    def _acknowledgement(self) -> Acknowledgement:
+        return self.parts.replication
+
+    @property
+    def epoch(self) -> int:
+        """The mastership that is now."""
+        return last_epoch(self.parts.store.replication.epochs)
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen. Raises ConnectFailed when the port is taken."""
+        options = self.parts.options
+        self._loop = loop = asyncio.get_running_loop()
+        port = options.port + HA_PORT_ABOVE
+        try:
+            self._server = await loop.create_server(
+                lambda: SlaveLink(self, next(self._numbers)), options.bind_host, port, reuse_address=True
+            )
+        except OSError as error:
+            raise ConnectFailed(
+                f"cannot listen on {options.bind_host}:{port}, the port for slaves: {error.strerror or error}",
+                hint="another process has the port; it is always the one above listenPort",
+            ) from error
+
+    async def stop(self) -> None:
+        """Close the port and every link."""
+        if self._server is None:
+            return
+        self._server.close()
+        self.drop_links("the broker stops")
+        await self._server.wait_closed()
+        self._server = None
+
+    def drop_links(self, why: str) -> None:
+        """Close every link: a mastership begins or ends, and slaves have to ask again where they stand."""
+        for link in list(self.links):
+            link.end(why)
+        self._lag.forget()
+
+    def make_limits(self) -> LinkLimits:
+        """What a link is granted by the options of this moment."""
+        options = self.parts.options
+        return LinkLimits(
+            segment_bytes=self.parts.store.options.commitlog_segment_bytes,
+            transfer_bytes=min(options.ha_transfer_bytes, HA_FRAME_BYTES_MAX),
+            catch_up_bytes_per_second=options.ha_catch_up_bytes,
+            heartbeat_s=options.ha_heartbeat_ms / 1000,
+            silence_s=options.ha_housekeeping_ms / 1000,
+            copy_oldest=options.ha_copy_oldest,
+        )
+
+    # -- what links tell ---------------------------------------------------------------------------------------------
+
+    def refuse_link(self) -> str:
+        """Why no further slave is taken; an empty text when one is."""
+        # Not while a mastership begins or ends, either: what slaves confirm is counted for one only.
+        if self.parts.options.is_slave or not self.parts.writable:
+            return "this broker is not the master"
+        if len(self.links) >= self._links_max:
+            # One that has said nothing yet makes room: a crowd that only connects must not keep slaves out.
+            silent = next((link for link in self.links if not link.is_joined), None)
+            if silent is None:
+                return f"{self._links_max} slaves are connected already"
+            silent.end("others want its place")
+        return ""
+
+    def add(self, link: SlaveLink) -> None:
+        """Keep a connection."""
+        self.links.append(link)
+
+    def on_join(self, link: SlaveLink, begin: int) -> None:
+        """A slave is accepted, and gets the log from a position on."""
+        if link.member is not None:
+            for other in list(self.links):
+                if other is not link and other.member == link.member:
+                    other.end("the slave has connected again")
+        self._acknowledgement.condition.add(link.number, link.member)
+        # Only from now on must every append say so.
+        self.parts.store.on_append = self.on_append
+        behind = self.parts.store.commitlog.readable_end - begin
+        near = link.limits.live_bytes
+        if behind > near:
+            link.begin_behind()
+        kind = "fenced" if link.machine.is_fenced else "classic"
+        log.info("slave %s connected (%s) at position %d, %d bytes behind", link.name, kind, begin, behind)
+
+    def on_confirm(self, link: SlaveLink, position: int) -> None:
+        """A slave has everything before a position."""
+        self._acknowledgement.condition.report(link.number, position)
+        self._acknowledgement.release()
+        self._note_lag(link)
+
+    def _note_lag(self, link: SlaveLink) -> None:
+        lag_bytes = self.parts.store.commitlog.readable_end - link.position
+        link.note_lag(lag_bytes, link.limits.live_bytes, self.parts.options.behind_bytes_max)
+
+    def on_end(self, link: SlaveLink, reason: str) -> None:
+        """A link is over."""
+        self.links.remove(link)
+        self._acknowledgement.condition.remove(link.number)
+        if not any(other.is_joined for other in self.links):
+            self.parts.store.on_append = None
+        if link.is_joined:
+            log.warning("slave %s is lost at position %d: %s", link.name, link.position, reason)
+        else:
+            self.reporter.report(link.peer_host, f"{link.name} is not taken as a slave: {reason}")
+
+    # -- the log grows -----------------------------------------------------------------------------------------------
+
+    def on_append(self) -> None:
+        """The log has grown; slaves hear of it once a turn of the loop."""
+        if not self._is_woken and self._loop is not None:
+            self._is_woken = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._is_woken = False
+        assert self._loop is not None
+        commitlog = self.parts.store.commitlog
+        grown = LogGrew(commitlog.start, commitlog.readable_end)
+        reached = min((link.position for link in self.links if link.is_joined), default=grown.tail)
+        self._lag.note(grown.tail, self._loop.time(), reached)
+        for link in list(self.links):
+            link.handle(grown)
+            if link.is_joined:
+                self._note_lag(link)
+
+    # -- what others want to know ------------------------------------------------------------------------------------
+
+    def list_slaves(self) -> list[SlaveState]:
+        """The slaves that are connected, as administrators see them."""
+        tail = self.parts.store.commitlog.readable_end
+        return [self._describe(link, tail) for link in self.links if link.is_joined]
+
+    def _describe(self, link: SlaveLink, tail: int) -> SlaveState:
+        lag_bytes = max(0, tail - link.position)
+        assert self._loop is not None
+        members = self._acknowledgement.condition.members
+        return SlaveState(
+            address=link.address,
+            broker_id=-1 if link.member is None else link.member,
+            fenced=link.machine.is_fenced,
+            # Where members elect their master: may it be elected?
+            in_sync=link.member in members if members is not None else lag_bytes < self.parts.options.behind_bytes_max,
+            lag_bytes=lag_bytes,
+            lag_ms=self._lag.measure_ms(link.position, tail, self._loop.time()),
+            position=link.position,
+        )

@@ -1,0 +1,395 @@
+"""The slave's side of replication: copies the log of its master for as long as the broker is a slave.
+
+Where the log goes on is settled before (`agreeing`); what to do when is decided by `core.replication.replica`. Here is
+the socket: what one read brings is appended, and reported once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Final, assert_never, cast
+
+from eruca.broker.parts import Parts
+from eruca.broker.replication.agreeing import Agreement, FindMaster
+from eruca.broker.replication.lag import LagMeter
+from eruca.config import FlushMode
+from eruca.core.replication.replica import (
+    Action,
+    Append,
+    Appended,
+    ChunkReceived,
+    Close,
+    Connected,
+    Event,
+    Lost,
+    Reconnect,
+    Refused,
+    ReplicaLimits,
+    ReplicaLink,
+    SendHello,
+    SendReport,
+    Tick,
+)
+from eruca.errors import ConnectFailed, ErucaError, StoreError, WireError
+from eruca.limits import HA_CHECK_BYTES_MAX
+from eruca.net.caller import Caller
+from eruca.store.replicalog import ReplicaLog
+from eruca.wire.bodies import FollowedMaster
+from eruca.wire.replication import (
+    HELLO_MAGIC,
+    Chunk,
+    ChunkDecoder,
+    FencedDecoder,
+    Hello,
+    LogChunk,
+    LogReport,
+    Refusal,
+    Report,
+    encode_fenced,
+    encode_report,
+)
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS: Final = 3.0
+# The same trouble is said again after so long.
+_SAY_AGAIN_SECONDS: Final = 60.0
+# A master that was chosen a moment ago is not quite ready, and its senders wait for slaves: it is tried again soon.
+_HURRY_SECONDS: Final = 0.1
+_HURRY_FOR_SECONDS: Final = 5.0
+# A slave that is not further behind has caught up.
+_NEAR_BYTES: Final = 4 * 1024 * 1024
+
+
+class MasterLink(asyncio.Protocol):
+    """One connection to a master."""
+
+    def __init__(self, follower: Follower, *, fenced: bool) -> None:
+        self._follower = follower
+        self._decoder: FencedDecoder | ChunkDecoder = FencedDecoder() if fenced else ChunkDecoder()
+        self._transport: asyncio.Transport | None = None
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the master sent; however many chunks it is, there is one report."""
+        if self.ended.done():
+            return
+        try:
+            frames = self._decoder.feed(data)
+        except WireError as error:
+            self.end(f"the master sent nonsense: {error}")
+            return
+        if frames:
+            self._follower.on_frames(frames)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell that the connection is gone."""
+        if not self.ended.done():
+            self.ended.set_result(str(exc) if exc else "the master closed the connection")
+
+    def write(self, data: bytes) -> None:
+        """Send a report or a hello."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def end(self, reason: str) -> None:
+        """Close the connection for a reason of ours."""
+        if not self.ended.done():
+            self.ended.set_result(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Follower:
+    """Copies the log of a master for as long as the broker is a slave."""
+
+    def __init__(self, parts: Parts, caller: Caller, find_master: FindMaster) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._agreement = Agreement(parts, caller)
+        self._find_master = find_master
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._machine: ReplicaLink | None = None
+        self._link: MasterLink | None = None
+        self._flushing: asyncio.Future[bool] | None = None
+        self._lag = LagMeter()
+        self._epoch = 0
+        self._master_start = 0
+        self._is_behind = False
+        # Something has come on this link.
+        self._has_begun = False
+        # The master has accepted this slave.
+        self._is_taken = False
+        self._reconnect_at = 0.0
+        self._hurry_until = 0.0
+        self._said = ""
+        self._said_at = float("-inf")
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to follow; needs a running loop. The store takes no appends of its own meanwhile."""
+        if self._task is not None:
+            return
+        options = self._parts.options
+        self._loop = asyncio.get_running_loop()
+        limits = ReplicaLimits(
+            heartbeat_s=options.ha_heartbeat_ms / 1000,
+            silence_s=options.ha_housekeeping_ms / 1000,
+            reconnect_s=options.ha_reconnect_ms / 1000,
+            report_flushed=self._store.options.flush_mode is FlushMode.SYNC,
+        )
+        self._machine = ReplicaLink(limits, self._loop.time(), seen_epoch=self._store.replication.seen_epoch)
+        self._hurry_until = self._loop.time() + _HURRY_FOR_SECONDS
+        self._task = self._loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop following; what is left of a record at the end of the log is cut off."""
+        if self._task is None:
+            return
+        task, self._task = self._task, None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self._drop_link("this broker follows nobody any more")
+        self._agreement.finish()
+
+    @property
+    def state(self) -> FollowedMaster:
+        """The master as this slave sees it."""
+        machine = self._machine
+        lag_bytes = 0
+        lag_ms = 0
+        if machine is not None and self._loop is not None:
+            tail = self._store.commitlog.readable_end
+            lag_bytes = max(0, machine.master_tail - tail)
+            lag_ms = self._lag.measure_ms(tail, machine.master_tail, self._loop.time())
+        return FollowedMaster(
+            address=self._agreement.addresses[0],
+            connected=self._is_taken,
+            epoch=self._epoch,
+            ha_address=self._agreement.addresses[1],
+            lag_bytes=lag_bytes,
+            lag_ms=lag_ms,
+        )
+
+    async def _run(self) -> None:
+        """Follow, and after every end of a link try again."""
+        assert self._loop is not None
+        while True:
+            try:
+                reason = await self._follow_once()
+            except ErucaError as error:
+                reason = str(error)
+            except Exception:  # a mistake of ours must not end the copying
+                log.exception("following the master failed")
+                reason = "a mistake of ours"
+            self._say(reason)
+            self._drop_link(reason)
+            self._handle(Lost(reason))
+            wait_s = max(0.0, self._reconnect_at - self._loop.time())
+            if self._loop.time() < self._hurry_until:
+                wait_s = min(wait_s, _HURRY_SECONDS)
+            await asyncio.sleep(wait_s)
+
+    def _say(self, reason: str) -> None:
+        """Log why nothing is copied, but the same thing not every second."""
+        assert self._loop is not None
+        now = self._loop.time()
+        if reason == self._said and now - self._said_at < _SAY_AGAIN_SECONDS:
+            return
+        self._said, self._said_at = reason, now
+        if self._link is not None:
+            log.warning("the link to the master at %s is lost: %s", self._agreement.addresses[1], reason)
+        else:
+            log.warning("the log of the master is not copied: %s; trying again", reason)
+
+    async def _follow_once(self) -> str:
+        """Find the master, agree with it, and copy until the link ends; gives why it ended."""
+        assert self._loop is not None
+        plan = await self._agreement.prepare(self._find_master)
+        host, _, port = plan.address.rpartition(":")
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                _, link = await self._loop.create_connection(
+                    lambda: MasterLink(self, fenced=plan.epoch is not None), host.strip("[]"), int(port)
+                )
+        except (OSError, ValueError, OverflowError, TimeoutError) as error:
+            why = "no answer" if isinstance(error, TimeoutError) else str(error)
+            raise ConnectFailed(f"cannot connect to the master's port for slaves at {plan.address}: {why}") from error
+        self._link = link
+        self._epoch = plan.epoch or 0
+        self._lag.forget()
+        kind = "fenced" if plan.epoch is not None else "classic"
+        log.info("connected to the master at %s (%s), the log goes on at %d", plan.address, kind, plan.position)
+        self._is_behind = self._has_begun = False
+        # A classic master says nothing before it has something to say.
+        self._is_taken = plan.epoch is None
+        self._master_start = plan.master_start
+        self._handle(Connected(plan.position, min(plan.position, self._store.flusher.flushed), plan.epoch))
+        self._want_flushed()
+        return await link.ended
+
+    def _drop_link(self, reason: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._is_taken = False
+        if self._link is not None:
+            self._link.end(reason)
+            self._link = None
+
+    @property
+    def _replica(self) -> ReplicaLog | None:
+        return self._agreement.replica
+
+    # -- the machine -------------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Event, data: bytes = b"") -> None:
+        machine = self._machine
+        if machine is None or self._loop is None:
+            return
+        for action in machine.handle(event, self._loop.time()):
+            self._do(action, data)
+        self._arm()
+
+    def _do(self, action: Action, data: bytes) -> None:
+        match action:
+            case SendHello(epoch, position):
+                self._write(HELLO_MAGIC + encode_fenced(self._make_hello(epoch, position)))
+            case SendReport(position):
+                fenced = self._machine is not None and self._machine.epoch is not None
+                self._write(
+                    encode_fenced(Report(self._epoch, position)) if fenced else encode_report(LogReport(position))
+                )
+            case Append(position, _):
+                assert self._replica is not None
+                self._replica.append(position, data)
+            case Close(reason):
+                if self._link is not None:
+                    self._link.end(reason)
+            case Reconnect(at):
+                self._reconnect_at = at
+            case _:
+                assert_never(action)
+
+    def _write(self, data: bytes) -> None:
+        if self._link is not None:
+            self._link.write(data)
+
+    def _make_hello(self, epoch: int, position: int) -> Hello:
+        options, commitlog = self._parts.options, self._store.commitlog
+        begin = min(max(position - HA_CHECK_BYTES_MAX, commitlog.start, self._master_start), position)
+        found = commitlog.read_bytes(begin, position) or b""
+        return Hello(
+            epoch=epoch,
+            broker_id=options.configured_id,
+            position=position,
+            check_begin=position - len(found),
+            check_crc=zlib.crc32(found),
+            address=options.address,
+        )
+
+    def on_frames(self, frames: Sequence[object]) -> None:
+        """Take the frames of one read: append what they have, then report once."""
+        link = self._link
+        if link is None or self._replica is None or self._machine is None:
+            return
+        before = self._replica.tail
+        try:
+            for frame in frames:
+                match frame:
+                    case Chunk(epoch, position, confirmed, tail, _, data):
+                        self._handle(ChunkReceived(position, len(data), epoch, confirmed, tail), data)
+                    case LogChunk(position, data):
+                        end = position + len(data)
+                        self._handle(ChunkReceived(position, len(data), None, 0, end), data)
+                    case Refusal(_, reason):
+                        self._handle(Refused(reason))
+                if link.ended.done():
+                    return
+        except StoreError as error:
+            link.end(str(error))
+            return
+        self._is_taken = True
+        self._note_lag()
+        if self._replica.tail != before:
+            self._tell_appended()
+
+    def _tell_appended(self) -> None:
+        assert self._replica is not None
+        tail = self._replica.tail
+        # A part of the log that is still compared with the master's is on the disk, but may not be right.
+        flushed = min(tail, self._store.flusher.flushed)
+        self._handle(Appended(tail, flushed))
+        self._want_flushed()
+
+    def _want_flushed(self) -> None:
+        """Have the disk take what is not reported before it has."""
+        if self._replica is None or not self._reports_flushed or self._flushing is not None:
+            return
+        if self._store.flusher.flushed < self._replica.tail:
+            self._flushing = self._parts.background.group_commit.when_flushed(self._replica.tail)
+            self._flushing.add_done_callback(self._on_flushed)
+
+    @property
+    def _reports_flushed(self) -> bool:
+        fenced = self._machine is not None and self._machine.epoch is not None
+        return fenced and self._store.options.flush_mode is FlushMode.SYNC
+
+    def _on_flushed(self, flushing: asyncio.Future[bool]) -> None:
+        self._flushing = None
+        if flushing.result() and self._replica is not None and self._link is not None:
+            self._tell_appended()
+
+    def _note_lag(self) -> None:
+        assert self._machine is not None and self._replica is not None and self._loop is not None
+        tail = self._machine.master_tail
+        self._lag.note(tail, self._loop.time(), self._replica.tail)
+        behind = tail - self._replica.tail
+        if not self._has_begun:
+            self._has_begun = True
+            if behind > _NEAR_BYTES:
+                self._is_behind = True
+                log.info("%d bytes of the master's log are missing here and are copied", behind)
+        elif self._is_behind and behind <= _NEAR_BYTES:
+            self._is_behind = False
+            log.info("caught up with the master at %s", self._agreement.addresses[1])
+        elif not self._is_behind and behind > max(_NEAR_BYTES, self._parts.options.behind_bytes_max):
+            self._is_behind = True
+            log.warning("fell behind the master at %s by %d bytes", self._agreement.addresses[1], behind)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        if self._link is None or self._machine is None or self._loop is None:
+            return
+        wake_at = self._machine.wake_at
+        if self._timer is not None:
+            if self._timer.when() <= wake_at:
+                return
+            self._timer.cancel()
+        if wake_at != float("inf"):
+            self._timer = self._loop.call_at(wake_at, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._handle(Tick())
+
+
+async def _run_in_thread(work: Callable[[], object]) -> None:
+    """Do what waits for the disk, to its end also when nobody wants it any more: two must not write one file."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait((running,))
+        raise

@@ -1,0 +1,160 @@
+"""A broker that is configured as the master starts: has another one replaced it while it was down?
+
+It asks the name servers who the members of its name are, and each member how it stands, before it takes its first
+message. It leads only if nobody has heard of a newer mastership. A member that has, but is no master itself, is enough
+to keep it back: the newer master may only be out of reach, and may have acknowledged what this broker does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from eruca.broker.options import BrokerOptions, BrokerRole
+from eruca.broker.replication.metadata import MASTER, ask_state
+from eruca.core.replication.epochs import drop_unwritten, last_epoch
+from eruca.errors import ErucaError
+from eruca.net.addresses import NameServers
+from eruca.net.caller import Caller
+from eruca.net.handlers import expect_success
+from eruca.store.messagestore import MessageStore
+from eruca.wire.bodies import ClusterInfo, ReplicationState
+from eruca.wire.catalog import decode_answer
+from eruca.wire.codes import RequestCode
+from eruca.wire.epoch import Epoch
+from eruca.wire.frame import make_request
+from eruca.wire.headers import EmptyHeader
+
+log = logging.getLogger(__name__)
+
+# A member that is silent holds up the start for so long.
+_ASK_MS = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class NewerMaster:
+    """Why a broker does not lead, and whom it follows instead; without addresses nobody knows that."""
+
+    epoch: int
+    address: str
+    ha_address: str
+    reason: str
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Service and replication address, or None."""
+        return (self.address, self.ha_address) if self.address else None
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """The broker that starts: what it knows of masterships, and how much of the log it has."""
+
+    address: str
+    seen_epoch: int
+    epochs: Sequence[Epoch]
+    tail: int
+    # Does it promise that slaves have what it acknowledged?
+    sync: bool
+
+
+def judge_return(own: Returning, states: Iterable[ReplicationState]) -> NewerMaster | None:
+    """Who leads instead of a broker that was configured to; None when it does itself."""
+    others = [state for state in states if state.address != own.address]
+    seen = max(own.seen_epoch, last_epoch(own.epochs))
+    newer = [state for state in others if state.epoch > seen]
+    masters = [state for state in newer if state.role == MASTER]
+    highest = max(newer, key=lambda state: state.epoch, default=None)
+    if masters:
+        master = max(masters, key=lambda state: state.epoch)
+        if highest is not None and highest.epoch > master.epoch:
+            return _follow_unknown(highest, own)
+        reason = f"{master.address} is the master, epoch {master.epoch}; this broker knows of {seen}"
+        return NewerMaster(master.epoch, master.address, master.ha_address, reason)
+    if highest is not None:
+        return _follow_unknown(highest, own)
+    return _find_ahead(own, others) if own.sync else None
+
+
+def _follow_unknown(state: ReplicationState, own: Returning) -> NewerMaster:
+    followed = state.master
+    if followed is not None and followed.address not in ("", own.address) and followed.epoch >= state.epoch:
+        place = (followed.address, followed.ha_address)
+    else:
+        place = ("", "")
+    reason = (
+        f"{state.address} has heard of a master with epoch {state.epoch}, which does not answer; if it is gone for"
+        f" good: eruca cluster promote {state.address}"
+    )
+    return NewerMaster(state.epoch, *place, reason)
+
+
+def _find_ahead(own: Returning, others: Iterable[ReplicationState]) -> NewerMaster | None:
+    """A slave with more of our last mastership than we have: a power loss took from us what was acknowledged."""
+    epoch = last_epoch(drop_unwritten(own.epochs, own.tail))
+    for state in others:
+        theirs = last_epoch([Epoch(each.epoch, each.start) for each in state.epochs if each.start <= state.tail])
+        if epoch and theirs == epoch and state.tail > own.tail:
+            reason = (
+                f"{state.address} has {state.tail - own.tail} bytes of epoch {epoch} that this broker has lost, and"
+                f" leading it would discard them: eruca cluster promote {state.address}, or this one with --force"
+            )
+            return NewerMaster(epoch, "", "", reason)
+    return None
+
+
+async def find_newer_master(
+    caller: Caller,
+    nameservers: NameServers,
+    options: BrokerOptions,
+    store: MessageStore,
+    known: Iterable[str] = (),
+) -> NewerMaster | None:
+    """Ask all members of our name whether one of them leads; `known` are those that we remember ourselves."""
+    await nameservers.refresh()
+    remembered = set(known) - {"", options.address}
+    # At the same time: whoever is silent holds up the start once.
+    named, answers = await asyncio.gather(
+        asyncio.gather(*[_list_members(caller, address, options.name) for address in nameservers.addresses]),
+        _ask_all(caller, remembered),
+    )
+    others = {address for group in named for address in group} - remembered - {"", options.address}
+    answers += await _ask_all(caller, others)
+    own = Returning(
+        address=options.address,
+        seen_epoch=store.replication.seen_epoch,
+        epochs=store.replication.epochs,
+        tail=store.commitlog.tail,
+        sync=options.role is BrokerRole.SYNC_MASTER,
+    )
+    states = [state for state in answers if state is not None and state.broker_name == options.name]
+    newer = judge_return(own, states)
+    if newer is not None:
+        log.warning("this broker does not lead %s: %s", options.name, newer.reason)
+    return newer
+
+
+async def _list_members(caller: Caller, nameserver: str, name: str) -> list[str]:
+    try:
+        command = make_request(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader())
+        answer = expect_success(await caller.call(nameserver, command, _ASK_MS))
+        info = decode_answer(RequestCode.GET_BROKER_CLUSTER_INFO, answer)[1]
+    except ErucaError as error:
+        log.warning("name server %s does not tell who the members of %s are: %s", nameserver, name, error)
+        return []
+    broker = info.broker_addr_table.get(name) if isinstance(info, ClusterInfo) else None
+    return list(broker.broker_addrs.values()) if broker is not None else []
+
+
+async def _ask_all(caller: Caller, addresses: Iterable[str]) -> list[ReplicationState | None]:
+    return list(await asyncio.gather(*[_ask(caller, address) for address in sorted(addresses)]))
+
+
+async def _ask(caller: Caller, address: str) -> ReplicationState | None:
+    try:
+        return await ask_state(caller, address, _ASK_MS)
+    except ErucaError as error:
+        log.info("member %s does not answer: %s", address, error)
+        return None

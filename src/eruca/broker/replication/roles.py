@@ -1,0 +1,415 @@
+"""What a broker is: the master of its name, a slave, or fenced (neither, until somebody says what). And the change.
+
+A master is the only one that takes messages. Whatever it stops being that for, it is fenced first, in one step of the
+loop: the store takes no more appends from anybody, and sends that wait for their acknowledgement are told that there is
+none. Only then comes what takes time. A slave that becomes the master goes the way of a broker that starts: what stores
+messages by itself finds its place again in the log and the tables that were copied, and then it opens.
+
+    configuration, or the store's record ----> MASTER <---- become_master (a newer epoch, on the disk first)
+                                                 |  ^
+                                           fence |  | become_master
+                                                 v  |
+                                               FENCED ----> SLAVE (become_slave: follows whom name servers name, or
+                                                                   whom it was told)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from eruca.broker.hold import Holds
+from eruca.broker.options import BrokerRole
+from eruca.broker.parts import Parts
+from eruca.broker.registration import Registration
+from eruca.broker.replication.members import KnownMembers
+from eruca.broker.replication.metadata import FENCED, MASTER, SLAVE, Metadata, ask_state
+from eruca.broker.replication.primary import HA_PORT_ABOVE, ReplicationServer
+from eruca.broker.replication.replica import Follower
+from eruca.broker.replication.returning import NewerMaster, find_newer_master
+from eruca.broker.replication.threads import finish_in_thread
+from eruca.broker.schedule import Schedule
+from eruca.broker.timing import Timing
+from eruca.broker.transactions import TransactionHandlers
+from eruca.core.replication.epochs import last_epoch
+from eruca.core.replication.numbering import count_start
+from eruca.errors import ErucaError, StoreError
+from eruca.net.caller import Caller
+from eruca.wire.bodies import ReplicationState
+from eruca.wire.names import FORBIDDEN_TO_SEND, MASTER_ID
+
+log = logging.getLogger(__name__)
+
+_NO_MASTER = ("", "")
+# How long another broker may take to say whether it is the master, when this one starts.
+_ASK_MS = 2000
+
+
+@dataclass(slots=True)
+class Services:
+    """What works by itself on a master, and what holds pulls."""
+
+    schedule: Schedule
+    timing: Timing
+    transactions: TransactionHandlers
+    holds: Holds
+
+
+class Roles:
+    """The role of one broker."""
+
+    def __init__(
+        self, parts: Parts, caller: Caller, registration: Registration, services: Services, members: KnownMembers
+    ) -> None:
+        self._parts = parts
+        self._caller = caller
+        self._registration = registration
+        self._services = services
+        self._configured_role = parts.options.role
+        self.name = FENCED
+        # Why it is fenced.
+        self.reason = "the broker starts"
+        self.members = members
+        self.server = ReplicationServer(parts)
+        self.follower = Follower(parts, caller, self.find_master)
+        self.metadata = Metadata(parts, caller, services.schedule, services.timing, self.find_master)
+        self.metadata.on_state = self._on_master_state
+        registration.on_master = self._on_master
+        registration.on_replaced = self._on_replaced
+        # Whom a slave follows: its service address and that of its log.
+        self._master = _NO_MASTER
+        # One change at a time; a fence does not wait for its turn.
+        self._turn = asyncio.Lock()
+        self._fences = 0
+        self._is_open = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The mastership that is now, or on a slave the highest that was heard of."""
+        record = self._parts.store.replication
+        return last_epoch(record.epochs) if self.name == MASTER else record.seen_epoch
+
+    # -- the start ---------------------------------------------------------------------------------------------------
+
+    async def decide(self) -> None:
+        """Become what configuration and store say; comes before the ports are open."""
+        options, record = self._parts.options, self._parts.store.replication
+        self._hold_back(self.reason)
+        role = record.role
+        if role:
+            log.warning(
+                "this broker is %s, as %s says, whatever broker.conf does", role, self._parts.store.paths.replication
+            )
+        if options.failover:
+            await self._prepare_slave("the members elect their master")
+        elif role == SLAVE or (not role and options.is_slave):
+            await self._prepare_slave("it is a slave")
+        elif (newer := await self._find_newer_master()) is not None:
+            await self._note_epoch(newer.epoch)
+            await self._save_role(SLAVE)
+            self._master = newer.place or _NO_MASTER
+            await self._prepare_slave(newer.reason)
+        else:
+            await self._lead(count_start(self.epoch, record.led_epoch, options.configured_id), self._fences)
+
+    async def open(self) -> None:
+        """Listen for slaves, or begin to follow; the ports are open by now."""
+        await self.server.start()
+        self._is_open = True
+        if self.name == SLAVE:
+            self._follow()
+
+    async def stop(self) -> None:
+        """End everything that a role began."""
+        async with self._turn:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._stop_following()
+            await self._stop_services()
+            await self.server.stop()
+        options = self._parts.options
+        # The same options may start a broker again.
+        options.role, options.broker_id = self._configured_role, options.configured_id
+
+    async def _find_newer_master(self) -> NewerMaster | None:
+        self._parts.options.role = self._choose_master_role()
+        nameservers, known = self._registration.nameservers, self.members.members
+        return await find_newer_master(self._caller, nameservers, self._parts.options, self._parts.store, known)
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    async def become_master(self, epoch: int, *, why: str) -> None:
+        """Take messages from now on, as the master of a new epoch. Raises StoreError when that one cannot begin."""
+        fences = self._fences
+        async with self._turn:
+            record = self._parts.store.replication
+            if epoch <= last_epoch(record.epochs) or epoch < record.seen_epoch:
+                if self.name == MASTER and epoch == self.epoch:
+                    return
+                raise StoreError(f"epoch {epoch} cannot begin: epoch {record.seen_epoch} was seen")
+            if self.name == MASTER:
+                self._hold_back(why)
+                fences = self._fences
+            log.warning("this broker becomes the master of %s, epoch %d: %s", self._parts.options.name, epoch, why)
+            if self.follower.state.connected:
+                await self.metadata.copy_last()
+            await self._stop_following()
+            await self._stop_services()
+            self.server.drop_links("a mastership begins")
+            # What is missing of the log at its end may have been consumed already.
+            if moved := self._parts.offsets.bound(self._find_end):
+                log.warning("%d offsets of consumers were beyond the end of their queues and are at it now", moved)
+            try:
+                await self._lead(epoch, fences)
+            except BaseException:
+                if fences == self._fences:
+                    self._hold_back("it could not become the master")
+                    await self._prepare_slave("it could not become the master")
+                    self._follow()
+                raise
+            await self._tell_nameservers()
+
+    async def become_slave(self, master: tuple[str, str] | None, *, why: str, epoch: int = 0) -> None:
+        """Follow another broker (its service and HA address), or whom name servers name; none below an epoch."""
+        self._hold_back(why)
+        async with self._turn:
+            log.warning("this broker becomes a slave: %s", why)
+            if epoch > self.epoch:
+                await self._note_epoch(epoch)
+            await self._save_role(SLAVE)
+            await self._stop_following()
+            await self._stop_services()
+            self.server.drop_links("this broker is a slave now")
+            self._master = master or _NO_MASTER
+            await self._prepare_slave(why)
+            if self._is_open:
+                self._follow()
+                await self._tell_nameservers()
+
+    async def fence(self, why: str, *, epoch: int = 0) -> None:
+        """Take no more messages and acknowledge none, at once; slaves still get what is there."""
+        self._hold_back(why)
+        # Slaves get what is in the file, and what was taken may still be in a buffer.
+        self._parts.store.commit()
+        if epoch > self.epoch:
+            await self._note_epoch(epoch)
+
+    def _hold_back(self, why: str) -> None:
+        """Let nothing be stored or acknowledged any more. In one step: nothing can come in between."""
+        parts = self._parts
+        self._fences += 1
+        parts.writable = False
+        parts.store.fence(f"this broker is not the master: {why}")
+        parts.replication.abandon()
+        # It does not register: name servers that know no epochs would push its successor aside.
+        self._registration.is_paused = True
+        if self.name == MASTER:
+            log.warning("this broker takes no more messages: %s", why)
+        self.name, self.reason = FENCED, why
+
+    # -- being the master --------------------------------------------------------------------------------------------
+
+    async def _lead(self, epoch: int, fences: int) -> None:
+        """Begin an epoch and open for messages, unless somebody has fenced this broker meanwhile."""
+        parts, services, options = self._parts, self._services, self._parts.options
+        await parts.once.catch_up(parts.store.commitlog.readable_end)
+        await finish_in_thread(parts.store.begin_epoch, epoch)
+        await self._save_role(MASTER)
+        if fences != self._fences:
+            raise StoreError(f"this broker did not become the master: {self.reason}")
+        # Until it is one: a registration in between would have the id of a master without its epoch.
+        self._registration.is_paused = True
+        options.role, options.broker_id = self._choose_master_role(), MASTER_ID
+        parts.replication.begin()
+        parts.once.lead()
+        self._adopt_topics()
+        # From here on its own services may store, and they look where their queues end before anybody else does.
+        parts.store.fence("")
+        await services.schedule.start()
+        await services.timing.start()
+        services.transactions.start()
+        if fences != self._fences:
+            await self._stop_services()
+            raise StoreError(f"this broker did not become the master: {self.reason}")
+        self.name, self.reason = MASTER, ""
+        self.members.lead(epoch)
+        self._registration.epoch, self._registration.is_paused = epoch, False
+        parts.writable = True
+
+    def _choose_master_role(self) -> BrokerRole:
+        """What kind of master: as configured; a slave becomes what its master was."""
+        if self._configured_role is not BrokerRole.SLAVE:
+            return self._configured_role
+        # Nobody heard of a master: members that elect one do so in order to lose nothing.
+        is_sync, _ = self.members.mode or (bool(self._parts.options.failover), 0)
+        return BrokerRole.SYNC_MASTER if is_sync else BrokerRole.ASYNC_MASTER
+
+    def _adopt_topics(self) -> None:
+        """Know every topic that has messages: the last ones may have come without their settings."""
+        queues: dict[str, int] = {}
+        for queue in self._parts.store.queues:
+            # Those that were deleted on the master have older messages only.
+            if queue.topic not in FORBIDDEN_TO_SEND and queue.end_position > self.metadata.topics_position:
+                queues[queue.topic] = max(queues.get(queue.topic, 0), queue.queue_id + 1)
+        for topic, count in queues.items():
+            self._parts.topics.adopt(topic, count)
+
+    def _find_end(self, topic: str, queue_id: int) -> int:
+        queue = self._parts.store.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    async def _stop_services(self) -> None:
+        await self._services.schedule.stop()
+        await self._services.timing.stop()
+        await self._services.transactions.stop()
+
+    # -- being a slave -----------------------------------------------------------------------------------------------
+
+    async def _prepare_slave(self, why: str) -> None:
+        """Be a slave whose master is not there yet."""
+        parts, options = self._parts, self._parts.options
+        options.role = BrokerRole.SLAVE
+        await parts.once.follow()
+        await self._services.schedule.start()
+        await self._services.timing.forget()
+        self.name, self.reason = SLAVE, why
+        self._registration.epoch = None
+        self._registration.master_address = self._registration.master_ha_address = ""
+        self._take_id()
+        # Whoever waits here for messages may have to look elsewhere.
+        self._services.holds.release_all()
+
+    def _take_id(self) -> None:
+        """The id to register with: the configured one; who is configured as the master takes its successor's."""
+        options = self._parts.options
+        wanted = options.configured_id
+        if wanted == MASTER_ID:
+            wanted = self.members.master_configured_id
+        # Neither a master's id, nor one that nobody knows.
+        self._registration.is_paused = wanted <= MASTER_ID
+        if wanted > MASTER_ID:
+            options.broker_id = wanted
+
+    def _follow(self) -> None:
+        self.follower.start()
+        self.metadata.start()
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().create_task(self._watch_master())
+
+    async def _stop_following(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+            self._watch = None
+        await self.follower.stop()
+        await self.metadata.stop()
+
+    async def _watch_master(self) -> None:
+        """Read the marks in the log, and look for a master as long as there is none."""
+        parts = self._parts
+        while True:
+            await asyncio.sleep(parts.options.ha_reconnect_ms / 1000)
+            try:
+                await parts.once.catch_up(parts.store.commitlog.readable_end)
+                if not self.follower.state.connected and not parts.options.failover:
+                    await self._look_for_master()
+            except ErucaError as error:
+                log.warning("the master could not be looked for: %s", error)
+            except Exception:
+                # A mistake of ours must not end the watch for good.
+                log.exception("the master could not be looked for")
+
+    async def _look_for_master(self) -> None:
+        if not self._registration.is_paused:
+            await self._registration.register_all()
+        elif self._parts.options.failover:
+            return  # it is told by the election, and follows nobody while there is none
+        elif address := await self._registration.find_master():
+            state = await ask_state(self._caller, address, _ASK_MS)
+            if state is not None and state.role == MASTER and state.epoch >= self.epoch:
+                self._learn_master(state)
+
+    def find_master(self) -> tuple[str, str]:
+        """Whom this slave follows: the address of its service and that of its log; empty when nobody knows."""
+        options = self._parts.options
+        address, ha_address = self._master
+        ha_address = options.ha_master or ha_address
+        if ha_address and not address:
+            host, _, port = ha_address.rpartition(":")
+            address = f"{host}:{int(port) - HA_PORT_ABOVE}"
+        elif address and not ha_address:
+            host, _, port = address.rpartition(":")
+            ha_address = f"{host}:{int(port) + HA_PORT_ABOVE}"
+        return (address, ha_address) if address != options.address else _NO_MASTER
+
+    def _on_master(self, address: str, ha_address: str) -> None:
+        """A name server names another master."""
+        if self._parts.options.failover:
+            return
+        if self.name == SLAVE and address != self._parts.options.address:
+            log.info("the master is %s", address)
+            self._master = (address, ha_address)
+
+    def _learn_master(self, state: ReplicationState) -> None:
+        self._master = (state.address, state.ha_address)
+        self._on_master_state(state)
+
+    def _on_master_state(self, state: ReplicationState) -> None:
+        """The master says what it is."""
+        if state.role != MASTER:
+            return
+        self.members.hear(state)
+        before = self._parts.options.broker_id, self._registration.is_paused
+        if self.name == SLAVE:
+            self._take_id()
+            if before != (self._parts.options.broker_id, self._registration.is_paused):
+                self._spawn(self._tell_nameservers())
+
+    # -- others ------------------------------------------------------------------------------------------------------
+
+    def _on_replaced(self, reason: str, epoch: int) -> None:
+        """A name server says that this master was replaced, and in which epoch."""
+        if self.name != MASTER or self._parts.options.failover:
+            return
+        self._hold_back(reason)
+        self._spawn(self.become_slave(None, why=reason, epoch=epoch))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a change of the role failed", exc_info=error)
+
+    async def _tell_nameservers(self) -> None:
+        if not self._is_open:
+            return
+        if self.name == MASTER:
+            # Even if they had all of it when this was a slave.
+            self._parts.topics.renew()
+        if self._parts.options.failover:
+            # Other members wait for what this one does next, so it does not wait for name servers.
+            self._spawn(self._registration.register_all())
+        else:
+            await self._registration.register_all()
+
+    async def _save_role(self, role: str) -> None:
+        """Remember a role that is another one than the configuration says."""
+        is_configured = (role == SLAVE) == (self._configured_role is BrokerRole.SLAVE)
+        wanted = "" if is_configured and not self._parts.store.replication.role else role
+        if wanted != self._parts.store.replication.role:
+            await finish_in_thread(self._parts.store.save_role, wanted)
+
+    async def _note_epoch(self, epoch: int) -> None:
+        """Follow no master below an epoch from now on."""
+        store = self._parts.store
+        await finish_in_thread(store.see_epoch, epoch)

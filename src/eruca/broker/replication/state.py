@@ -1,0 +1,179 @@
+"""Telling how a broker stands to the others of its name, and letting an operator's tool change it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from contextlib import suppress
+
+from eruca.broker.failover import FailoverDriver
+from eruca.broker.options import BrokerRole
+from eruca.broker.parts import Parts
+from eruca.broker.refusals import refuse
+from eruca.broker.replication.metadata import FENCED, MASTER, SLAVE, ask_state, seal
+from eruca.broker.replication.roles import Roles
+from eruca.broker.schedule import Schedule
+from eruca.core.replication.numbering import count_promotion
+from eruca.errors import ConfigError, ErucaError, RequestRefused, StoreError
+from eruca.net.caller import Caller
+from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.wire.bodies import DataVersion, DataVersions, EpochStart, FollowedMaster, ReplicationState, encode_json
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.headers import ChangeRoleHeader
+
+log = logging.getLogger(__name__)
+
+# A new master may lack a little of what it must have: it is on its way.
+_ARRIVAL_S = 5.0
+_LOOK_S = 0.01
+_COUNTER_BITS = 20
+
+
+class StateHandlers:
+    """Answers 90101 and 90102."""
+
+    def __init__(self, parts: Parts, caller: Caller, roles: Roles, schedule: Schedule) -> None:
+        self._parts = parts
+        self._caller = caller
+        self._roles = roles
+        self._schedule = schedule
+        #: Where the members elect their master, if they do.
+        self.failover: FailoverDriver | None = None
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add(RequestCode.REPLICATION_STATE, self.tell)
+        table.add(RequestCode.CHANGE_ROLE, self.change)
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def tell(self, request: Request) -> Reply:
+        """How this broker stands."""
+        body = encode_json(self.describe())
+        return Reply(body=body, remark=seal(body))
+
+    def describe(self) -> ReplicationState:
+        """The state of this moment."""
+        parts, roles, options = self._parts, self._roles, self._parts.options
+        store, record = parts.store, parts.store.replication
+        slaves = roles.server.list_slaves() if roles.name != SLAVE else []
+        roles.members.meet([slave.address for slave in slaves if slave.fenced])
+        is_sync = options.role is BrokerRole.SYNC_MASTER
+        return ReplicationState(
+            address=options.address,
+            broker_id=options.broker_id,
+            broker_name=options.name,
+            configured_id=options.configured_id,
+            confirmed=min(parts.replication.condition.confirmed, store.commitlog.readable_end),
+            diverged=list(record.diverged),
+            epoch=roles.epoch,
+            epochs=[EpochStart(epoch=each.epoch, start=each.start, unsure=each.unsure) for each in record.epochs],
+            failover=options.failover,
+            flushed=store.flusher.flushed,
+            ha_address=options.ha_address,
+            last_store_time=store.flusher.last_store_time,
+            log_start=store.commitlog.start,
+            master=self._describe_master() if roles.name == SLAVE else None,
+            members=roles.members.members,
+            required=options.in_sync_replicas if is_sync else 1,
+            role=roles.name,
+            slaves=slaves,
+            sync=is_sync,
+            tail=store.commitlog.readable_end,
+            versions=self._count_versions(),
+            writable=parts.writable and not store.refusal,
+        )
+
+    def _describe_master(self) -> FollowedMaster:
+        roles = self._roles
+        followed, members = roles.follower.state, roles.members
+        followed.address, followed.ha_address = roles.find_master()
+        followed.epoch = members.master_epoch
+        followed.sync, followed.required = members.mode or (False, 0)
+        return followed
+
+    def _count_versions(self) -> DataVersions:
+        parts = self._parts
+        return DataVersions(
+            # They are small, and nobody counts their changes.
+            delays=zlib.crc32(encode_json(self._schedule.snapshot())),
+            groups=_count(parts.groups.data_version),
+            offsets=parts.offsets.version,
+            topics=_count(parts.topics.data_version),
+        )
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    async def change(self, request: Request) -> Reply:
+        """Become what an operator says; the answer is the state that came of it."""
+        header: ChangeRoleHeader = request.header
+        roles = self._roles
+        why = f"{request.link.peer} says so"
+        if self.failover is not None:
+            await self._change_elected(self.failover, header)
+            return Reply(body=self.describe())
+        try:
+            if header.role == MASTER:
+                await self._promote(header, why)
+            elif header.role == SLAVE:
+                await self._demote(header, why)
+            elif header.role == FENCED:
+                if roles.name != MASTER:
+                    refuse(ResponseCode.SYSTEM_ERROR, f"this broker is {roles.name} and no master")
+                await roles.fence(why, epoch=header.epoch)
+            else:
+                refuse(ResponseCode.SYSTEM_ERROR, f"role {header.role!r}: expected MASTER, SLAVE or FENCED")
+        except StoreError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return Reply(body=self.describe())
+
+    async def _change_elected(self, failover: FailoverDriver, header: ChangeRoleHeader) -> None:
+        """Let the election decide again: have this master step down, or force a member that may lack something."""
+        try:
+            if header.role == SLAVE and self._roles.name == MASTER:
+                await failover.step_down()
+                return
+            if header.role == MASTER and header.force:
+                await failover.force()
+                return
+        except ConfigError as error:
+            refuse(ResponseCode.SYSTEM_ERROR, str(error))
+        refuse(ResponseCode.SYSTEM_ERROR, f"the members of {self._parts.options.name} elect their master")
+
+    async def _promote(self, header: ChangeRoleHeader, why: str) -> None:
+        commitlog = self._parts.store.commitlog
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ARRIVAL_S):
+                await self._wait_for(header.wait_position)
+        if commitlog.readable_end < header.wait_position and not header.force:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker has the log up to {commitlog.readable_end}, and not up to {header.wait_position}",
+            )
+        epoch = header.epoch or count_promotion(self._roles.epoch, self._parts.options.configured_id)
+        await self._roles.become_master(epoch, why=why)
+
+    async def _wait_for(self, position: int) -> None:
+        while self._parts.store.commitlog.readable_end < position:  # noqa: ASYNC110 - the log tells nobody
+            await asyncio.sleep(_LOOK_S)
+
+    async def _demote(self, header: ChangeRoleHeader, why: str) -> None:
+        roles = self._roles
+        if header.epoch and header.epoch < roles.epoch and not header.force:
+            refuse(ResponseCode.SYSTEM_ERROR, f"this broker has heard of epoch {roles.epoch}, {header.epoch} is older")
+        master = await self._find_master(header.master_address) if header.master_address else None
+        await roles.become_slave(master, why=why, epoch=header.epoch)
+
+    async def _find_master(self, address: str) -> tuple[str, str]:
+        """Where the log of a broker is; one that does not say so has it on the port above."""
+        try:
+            state = await ask_state(self._caller, address)
+        except ErucaError as error:
+            log.info("the new master %s does not say where its log is: %s", address, error)
+            state = None
+        return (address, state.ha_address) if state is not None else (address, "")
+
+
+def _count(version: DataVersion) -> int:
+    return (version.timestamp << _COUNTER_BITS) + version.counter

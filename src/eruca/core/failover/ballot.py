@@ -1,0 +1,48 @@
+"""Counting an election: who takes part, in which order they may claim, and what the winner writes."""
+
+from __future__ import annotations
+
+from eruca.core.failover.view import MemberEntry, StateEntry, View
+from eruca.core.replication.numbering import count_promotion
+
+
+def list_published(view: View, state: StateEntry) -> list[MemberEntry]:
+    """The members of the set that have said for this election where their log ends."""
+    return [m for m in view.members.values() if m.member in state.in_sync and m.round == state.revision]
+
+
+def has_log(entry: MemberEntry, state: StateEntry) -> bool:
+    """Whether a member of the set has a log that the set can mean: one that was written in some epoch.
+
+    Whoever got into the set had an epoch in its log, but for the very first master before it wrote down its first.
+    """
+    is_first = state.epoch == count_promotion(0, entry.member) and state.in_sync == {entry.member}
+    return entry.epoch > 0 or is_first
+
+
+def rank(published: list[MemberEntry], state: StateEntry) -> list[int]:
+    """The ids of the candidates, the best first: the latest epoch, in it the most data, in that the lowest id."""
+    candidates = [member for member in published if has_log(member, state)]
+    return [m.member for m in sorted(candidates, key=lambda m: (-m.epoch, -m.position, m.member))]
+
+
+def choose_epoch(view: View, winner: int) -> int:
+    """An epoch that is later than any that a living member has heard of.
+
+    It is numbered as a promotion, so that a member that is started without the election by mistake, and counts on from
+    what it knows, does not come to the same number.
+    """
+    heard = [epoch for member in view.members.values() for epoch in (member.epoch, member.seen)]
+    return count_promotion(max(view.state.epoch if view.state is not None else 0, *heard), winner)
+
+
+def keep_living(view: View, state: StateEntry, winner: int, required: int) -> frozenset[int]:
+    """The set of the new epoch: without those who have no living key, unless too few would be left."""
+    living = frozenset({winner}) | (state.in_sync & view.members.keys())
+    return living if len(living) >= required else state.in_sync
+
+
+def find_revisions(view: View, state: StateEntry) -> tuple[tuple[int, int], ...]:
+    """When the members of the set were last heard of; 0: they have no key."""
+    members = view.members
+    return tuple((number, members[number].revision if number in members else 0) for number in sorted(state.in_sync))

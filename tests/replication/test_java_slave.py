@@ -1,0 +1,24 @@
+"""A slave of the official broker follows our master, and the official client goes on from it when ours is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.figures import note_figures
+from tests.interop.javapeer import Peer
+from tests.replication.following import Settings, run
+
+# The first test of a run may have to fetch the Java peer.
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.mark.parametrize("messages", [5_000, pytest.param(50_000, marks=pytest.mark.whole)])
+async def test_a_java_slave_has_our_log_and_takes_over_its_readers(messages: int, peer: Peer, tmp_path: Path) -> None:
+    segment = 256 * 1024 if messages < 50_000 else 1024 * 1024
+    settings = Settings("eruca", "java", messages=messages, segment_bytes=segment)
+    result = await run(settings, tmp_path, peer)
+    note_figures(result.summarise())
+    assert result.violations == []
+    assert result.statuses == {"SEND_OK": messages}

@@ -1,0 +1,49 @@
+"""Brokers that copy each other, and what they may do in tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockBuster
+
+from eruca.broker.app import Broker
+from tests.unit.broker.replication.members import Group
+from tests.unit.broker.replication.rawslave import Connect, RawSlave
+
+
+@pytest.fixture(autouse=True)
+def allow_cuts(forbid_blocking_calls: BlockBuster) -> None:
+    """Let the loop stand still while a log is cut: nobody may read meanwhile, and it happens once after a failover."""
+    for function in forbid_blocking_calls.functions.values():
+        function.can_block_in("eruca/store/truncation.py", {"truncate_store"})
+        # A topic was deleted and made again.
+        function.can_block_in("eruca/store/replicalog.py", {"_begin_queue_anew"})
+        # An empty log begins in the middle.
+        function.can_block_in("eruca/store/commitlog.py", {"start_copy_at"})
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    """A broker name without members yet."""
+    group = Group(tmp_path)
+    await group.start()
+    yield group
+    await group.stop()
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Connects slaves that are made of a socket."""
+    slaves: list[RawSlave] = []
+
+    async def open_link(broker: Broker, kind: type[RawSlave] = RawSlave) -> RawSlave:
+        reader, writer = await asyncio.open_connection(broker.options.host, broker.options.port + 1, limit=1 << 22)
+        slaves.append(kind(reader, writer))
+        return slaves[-1]
+
+    yield open_link
+    for slave in slaves:
+        await slave.close()

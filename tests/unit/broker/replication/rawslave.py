@@ -1,0 +1,105 @@
+"""Slaves made of a socket: they say what a test wants and keep what they hear."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import zlib
+from collections.abc import Awaitable, Callable
+
+from eruca.broker.app import Broker
+from eruca.wire.replication import (
+    HELLO_MAGIC,
+    Chunk,
+    ChunkDecoder,
+    FencedDecoder,
+    FencedFrame,
+    Hello,
+    LogChunk,
+    LogReport,
+    Refusal,
+    encode_fenced,
+    encode_report,
+)
+
+SECONDS_MAX = 10
+
+
+class RawSlave:
+    """A slave made of a socket: it says what a test wants and keeps what it hears."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._classic = ChunkDecoder()
+        self._fenced = FencedDecoder()
+        self.chunks: list[LogChunk] = []
+        self.frames: list[FencedFrame] = []
+
+    def say(self, data: bytes) -> None:
+        """Send bytes."""
+        self._writer.write(data)
+
+    def report(self, position: int) -> None:
+        """Send a classic report."""
+        self.say(encode_report(LogReport(position)))
+
+    def hello(self, broker: Broker, position: int = 0, *, broker_id: int = 1, check: bytes = b"") -> None:
+        """Open a fenced link."""
+        epoch = broker.roles.epoch
+        begin = position - len(check)
+        self.say(HELLO_MAGIC + encode_fenced(Hello(epoch, broker_id, position, begin, zlib.crc32(check), "me:1")))
+
+    async def read(self) -> bool:
+        """Take what came; False when the master has closed."""
+        async with asyncio.timeout(SECONDS_MAX):
+            try:
+                data = await self._reader.read(1 << 20)
+            except ConnectionResetError:
+                return False
+        if not data:
+            return False
+        if self._is_fenced:
+            self.frames += self._fenced.feed(data)
+        else:
+            self.chunks += self._classic.feed(data)
+        return True
+
+    _is_fenced = False
+
+    async def read_log(self, size: int) -> bytes:
+        """Read until so many bytes of log have come, and give them; they must lie one behind the other."""
+        while sum(len(chunk.data) for chunk in self.log_chunks) < size:
+            assert await self.read(), "the master closed"
+        chunks = [chunk for chunk in self.log_chunks if chunk.data]
+        for before, after in itertools.pairwise(chunks):
+            assert after.position == before.position + len(before.data)
+        return b"".join([chunk.data for chunk in chunks])
+
+    @property
+    def log_chunks(self) -> list[LogChunk] | list[Chunk]:
+        """What came of the log, and heartbeats."""
+        return [frame for frame in self.frames if isinstance(frame, Chunk)] if self._is_fenced else self.chunks
+
+    async def wait_until_closed(self) -> None:
+        """Read until the master closes."""
+        while await self.read():
+            pass
+
+    async def close(self) -> None:
+        """Go."""
+        self._writer.close()
+
+
+class FencedSlave(RawSlave):
+    """One that speaks as an Eruca."""
+
+    _is_fenced = True
+
+    @property
+    def refusal(self) -> str:
+        """Why the master closed."""
+        return next((frame.reason for frame in self.frames if isinstance(frame, Refusal)), "")
+
+
+Connect = Callable[..., Awaitable[RawSlave]]

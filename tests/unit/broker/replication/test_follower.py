@@ -1,0 +1,455 @@
+"""A slave copies its master's log: from nothing, after a pause, over a bad wire, and after the logs have parted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from eruca.broker.app import Broker
+from eruca.broker.options import BrokerRole
+from eruca.config import FlushMode
+from eruca.net.link import Link
+from eruca.store.retention import Retention
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.frame import Command
+from eruca.wire.record import Message
+from tests.unit.broker.conftest import MakeBroker, MakePeer
+from tests.unit.broker.replication.pairs import INTERVALS, make_slave, read_log, wait_until_equal
+from tests.unit.broker.requests import parts_of, try_send
+from tests.unit.store.samples import make_message, wait_for
+
+SEGMENT_BYTES = 1 << 20
+LOGGER = "eruca.broker.replication.replica"
+
+
+def fill(broker: Broker, count: int, size: int = 100, *, mark: bytes = b"x") -> list[Message]:
+    """Store messages."""
+    store = parts_of(broker).store
+    return [store.append(make_message(body=mark * size, KEYS="k")) for _ in range(count)]
+
+
+def be_java(broker: Broker) -> None:
+    """Let a master know nothing of what only Eruca asks, and give an empty slave its last segment as Java does."""
+    del broker._table.handlers[RequestCode.REPLICATION_STATE]
+    broker.options.ha_copy_oldest = False
+
+
+def is_connected(slave: Broker) -> bool:
+    return slave.roles.follower.state.connected
+
+
+async def wait_until_gone(master: Broker) -> None:
+    await wait_for(lambda: not master.roles.server.links)
+
+
+# -- copying -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("java", [False, True])
+async def test_an_empty_slave_copies_the_whole_log_and_then_what_is_new(make_broker: MakeBroker, java: bool) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    if java:
+        be_java(master)
+    fill(master, 2500, 1000)  # three segments
+    slave = await make_slave(make_broker, master)
+    await wait_for(lambda: is_connected(slave))
+    await wait_until_equal(master, slave)
+    fill(master, 1500, 1000)
+    await wait_until_equal(master, slave)
+    assert read_log(slave) == read_log(master)
+    chains = [parts_of(broker).store.commitlog.chain for broker in (master, slave)]
+    assert [segment.path.name for segment in chains[0].segments[:4]] == [
+        segment.path.name for segment in chains[1].segments[:4]
+    ]
+    queue = parts_of(slave).store.queues.get("orders", 0)
+    assert queue is not None and queue.max_offset == 4000
+    assert slave.roles.follower.state.lag_bytes == 0
+    assert master.roles.server.list_slaves()[0].fenced is not java
+
+
+@pytest.mark.parametrize("java", [False, True])
+async def test_a_log_that_does_not_begin_at_zero_is_copied_from_its_beginning(
+    make_broker: MakeBroker, java: bool
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    fill(master, 2500, 1000)
+    store = parts_of(master).store
+    store.commitlog.chain.detach_first()  # it has expired
+    assert store.commitlog.start == SEGMENT_BYTES
+    if java:
+        be_java(master)
+    slave = await make_slave(make_broker, master)
+    await wait_until_equal(master, slave)
+    assert parts_of(slave).store.commitlog.start == SEGMENT_BYTES
+    assert read_log(slave) == read_log(master)
+
+
+async def test_with_the_option_off_a_java_master_gives_its_last_segment(make_broker: MakeBroker) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    be_java(master)
+    fill(master, 2500, 1000)
+    slave = await make_slave(make_broker, master, ha_copy_oldest=False)
+    await wait_until_equal(master, slave)
+    assert parts_of(slave).store.commitlog.start == 2 * SEGMENT_BYTES
+    assert read_log(slave) == read_log(master)[2 * SEGMENT_BYTES :]
+
+
+@pytest.mark.parametrize("java", [False, True])
+async def test_an_empty_master_is_followed_too(make_broker: MakeBroker, java: bool) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    if java:
+        be_java(master)
+    slave = await make_slave(make_broker, master)
+    await wait_for(lambda: bool(master.roles.server.list_slaves()))
+    fill(master, 3)
+    await wait_until_equal(master, slave)
+    assert read_log(slave) == read_log(master)
+
+
+async def test_many_slaves_copy_at_once(make_broker: MakeBroker) -> None:
+    master = await make_broker(name="master", role=BrokerRole.SYNC_MASTER, in_sync_replicas=3, **INTERVALS)
+    fill(master, 100)
+    slaves = [await make_slave(make_broker, master, number) for number in (1, 2, 3)]
+    await wait_for(lambda: len(master.roles.server.list_slaves()) == 3)
+    fill(master, 100)
+    await wait_until_equal(master, *slaves)
+    assert {read_log(slave) for slave in slaves} == {read_log(master)}
+    assert [state.broker_id for state in master.roles.server.list_slaves()] == [1, 2, 3]
+
+
+async def test_a_held_pull_on_a_slave_is_answered_by_what_arrives(make_broker: MakeBroker) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    slave = await make_slave(make_broker, master)
+    await wait_for(lambda: bool(master.roles.server.list_slaves()))
+    heard: list[tuple[str, int, int, int]] = []
+    parts_of(slave).store.on_batch_arrival = lambda *what: heard.append(what)
+    fill(master, 3)
+    await wait_until_equal(master, slave)
+    assert heard[0][:3] == ("orders", 0, 0)
+    assert heard[-1][3] == 3
+
+
+# -- pauses ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_slave_that_was_away_goes_on_where_it_was(make_broker: MakeBroker) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    fill(master, 10)
+    slave = await make_slave(make_broker, master)
+    await wait_until_equal(master, slave)
+    await slave.stop()
+    await wait_until_gone(master)
+    fill(master, 2000, 1000)
+    again = await make_slave(make_broker, master)
+    await wait_until_equal(master, again)
+    assert read_log(again) == read_log(master)
+
+
+async def test_a_master_that_was_away_is_found_again(make_broker: MakeBroker) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    fill(master, 10)
+    slave = await make_slave(make_broker, master)
+    await wait_until_equal(master, slave)
+    port = master.options.port
+    await master.stop()
+    await wait_for(lambda: not is_connected(slave))
+    master = await make_broker(name="master", port=port, **INTERVALS)
+    fill(master, 10)
+    await wait_until_equal(master, slave)
+    assert read_log(slave) == read_log(master)
+    epochs = parts_of(slave).store.replication.epochs
+    assert epochs == parts_of(master).store.replication.epochs
+    assert len(epochs) == 2
+
+
+async def test_the_link_survives_silence(make_broker: MakeBroker) -> None:
+    quick = INTERVALS | {"ha_heartbeat_ms": 20, "ha_housekeeping_ms": 500}
+    master = await make_broker(name="master", **quick)
+    slave = await make_slave(make_broker, master, **quick)
+    await wait_for(lambda: bool(master.roles.server.list_slaves()))
+    (link,) = master.roles.server.links
+    await asyncio.sleep(0.7)  # what is shown is that nothing happens
+    assert master.roles.server.links == [link]
+    assert is_connected(slave)
+
+
+# -- what is reported --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flush", list(FlushMode))
+async def test_a_slave_with_synchronous_flush_reports_what_its_disk_has(
+    make_broker: MakeBroker, make_peer: MakePeer, flush: FlushMode
+) -> None:
+    master = await make_broker(name="master", role=BrokerRole.SYNC_MASTER, **INTERVALS)
+    slave = await make_slave(make_broker, master, flush_mode=flush, flush_interval_ms=10**9)
+    await wait_for(lambda: bool(master.roles.server.list_slaves()))
+    answers = await asyncio.gather(*[try_send(make_peer(master), body=b"x" * 1000) for _ in range(50)])
+    assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+    flusher, tail = parts_of(slave).store.flusher, parts_of(master).store.commitlog.tail
+    assert flusher.flushed == (tail if flush is FlushMode.SYNC else 0)
+
+
+# -- logs that part ----------------------------------------------------------------------------------------------------
+
+
+async def test_what_only_the_slave_has_is_set_aside_and_cut_off(make_broker: MakeBroker) -> None:
+    first = await make_broker(name="first", **INTERVALS)
+    fill(first, 10)
+    second = await make_slave(make_broker, first)
+    await wait_until_equal(first, second)
+    common = read_log(first)
+    # The second takes over while the first does not hear of it, and both store something.
+    await second.roles.become_master(1000, why="a test says so")
+    fill(second, 5, mark=b"2")
+    lost = fill(first, 3, mark=b"1")
+    tail = parts_of(first).store.commitlog.tail
+    await first.roles.become_slave((second.options.address, second.options.ha_address), why="a test says so")
+    await wait_until_equal(second, first)
+    await wait_for(lambda: read_log(first) == read_log(second))
+    store = parts_of(first).store
+    assert store.replication.epochs == parts_of(second).store.replication.epochs
+    (row,) = await asyncio.to_thread(store.list_diverged)
+    assert (row.epoch, row.begin, row.end) == (1, len(common), tail)
+    found = await asyncio.to_thread(lambda: list(store.read_diverged(row.file)))
+    assert [message.body for message in found] == [message.body for message in lost]
+    # And it stays a slave like any other.
+    fill(second, 5, mark=b"2")
+    await wait_until_equal(second, first)
+    assert read_log(first) == read_log(second)
+
+
+async def test_a_master_that_was_replaced_is_not_followed(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    with caplog.at_level(logging.WARNING, LOGGER):
+        slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS)
+        store = parts_of(slave).store
+        await asyncio.to_thread(store.adopt_epochs, [], 5000)
+        slave.options.ha_master = master.options.ha_address
+        await wait_for(lambda: "and 5000 has begun since" in caplog.text)
+    assert not is_connected(slave)
+    assert not master.roles.server.links
+
+
+async def test_a_slave_whose_log_is_too_old_says_what_to_do(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    fill(master, 10)
+    slave = await make_slave(make_broker, master)
+    await wait_until_equal(master, slave)
+    kept = read_log(slave)
+    await slave.stop()
+    fill(master, 2500, 1000)
+    parts_of(master).store.commitlog.chain.detach_first()
+    with caplog.at_level(logging.WARNING, LOGGER):
+        slave = await make_slave(make_broker, master)
+        await wait_for(lambda: "move its store directory away" in caplog.text)
+    assert read_log(slave) == kept
+
+
+async def test_only_a_master_of_the_same_name_is_followed(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    first = await make_slave(make_broker, master, 1)
+    with caplog.at_level(logging.WARNING, LOGGER):
+        await make_slave(make_broker, first, 2)
+        await wait_for(lambda: "is no master at the moment" in caplog.text)
+        assert is_connected(first)
+        master.options.name = "another"
+        first.roles.follower._drop_link("a test says so")
+        await wait_for(lambda: "is a broker of another" in caplog.text)
+
+
+async def test_the_same_trouble_is_not_said_every_time(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    ha_address = master.options.ha_address
+    await master.stop()
+    asked = 0
+
+    def find_master() -> tuple[str, str]:
+        nonlocal asked
+        asked += 1
+        return "", ha_address
+
+    with caplog.at_level(logging.WARNING, LOGGER):
+        slave = await make_broker(
+            name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS | {"ha_reconnect_ms": 1}
+        )
+        slave.roles.follower._find_master = find_master
+        await wait_for(lambda: asked > 30)
+    assert len([record for record in caplog.records if "could not be reached" not in record.getMessage()]) <= 2
+
+
+# -- a bad wire --------------------------------------------------------------------------------------------------------
+
+Change = Callable[[int, bytearray], None]
+MakeProxy = Callable[[Broker, Change], Awaitable[str]]
+
+
+@pytest.fixture
+async def make_proxy() -> AsyncIterator[MakeProxy]:
+    """Stands between slave and master, and changes what the master sends on its n-th connection."""
+    servers: list[asyncio.Server] = []
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def make(master: Broker, change: Change) -> str:
+        count = 0
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal count
+            count += 1
+            number = count
+            up_reader, up_writer = await asyncio.open_connection(master.options.host, master.options.port + 1)
+
+            async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, down: bool) -> None:
+                try:
+                    while data := bytearray(await source.read(1 << 16)):
+                        if down:
+                            change(number, data)
+                        sink.write(data)
+                        await sink.drain()
+                except ConnectionError:
+                    pass
+                finally:
+                    sink.close()
+
+            for work in (pump(reader, up_writer, down=False), pump(up_reader, writer, down=True)):
+                task = asyncio.ensure_future(work)
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+
+        server = await asyncio.start_server(take, "127.0.0.1", 0)
+        servers.append(server)
+        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    yield make
+    for server in servers:
+        server.close()
+    for task in list(tasks):
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("java", [False, True])
+async def test_bytes_that_change_on_the_way_are_fetched_again(
+    make_broker: MakeBroker, make_proxy: MakeProxy, java: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    if java:
+        be_java(master)
+    fill(master, 800, 1000)
+
+    def change(number: int, data: bytearray) -> None:
+        if number <= 2 and len(data) > 20_000:
+            data[15_000] ^= 0x40
+
+    proxy = await make_proxy(master, change)
+    with caplog.at_level(logging.WARNING, LOGGER):
+        slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS)
+        slave.options.ha_master = proxy
+        slave.roles.follower._find_master = lambda: (master.options.address, proxy)
+        await wait_until_equal(master, slave)
+    assert read_log(slave) == read_log(master)
+    assert ("no record" if java else "CRC") in caplog.text
+
+
+async def test_a_connection_that_breaks_in_the_middle_is_made_again(
+    make_broker: MakeBroker, make_proxy: MakeProxy
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    fill(master, 3000, 1000)
+
+    def cut(number: int, data: bytearray) -> None:
+        if number <= 5 and len(data) > 1000:
+            del data[1000:]
+
+    proxy = await make_proxy(master, cut)
+    slave = await make_broker(
+        name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS | {"ha_housekeeping_ms": 200}
+    )
+    slave.options.ha_master = proxy
+    slave.roles.follower._find_master = lambda: (master.options.address, proxy)
+    await wait_until_equal(master, slave)
+    assert read_log(slave) == read_log(master)
+
+
+async def test_retention_is_left_to_each_broker(make_broker: MakeBroker) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    fill(master, 2500, 1000)
+    slave = await make_slave(make_broker, master)
+    await wait_until_equal(master, slave)
+    assert isinstance(parts_of(slave).background.retention, Retention)
+    parts_of(master).store.commitlog.chain.detach_first()
+    fill(master, 10)
+    await wait_until_equal(master, slave)
+    assert read_log(slave)[SEGMENT_BYTES:] == read_log(master)
+
+
+async def test_a_slave_far_behind_says_when_it_has_caught_up(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await make_broker(name="master", commitlog_segment_bytes=32 << 20, **INTERVALS)
+    fill(master, 60, 100_000)
+    with caplog.at_level(logging.INFO, "eruca.broker.replication"):
+        slave = await make_slave(make_broker, master, commitlog_segment_bytes=32 << 20)
+        await wait_until_equal(master, slave)
+    said = [record.getMessage() for record in caplog.records]
+    size = len(read_log(master))
+    assert f"{size} bytes of the master's log are missing here and are copied" in said
+    assert f"caught up with the master at {master.options.ha_address}" in said
+    assert f"slave {slave.options.address} (id 1) has caught up" in said
+
+
+async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(make_broker: MakeBroker) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    slave = await make_slave(make_broker, master, flush_mode=FlushMode.SYNC, flush_interval_ms=10**9)
+    await wait_for(lambda: bool(master.roles.server.list_slaves()))
+    group_commit = parts_of(slave).background.group_commit
+    want = group_commit.when_flushed
+
+    def never(position: int) -> asyncio.Future[bool]:
+        return asyncio.get_running_loop().create_future()
+
+    group_commit.when_flushed = never  # type: ignore[method-assign]
+    fill(master, 3)
+    tail = parts_of(master).store.commitlog.tail
+    await wait_for(lambda: parts_of(slave).store.commitlog.tail == tail)
+    assert master.roles.server.links[0].position == 0
+    group_commit.when_flushed = want  # type: ignore[method-assign]
+    slave.roles.follower._flushing = None
+    master.roles.server.drop_links("a test says so")
+    await wait_for(lambda: [link.position for link in master.roles.server.links] == [tail])
+    assert parts_of(slave).store.flusher.flushed == tail
+
+
+@pytest.mark.parametrize(("before", "after"), [(b'"epoch":1', b'"epoch":7'), (b'"code":0', b'"code":3')])
+async def test_a_state_with_a_digit_that_changed_on_its_way_is_not_believed(
+    make_broker: MakeBroker, before: bytes, after: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    fill(master, 3)
+    handlers = master._table.handlers
+    tell = handlers[RequestCode.REPLICATION_STATE]
+
+    def tell_wrong(link: Link, command: Command) -> bytes:
+        data = tell(link, command)
+        assert isinstance(data, bytes) and before in data
+        return data.replace(before, after)
+
+    handlers[RequestCode.REPLICATION_STATE] = tell_wrong
+    with caplog.at_level(logging.WARNING, LOGGER):
+        slave = await make_slave(make_broker, master)
+        await wait_for(lambda: "damaged" in caplog.text or "does not tell its state" in caplog.text)
+    assert not is_connected(slave)
+    assert parts_of(slave).store.replication.seen_epoch == 0
+    handlers[RequestCode.REPLICATION_STATE] = tell
+    await wait_until_equal(master, slave)
+    assert read_log(slave) == read_log(master)

@@ -1,0 +1,79 @@
+"""What failover is told of a broker: the epoch that its log really has, and a bound of what may be acknowledged."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from eruca.broker.failover import LogEnd
+from eruca.broker.options import BrokerOptions, BrokerRole
+from eruca.broker.replication.standing import BrokerStanding
+from eruca.core.replication.epochs import Epoch
+from eruca.core.replication.synced import SyncCondition
+
+
+def make_standing(tail: int = 1000, **options: Any) -> tuple[BrokerStanding, Any]:
+    """A broker that is only as much as is asked for."""
+    broker = SimpleNamespace(
+        options=BrokerOptions(**{"role": BrokerRole.SYNC_MASTER, **options}),
+        store=SimpleNamespace(
+            commitlog=SimpleNamespace(readable_end=tail), replication=SimpleNamespace(epochs=[], seen_epoch=0)
+        ),
+        replication=SimpleNamespace(condition=SyncCondition(2, 1 << 30), release=lambda: None),
+    )
+    server = SimpleNamespace(links=[])
+    broker.server = server
+    return BrokerStanding(cast(Any, broker), cast(Any, server)), broker
+
+
+def make_link(member: int | None, confirmed: int, *, is_joined: bool = True) -> SimpleNamespace:
+    return SimpleNamespace(member=member, is_joined=is_joined, machine=SimpleNamespace(confirmed=confirmed))
+
+
+def test_epochs_that_are_not_copied_yet_do_not_count() -> None:
+    standing, broker = make_standing(tail=1000)
+    broker.store.replication = SimpleNamespace(epochs=[Epoch(3, 0), Epoch(4, 1000), Epoch(7, 1001)], seen_epoch=9)
+    assert standing.find_log_end() == LogEnd(1000, 4, 9)
+    broker.store.replication = SimpleNamespace(epochs=[], seen_epoch=0)
+    assert standing.find_log_end() == LogEnd(1000, 0, 0)
+
+
+def test_only_members_with_a_link_are_counted() -> None:
+    standing, broker = make_standing()
+    broker.server.links = [make_link(1, 900), make_link(None, 950), make_link(2, -1), make_link(3, 5, is_joined=False)]
+    progress = standing.measure()
+    assert progress.reports == {1: 900}
+    assert (progress.tail, progress.required) == (1000, 2)
+
+
+def test_confirmed_is_a_bound_of_what_was_acknowledged() -> None:
+    standing, broker = make_standing(in_sync_replicas=1)
+    assert standing.measure().confirmed == 1000
+    # Until a moment ago one copy was enough.
+    broker.store.commitlog.readable_end = 2000
+    broker.options.in_sync_replicas = 2
+    assert standing.measure().confirmed == 2000
+    broker.store.commitlog.readable_end = 3000
+    assert standing.measure().confirmed == 2000
+    condition = broker.replication.condition
+    condition.add("link", 1)
+    condition.report("link", 2500)
+    assert standing.measure().confirmed == 2500
+
+
+def test_asynchronous_master_needs_one_copy() -> None:
+    standing, _ = make_standing(role=BrokerRole.ASYNC_MASTER)
+    progress = standing.measure()
+    assert (progress.required, progress.confirmed) == (1, 1000)
+
+
+def test_slave_outside_the_set_is_no_reason_to_wait() -> None:
+    standing, broker = make_standing()
+    condition = broker.replication.condition
+    condition.add("link", 1)
+    condition.report("link", 1000)
+    assert condition.is_available(1000)
+    standing.require(frozenset())
+    assert not condition.is_available(1000)
+    standing.require(frozenset({1}))
+    assert condition.is_available(1000)

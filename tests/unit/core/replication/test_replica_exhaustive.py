@@ -1,0 +1,177 @@
+"""Every state of a slave with every event, breadth first over small numbers; rules that hold in all of them."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+import pytest
+
+from eruca.core.replication.replica import (
+    Action,
+    Append,
+    Appended,
+    ChunkReceived,
+    Close,
+    Connected,
+    Event,
+    FollowerState,
+    Lost,
+    Reconnect,
+    Refused,
+    ReplicaLimits,
+    ReplicaLink,
+    SendHello,
+    SendReport,
+    Tick,
+)
+
+EPOCHS = (None, 6, 7)
+POSITIONS = range(4)
+PAUSES = (1.0, 5.0, 20.0)
+
+EVENTS: tuple[Event, ...] = (
+    *(Connected(tail, flushed, epoch) for tail in POSITIONS for flushed in range(tail + 1) for epoch in EPOCHS),
+    *(ChunkReceived(at, size, epoch, 0, at + size) for at in POSITIONS for size in (0, 1, 2) for epoch in EPOCHS),
+    *(Appended(tail, flushed) for tail in range(6) for flushed in range(tail + 1)),
+    Refused("no"),
+    Lost("gone"),
+    Tick(),
+)
+STEPS = (*((0.0, event) for event in EVENTS), *((pause, Tick()) for pause in PAUSES))
+
+
+@dataclass
+class Seen:
+    """A state that was reached, what the log is like in it, and how it came to that."""
+
+    link: ReplicaLink
+    now: float
+    tail: int
+    flushed: int
+    path: tuple[tuple[float, Event], ...]
+
+
+def fingerprint(seen: Seen) -> tuple[object, ...]:
+    """What distinguishes two states; times count by their age, and only on a link."""
+    link = seen.link
+    if link.state is not FollowerState.FOLLOWING:
+        return link.state, link.seen_epoch
+    ages = {"_heard_at", "_reported_at"}
+    values = [min(seen.now - value, 20.0) if name in ages else value for name, value in sorted(vars(link).items())]
+    return (*values, seen.tail, seen.flushed)
+
+
+def explore(limits: ReplicaLimits, depth: int) -> Iterator[tuple[Seen, Event, list[Action], Seen, bool]]:
+    """Walk through all states that a number of events leads to; says of each step whether it led to a new one."""
+    first = Seen(ReplicaLink(limits, 0.0, seen_epoch=6), 0.0, 0, 0, ())
+    known = {fingerprint(first)}
+    waiting = deque([first])
+    while waiting:
+        before = waiting.popleft()
+        for pause, event in STEPS:
+            link = copy.copy(before.link)
+            now = before.now + pause
+            actions = link.handle(event, now)
+            tail, flushed = before.tail, before.flushed
+            if isinstance(event, Connected | Appended):
+                tail, flushed = event.tail, event.flushed
+            after = Seen(link, now, tail, flushed, (*before.path, (now, event)))
+            mark = fingerprint(after)
+            is_new = mark not in known
+            yield before, event, actions, after, is_new
+            if is_new:
+                known.add(mark)
+                if len(after.path) < depth:
+                    waiting.append(after)
+
+
+def check_step(before: Seen, event: Event, actions: list[Action], after: Seen) -> None:
+    old, link = before.link, after.link
+    # A slave without a connection says nothing, and only Connected changes that.
+    if old.state is not FollowerState.FOLLOWING and not isinstance(event, Connected | Lost):
+        assert actions == []
+        assert link.state is old.state
+    # Close is the last word on a connection; the next thing is Lost, which gives the time of the next try.
+    closes = [action for action in actions if isinstance(action, Close)]
+    assert len(closes) == (link.state is FollowerState.CLOSING and old.state is not FollowerState.CLOSING) or (
+        isinstance(event, Connected) and len(closes) == 1
+    )
+    if closes:
+        assert actions == closes
+        assert closes[0].reason
+    if isinstance(event, Lost):
+        assert actions == [Reconnect(after.now + link._limits.reconnect_s)]
+        assert link.state is FollowerState.WAITING
+        assert link.wake_at == inf
+    else:
+        assert not [action for action in actions if isinstance(action, Reconnect)]
+    # It never follows a mastership below one it has heard of.
+    assert link.seen_epoch >= old.seen_epoch
+    if link.state is FollowerState.FOLLOWING and link.epoch is not None:
+        assert link.epoch == link.seen_epoch
+    # A fenced link opens with a hello and the first report; a classic one with the report.
+    if isinstance(event, Connected) and not closes:
+        first, *others = actions
+        if event.epoch is not None:
+            assert first == SendHello(event.epoch, event.tail)
+            first, *others = others
+        assert isinstance(first, SendReport)
+        assert others == []
+    # Never is more reported than the log has, nor, where that is asked for, than the disk has; reports never fall.
+    for report in (action for action in actions if isinstance(action, SendReport)):
+        own = after.tail
+        if link._limits.report_flushed and link.epoch is not None:
+            own = min(own, after.flushed)
+        assert report.position <= own or report.position <= old._reported
+        assert isinstance(event, Connected) or report.position >= old._reported
+    # Only what continues the log is appended, and only from the link's own mastership.
+    for append in (action for action in actions if isinstance(action, Append)):
+        assert isinstance(event, ChunkReceived)
+        assert (append.position, append.size) == (event.position, event.size)
+        assert event.epoch == link.epoch
+        assert old._expected in (0, append.position)
+        assert append.size > 0
+    if isinstance(event, ChunkReceived) and old.state is FollowerState.FOLLOWING and not closes:
+        assert event.epoch == link.epoch
+        assert old._expected in (0, event.position)
+    if isinstance(event, Tick) and old.state is FollowerState.FOLLOWING:
+        assert bool(closes) == (after.now - old._heard_at >= link._limits.silence_s)
+
+
+def check_time(after: Seen) -> None:
+    """A link that hears nothing ends, and its driver is woken in time for every report before."""
+    link = copy.copy(after.link)
+    now = after.now
+    reports = 0
+    for _ in range(20):
+        if link.state is not FollowerState.FOLLOWING:
+            assert link.wake_at == inf
+            assert reports >= 1 or after.link.state is not FollowerState.FOLLOWING or now == after.now
+            return
+        assert link.wake_at <= now + link._limits.heartbeat_s
+        now = max(now, link.wake_at)
+        actions = link.handle(Tick(), now)
+        reports += len(actions)
+    raise AssertionError(f"the link goes on without a word: {after.path}")
+
+
+@pytest.mark.parametrize("report_flushed", [False, True])
+def test_all_states_and_events(report_flushed: bool) -> None:
+    states = 0
+    reached: set[tuple[FollowerState, type[Event]]] = set()
+    for before, event, actions, after, is_new in explore(ReplicaLimits(report_flushed=report_flushed), depth=4):
+        states += is_new
+        try:
+            check_step(before, event, actions, after)
+            if is_new:
+                check_time(after)
+        except AssertionError as error:
+            raise AssertionError(f"{after.path} gave {actions}") from error
+        reached.add((before.link.state, type(event)))
+    # Every state was met with every kind of event.
+    assert reached == {(state, type(event)) for state in FollowerState for event in EVENTS}
+    assert states > 500

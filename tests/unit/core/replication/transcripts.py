@@ -1,0 +1,119 @@
+"""Scenario files: a conversation with one machine, as text that can be read without the code.
+
+    # comments, then what the machine is made with
+    primary epoch=5 start=0 tail=1000
+    at 0.0 report position=0          something happens
+      heartbeat 0                     what is to be done, one line each; none: nothing
+
+A file is right when the machine, told the same things, gives the same file again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from eruca.core.replication import primary, replica
+from eruca.core.replication.primary import LinkLimits, PrimaryLink
+from eruca.core.replication.replica import ReplicaLimits, ReplicaLink
+from eruca.wire.replication import Hello
+
+Handle = Callable[[Any, float], list[Any]]
+
+
+def make_primary(given: dict[str, int]) -> Handle:
+    """The master's side. Small numbers unless the file says otherwise."""
+    begin = {name: given.pop(name, default) for name, default in (("epoch", 0), ("start", 0), ("tail", 0))}
+    sizes = {"segment_bytes": 1000, "transfer_bytes": 400, "fenced_transfer_bytes": 600, "live_bytes": 500}
+    limits = LinkLimits(**{**sizes, **given})  # type: ignore[arg-type]
+    return PrimaryLink(limits, 0.0, **begin).handle
+
+
+def make_replica(given: dict[str, int]) -> Handle:
+    """The slave's side."""
+    seen_epoch = given.pop("seen_epoch", 0)
+    return ReplicaLink(ReplicaLimits(**given), 0.0, seen_epoch=seen_epoch).handle  # type: ignore[arg-type]
+
+
+def make_hello(epoch: int, position: int, check_begin: int | None = None) -> primary.HelloReceived:
+    """A slave's hello; without a begin it has nothing to compare."""
+    begin = position if check_begin is None else check_begin
+    return primary.HelloReceived(Hello(epoch, 1, position, begin, 99, "slave:10911"))
+
+
+MACHINES: Final[dict[str, Callable[[dict[str, int]], Handle]]] = {"primary": make_primary, "replica": make_replica}
+EVENTS: Final[dict[str, dict[str, Callable[..., Any]]]] = {
+    "primary": {
+        "hello": make_hello,
+        "report": primary.ReportReceived,
+        "checked": lambda same: primary.CheckAnswered(bool(same)),
+        "log": primary.LogGrew,
+        "blocked": primary.Blocked,
+        "drained": primary.Drained,
+        "tick": primary.Tick,
+    },
+    "replica": {
+        "connected": replica.Connected,
+        "chunk": lambda position, size=0, epoch=None, confirmed=0, tail=0: replica.ChunkReceived(
+            position, size, epoch, confirmed, tail
+        ),
+        "appended": lambda tail, flushed=0: replica.Appended(tail, flushed),
+        "refused": lambda: replica.Refused("because"),
+        "tick": replica.Tick,
+        "lost": lambda: replica.Lost("reset"),
+    },
+}
+
+
+def describe(action: Any) -> str:
+    """Write an action as a scenario file has it."""
+    match action:
+        case primary.CheckPrefix(position, begin, crc):
+            return f"compare {begin}..{position} crc {crc}"
+        case primary.SendChunk(position, size):
+            return f"send {position}..{position + size}"
+        case primary.SendHeartbeat(position):
+            return f"heartbeat {position}"
+        case primary.Confirm(position):
+            return f"confirmed {position}"
+        case replica.SendHello(epoch, position):
+            return f"hello epoch {epoch} position {position}"
+        case replica.SendReport(position):
+            return f"report {position}"
+        case replica.Append(position, size):
+            return f"append {position}..{position + size}"
+        case replica.Reconnect(at):
+            return f"reconnect at {at}"
+        case primary.Close(reason) | replica.Close(reason):
+            return f"close: {reason}"
+    raise AssertionError(f"no words for {action}")
+
+
+def read_values(words: list[str]) -> dict[str, int]:
+    """Read `name=number` words."""
+    return {name: int(value) for name, _, value in (word.partition("=") for word in words)}
+
+
+def replay(text: str) -> str:
+    """Tell a machine what a scenario tells; give the scenario with what the machine does."""
+    return "".join(line + "\n" for line in _replay_lines(text))
+
+
+def _replay_lines(text: str) -> Iterator[str]:
+    kind, handle = "", None
+    for line in text.splitlines():
+        words = line.split()
+        if not words or words[0] == "#":
+            yield line
+        elif words[0] in MACHINES:
+            kind = words[0]
+            handle = MACHINES[kind](read_values(words[1:]))
+            yield line
+        elif words[0] == "at":
+            assert handle is not None, "no machine before the first event"
+            yield line
+            event = EVENTS[kind][words[2]](**read_values(words[3:]))
+            yield from (f"  {describe(action)}" for action in handle(event, float(words[1])))
+        else:
+            # An expected action: the machine has to say it itself.
+            assert line.startswith("  "), f"not a line of a scenario: {line}"
