@@ -52,6 +52,7 @@ class _Load:
 
 
 _PACED = _Load("1,000 sends a second, 128 B", "e2e", 10_000, ("--rate", "1000", "--size", "128"), paced=True)
+_WARM_UP = _Load("warm-up", "sync", 40_000, ("--threads", "16", "--size", "128"))
 LOADS = (
     _Load("sync send, 16 threads, 128 B", "sync", 60_000, ("--threads", "16", "--size", "128")),
     _Load("sync send, 64 threads, 1 KiB", "sync", 60_000, ("--threads", "64", "--size", "1024")),
@@ -99,6 +100,10 @@ def run_bench(run: Run) -> None:
             _start_eruca(directory, flush) as eruca,
         ):
             rounds = [0]
+            if not run.quick:
+                # Java gets time to compile what it does often.
+                for pair in (java, eruca):
+                    _measure(run, _WARM_UP, pair, rounds)()
             for load in loads:
                 name = f"{load.name}, {flush}"
                 figure = run.measure(

@@ -14,7 +14,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from bench.runner import BenchError
-from eruca.spark.pipelines.job import choose_java_options
+from eruca.spark.pipelines.job import choose_java_options, choose_sockets
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS_MAX = 60
@@ -35,7 +35,7 @@ def started_session(home: Path, cores: int, jars: Sequence[Path]) -> Iterator[tu
         "spark.driver.bindAddress": "127.0.0.1",
         # As sessions of ours have them. Both sides run with them, but Arrow and Python workers are ours alone.
         "spark.driver.defaultJavaOptions": choose_java_options({}, "driver"),
-        "spark.python.unix.domain.socket.enabled": "true",
+        **choose_sockets(),
         "spark.driver.extraJavaOptions": f"-XX:-UsePerfData -Djava.io.tmpdir={home}",
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.local.dir": str(home),

@@ -63,7 +63,7 @@ SCENARIOS = {
             count_interrupted,
             describe_interrupted,
         ),
-        Scenario("replica", "two brokers that take over from each other and lose power", run_replica, lambda: 4000),
+        Scenario("replica", "two brokers that take over from each other and lose power", run_replica, lambda: 3000),
         Scenario("kill", "kill -9 of a writing process", run_kill, lambda: 34, slow=True),
     )
 }

@@ -8,11 +8,14 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 from blockbuster import BlockBuster
 
 from eruca import ClientOptions, Producer
+from eruca.admin.replication import demote
+from eruca.admin.session import Admin
 from eruca.broker.app import Broker
 from eruca.broker.failover import FailoverDriver
 from eruca.broker.options import BrokerRole
@@ -50,7 +53,7 @@ class Elected:
         self.etcd = etcd
         self.brokers: dict[int, Broker] = {}
 
-    async def start(self, *numbers: int, **options: object) -> None:
+    async def start(self, *numbers: int, **options: Any) -> None:
         """Start members, all of them configured as in a broker.conf."""
         for number in numbers:
             self.brokers[number] = await self.group.add(
@@ -241,6 +244,17 @@ async def test_operator_moves_the_mastership(elected: Elected) -> None:
     assert await elected.wait_for_master(1) is slave
     state = (await elected.group.connect(slave).expect(RequestCode.REPLICATION_STATE, EmptyHeader())).body
     assert (state.role, state.failover, state.epoch) == (MASTER, "etcd", 2100)
+
+
+async def test_admin_command_moves_the_mastership(elected: Elected) -> None:
+    await elected.start(0, 1)
+    master = await elected.wait_for_master(0)
+    await elected.wait_for_set(0, 1)
+    async with Admin(elected.group.nameserver.address) as admin:
+        report = await demote(admin, master.options.address)
+    assert report.done
+    assert report.master == elected.brokers[1].options.address
+    assert await elected.wait_for_master(1) is elected.brokers[1]
 
 
 async def test_operator_forces_a_member_outside_the_set(elected: Elected, caplog: pytest.LogCaptureFixture) -> None:

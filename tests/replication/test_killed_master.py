@@ -15,7 +15,7 @@ SEED = int(os.environ.get("ERUCA_REPLICATION_SEED", "1"))
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.whole)])
 async def test_nothing_acknowledged_is_lost_when_an_operator_promotes(kills: int, tmp_path: Path) -> None:
     result = await run(Settings(SEED, kills=kills), tmp_path)
     note_figures(result.summarise())

@@ -328,18 +328,25 @@ class _Change:
             await asyncio.sleep(_POLL_S)
 
     async def _take_back(self, master: str, chosen: str, epoch: int, error: ErucaError) -> None:
-        """Let the old master go on when the new one surely has not begun."""
+        """Let the old master go on when the new one surely has not begun, and will not."""
+        again = count_promotion(epoch)
         try:
             state = await read_state(self._admin, chosen)
+            if state.role == MASTER and state.epoch >= epoch:
+                return
+            # A request for the first epoch may still be under way: whoever has heard of a later one refuses it.
+            header = ChangeRoleHeader(role=SLAVE, epoch=again, master_address=master, force=self._force)
+            state = await self._change(chosen, header)
         except ErucaError:
             raise NetError(
                 f"{chosen} does not say whether it became the master, so {master} takes no messages: {error}",
                 hint=f"eruca cluster promote {chosen}, or {master} if that one is gone for good",
             ) from error
-        if state.role == MASTER and state.epoch >= epoch:
-            return
-        # Another epoch, so that a request for the first one that is still under way is refused.
-        again = count_promotion(epoch)
+        if any(each.epoch >= epoch for each in state.epochs):
+            raise NetError(
+                f"{chosen} was the master for a moment and may have taken messages, so {master} takes none: {error}",
+                hint=f"eruca cluster promote {chosen}",
+            ) from error
         await self._change(master, ChangeRoleHeader(role=MASTER, epoch=again, force=True))
         self._note(f"{master} is the master again, epoch {again}")
         raise error

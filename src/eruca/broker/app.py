@@ -344,3 +344,5 @@ async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
             await work()
         except ErucaError as error:
             log.error("%s", error)
+        except Exception:  # a mistake of ours must not end the timer for good
+            log.exception("a timer of the broker failed")

@@ -118,8 +118,8 @@ async def open_client(options: BrokerOptions) -> EtcdClient:
         raise ConfigError(f"failover={options.failover}: only `etcd` is known")
     if options.ha_master:
         raise ConfigError("haMasterAddress names a master, and failover=etcd elects one", hint="leave one of them out")
-    # A call that is not answered must leave time for another before the lease is over.
-    timeout_s = min(1.0, options.failover_lease_s / 4)
+    # A call that is not answered must leave time for others before the lease is over.
+    timeout_s = max(0.25, min(1.0, options.failover_lease_s / 6))
     return await open_etcd(split_endpoints(options.etcd_endpoints), timeout_s=timeout_s)
 
 

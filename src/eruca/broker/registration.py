@@ -45,6 +45,8 @@ class Registration:
         self.on_master: Callable[[str, str], None] = lambda address, ha_address: None
         # Told when a name server says that another broker is the master, with a newer epoch.
         self.on_replaced: Callable[[str, int], None] = lambda reason, epoch: None
+        # Name servers that did not answer the last time; a slave without a master asks them every second.
+        self._silent: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._change_tasks: set[asyncio.Task[None]] = set()
 
@@ -93,8 +95,9 @@ class Registration:
                 return
             answer = await self._caller.call(address, self._build_registration(), self._options.register_timeout_ms)
         except ErucaError as error:
-            log.warning("not registered with name server %s: %s", address, error)
+            self._note_silent(address, f"not registered with name server {address}: {error}")
             return
+        self._silent.discard(address)
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or f"code {answer.code}"
             log.warning("name server %s does not take the registration: %s", address, remark)
@@ -108,6 +111,11 @@ class Registration:
             return
         if self.epoch is None and told.master_addr:
             self._learn_master(told.master_addr, told.ha_server_addr or "")
+
+    def _note_silent(self, address: str, text: str) -> None:
+        """Say once that a name server does not answer, until it does."""
+        log.log(logging.DEBUG if address in self._silent else logging.WARNING, "%s", text)
+        self._silent.add(address)
 
     def _learn_master(self, address: str, ha_address: str) -> None:
         if (address, ha_address) != (self.master_address, self.master_ha_address):
@@ -123,8 +131,9 @@ class Registration:
                 answer = expect_success(await self._caller.call(address, command, self._options.register_timeout_ms))
                 info = decode_answer(RequestCode.GET_BROKER_CLUSTER_INFO, answer)[1]
             except ErucaError as error:
-                log.warning("name server %s could not be asked for the master: %s", address, error)
+                self._note_silent(address, f"name server {address} could not be asked for the master: {error}")
                 continue
+            self._silent.discard(address)
             if isinstance(info, ClusterInfo) and (broker := info.broker_addr_table.get(self._options.name)) is not None:
                 found = broker.broker_addrs.get(MASTER_ID, "")
                 if found:

@@ -33,6 +33,8 @@ class _Peer:
         self.opening: asyncio.Task[Link] | None = None
         self.failures = 0
         self.retry_at = 0.0
+        # Why the last attempt failed.
+        self.reason = ""
 
 
 class Caller:
@@ -116,7 +118,10 @@ class Caller:
         if opening is None:
             wait_s = peer.retry_at - loop.time()
             if wait_s > 0:
-                raise ConnectFailed(f"{address} could not be reached; tried again in {wait_s:.1f} s")
+                # The same words as at the attempt itself, so that whoever logs it can tell that it is no news.
+                raise ConnectFailed(
+                    f"cannot connect to {address}: {peer.reason}", hint=f"tried again in {wait_s:.1f} s"
+                )
             opening = peer.opening = loop.create_task(self._open(address, peer))
             opening.add_done_callback(_forget_error)
         # Others may wait for the same connection with more patience, so only this wait ends with its time.
@@ -147,8 +152,8 @@ class Caller:
             # Jitter, so that a thousand clients do not come back in the same moment.
             longest = min(_RETRY_SECONDS_MAX, _RETRY_SECONDS_MIN * 2 ** min(peer.failures, 16))
             peer.retry_at = loop.time() + random.uniform(_RETRY_SECONDS_MIN, longest)
-            reason = "no answer" if isinstance(error, TimeoutError) else str(error)
-            raise ConnectFailed(f"cannot connect to {address}: {reason}", hint="is it running?") from error
+            peer.reason = "no answer" if isinstance(error, TimeoutError) else str(error)
+            raise ConnectFailed(f"cannot connect to {address}: {peer.reason}", hint="is it running?") from error
         finally:
             peer.opening = None
         peer.failures = 0

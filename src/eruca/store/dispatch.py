@@ -8,9 +8,11 @@ from __future__ import annotations
 import bisect
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from eruca.errors import InvalidName, StoreError
-from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
+from eruca.store.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
+from eruca.store.damage import DamageList
 from eruca.store.index import Index
 from eruca.store.queues import Queues
 from eruca.store.removed import RemovedTopics
@@ -64,7 +66,10 @@ class Dispatch:
         self.index = index
         self._delay_levels_ms = delay_levels_ms
         self._topics: dict[bytes, tuple[str, int]] = {}
-        # Ranges recovery found unreadable; offsets that were in them point there.
+        # Held while files of queues are taken away: the flusher may be at work on them.
+        self.guard: AbstractContextManager[object] = nullcontext()
+        # All ranges of the log that are unreadable, and the last one; offsets that were in it point there.
+        self.damage: DamageList | None = None
         self.last_damage: tuple[int, int] | None = None
         self._explained: tuple[int, list[int]] | None = None
         self.replayed: RecordFacts | None = None
@@ -143,14 +148,12 @@ class Dispatch:
         """Bring a queue to the offset of a record that is not its next one; False when the record stays out of it."""
         missing = queue_offset - queue.max_offset
         if missing < 0:
-            # Entries for messages that are gone, and nothing else: how many there were was a guess.
-            is_guess = queue.end_position < 0
-            if is_guess or (queue_offset == 0 and self.begin_anew is not None):
-                if self.begin_anew is not None:
-                    self.begin_anew(queue, position)
-                else:
-                    queue.destroy()
-                return queue_offset == 0 or self.settle_offset(queue, queue_offset, position)
+            if self._are_lost(queue, queue_offset):
+                # Nothing follows those entries, so how many messages were lost there was a guess.
+                return self._step_back(queue, queue_offset, position)
+            if queue_offset == 0 and self.begin_anew is not None:
+                self.begin_anew(queue, position)
+                return True
             if missing < -1 or not self._is_last_unproven(queue):
                 return False
             queue.truncate(queue_offset)
@@ -167,6 +170,27 @@ class Dispatch:
             return False
         self._bridge(queue, queue_offset, position)
         return True
+
+    def _are_lost(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Do all entries from an offset on stand for messages that are lost?"""
+        damage = () if self.damage is None else self.damage.items
+        first = max(offset, queue.chain.start // ENTRY_BYTES)
+        for number in range(queue.max_offset - 1, first - 1, -1):
+            entry = queue.entry(number)
+            if entry is None:
+                return False
+            if entry.size != FILLER_SIZE and not any(item.position <= entry.position < item.end for item in damage):
+                return False
+        return True
+
+    def _step_back(self, queue: ConsumeQueue, offset: int, position: int) -> bool:
+        """Bring a queue back to an offset."""
+        with self.guard:
+            if offset >= queue.chain.start // ENTRY_BYTES:
+                queue.truncate(offset)
+            else:
+                queue.destroy()
+        return offset == queue.max_offset or self.settle_offset(queue, offset, position)
 
     def wants_entry(self, topic: str, queue_id: int, sys_flag: int, position: int) -> bool:
         """Does a record belong into its consume queue? Not one of a topic that was deleted after it."""

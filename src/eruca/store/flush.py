@@ -23,6 +23,8 @@ from eruca.store.queues import Queues
 log = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
+# A disk that does not sync is tried all the time, but spoken of this often.
+_SAY_AGAIN_S = 10.0
 
 
 class Flusher:
@@ -112,6 +114,7 @@ class GroupCommit:
         self._wanted = 0
         self.on_flushed: Callable[[int], None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._said_at = float("-inf")
 
     def want(self, position: int) -> None:
         """Have every byte before a position synced; `on_flushed` is told of each sync. The cheap way for many."""
@@ -151,7 +154,9 @@ class GroupCommit:
             try:
                 flushed = await loop.run_in_executor(self._executor, self._flusher.sync_log)
             except StoreError as error:
-                log.error("sync failed, trying again: %s", error)
+                if loop.time() - self._said_at >= _SAY_AGAIN_S:
+                    self._said_at = loop.time()
+                    log.error("sync failed, trying again: %s", error)
                 self._drop_abandoned()
                 await asyncio.sleep(self._retry_s)
                 continue

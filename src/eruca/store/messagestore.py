@@ -85,6 +85,7 @@ class MessageStore(Replicated):
         self.dispatch = Dispatch(self.queues, self.index, parse_delay_levels(options.delay_levels), self.removed)
         self.flusher = Flusher(self.commitlog, self.queues, self.index, self.checkpoint)
         self.damage = DamageList(disk, paths.damage)
+        self.dispatch.guard, self.dispatch.damage = self.flusher.guard, self.damage
         self.archived = ArchiveMark(disk, paths.archived)
         self.abort = AbortMarker(disk, paths.abort)
         self.on_arrival: Arrival | None = None

@@ -139,12 +139,14 @@ class ReplicaLog:
             raise StoreError(f"bytes for {position} cannot be compared: those for {self._compared} are wanted")
         end = min(commitlog.tail, position + len(data))
         mine = commitlog.read_bytes(position, end)
+        if mine is None:
+            raise StoreError(f"the bytes at {position} cannot be compared: they have expired")
         if mine == bytes(data[: end - position]):
             self._compared = end
             if end == commitlog.tail:
                 self._end_comparison()
             return end - position
-        same = next(n for n, (one, other) in enumerate(zip(mine or b"", data, strict=False)) if one != other)
+        same = next(n for n, (one, other) in enumerate(zip(mine, data, strict=False)) if one != other)
         record = self._store.replication
         log.error("the log differs from the master's at %d, after a crash: it is cut there", position + same)
         self._store.truncate(position + same, epoch=record.epochs[-1].epoch if record.epochs else 0)
@@ -288,10 +290,9 @@ class ReplicaLog:
     def _begin_queue_anew(self, queue: ConsumeQueue, position: int) -> None:
         """Empty a queue that gets messages it seems to have: its topic was deleted on the master and made again."""
         store = self._store
-        if queue.end_position >= 0:
-            log.warning("topic %s was deleted and made again, its queue %d begins anew", queue.topic, queue.queue_id)
-            store.removed.add_queue(queue.topic, queue.queue_id, position)
-            store.removed.save()  # first, as with every deletion: a crash must not bring a part back
+        log.warning("topic %s was deleted and made again, its queue %d begins anew", queue.topic, queue.queue_id)
+        store.removed.add_queue(queue.topic, queue.queue_id, position)
+        store.removed.save()  # first, as with every deletion: a crash must not bring a part back
         with store.flusher.guard:
             queue.destroy()
 

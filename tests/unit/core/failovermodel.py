@@ -53,7 +53,7 @@ from eruca.core.failover.view import (
 )
 from eruca.core.replication.synced import SyncCondition
 
-CALL_TIMEOUT_S = 0.7
+CALL_TIMEOUT_S = 0.5
 LEASE_S = 3.0
 TICK_S = 0.1
 RESYNC_S = 1.0
@@ -662,7 +662,7 @@ class World:
 
     def heal(self) -> None:
         """Make everything well again."""
-        self.faults = replace(self.faults, slow=min(self.faults.slow, 0.03))
+        self.faults = replace(self.faults, slow=min(self.faults.slow, 0.01))
         self.cut.clear()
         self.etcd.is_down = False
         for member in self.members:

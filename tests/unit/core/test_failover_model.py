@@ -25,7 +25,9 @@ def live(world: World) -> None:
     world.heal()
     before = len(world.acknowledged)
     world.run(TROUBLE_S + HEALED_S)
-    (leader,) = world.find_leaders()
+    leaders = world.find_leaders()
+    assert len(leaders) == 1, "nobody leads after everything was well again"
+    leader = leaders[0]
     assert len(world.acknowledged) > before, "no acknowledgements after everything was well again"
     assert world.etcd.view.state is not None
     assert world.etcd.view.state.in_sync == {0, 1, 2}, "not everybody came back into the set"

@@ -51,7 +51,7 @@ def test_the_state_survives_the_wire() -> None:
 def test_the_state_has_camel_case_names_and_may_lack_what_a_newer_one_has() -> None:
     text = msgspec.json.decode(msgspec.json.encode(STATE))
     assert {"brokerName", "configuredId", "haAddress", "logStart", "lastStoreTime", "epochs"} <= text.keys()
-    assert text["epochs"][1] == {"epoch": 1000, "start": 4096}
+    assert text["epochs"][1] == {"epoch": 1000, "start": 4096, "unsure": -1}
     assert text["slaves"][1]["brokerId"] == -1
     bare = decode_json(ReplicationState, b'{"role":"MASTER","somethingNew":[1]}')
     assert bare == ReplicationState(role="MASTER")

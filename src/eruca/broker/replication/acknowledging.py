@@ -62,6 +62,8 @@ class Acknowledgement:
         self._for_slaves: deque[_Waiting] = deque()
         self._for_disk: deque[_Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        # A handle of uvloop does not say when, if that was in the past.
+        self._timer_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- what the send path asks -------------------------------------------------------------------------------------
@@ -168,9 +170,10 @@ class Acknowledgement:
             return
         first = min(heads)
         if self._timer is not None:
-            if self._timer.when() <= first:
+            if self._timer_at <= first:
                 return
             self._timer.cancel()
+        self._timer_at = first
         self._timer = self._get_loop().call_at(first, self._expire)
 
     def _expire(self) -> None:

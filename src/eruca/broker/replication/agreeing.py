@@ -11,13 +11,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from eruca.broker.parts import Parts
 from eruca.broker.replication.metadata import MASTER, ask_state
-from eruca.broker.replication.primary import HA_PORT_ABOVE
 from eruca.broker.replication.threads import finish_in_thread
 from eruca.core.replication.epochs import drop_unwritten, find_common_end, last_epoch
 from eruca.errors import NetError, StoreError
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
 from eruca.store.replicalog import ReplicaLog
+from eruca.store.replicationstate import check_epochs
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode
@@ -62,10 +62,6 @@ class Agreement:
         options = self._parts.options
         self.replica = self.replica or ReplicaLog(self._store)
         service, ha_address = find_master()
-        if options.ha_master:
-            ha_address = options.ha_master
-        if not service and ha_address:
-            service = _guess_service(ha_address)
         self.addresses = service, ha_address
         if not service:
             raise NetError("no name server knows a master of this name")
@@ -99,6 +95,7 @@ class Agreement:
         """Cut off what the master does not have, and take over its list of epochs."""
         store = self._store
         theirs = [Epoch(item.epoch, item.start, item.unsure) for item in state.epochs]
+        check_epochs(theirs)  # before anything is cut off because of them
         record, tail = store.replication, store.commitlog.tail
         common = find_common_end(record.epochs, tail, theirs, state.tail)
         if 0 < common < state.log_start and tail > 0:
@@ -146,12 +143,6 @@ class Agreement:
         # with their size, and none has 16 MiB. If it were not so, the first record would be damaged and be refused.
         self.replica.append(0, b"\0")
         return 1
-
-
-def _guess_service(ha_address: str) -> str:
-    """The service address of a master of which only the other one is known: the ports are neighbours."""
-    host, _, port = ha_address.rpartition(":")
-    return f"{host}:{int(port) - HA_PORT_ABOVE}" if port.isdigit() else ""
 
 
 def _read_bounds(table: dict[str, str]) -> tuple[int, int]:

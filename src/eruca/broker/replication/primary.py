@@ -74,6 +74,8 @@ class SlaveLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = SlaveDecoder()
         self._timer: asyncio.TimerHandle | None = None
+        # A handle of uvloop does not say when, if that was in the past.
+        self._timer_at = 0.0
         self._epoch = server.epoch
         # Told apart by number: a slave that comes back is another link.
         self.number = number
@@ -213,9 +215,10 @@ class SlaveLink(asyncio.Protocol):
             return
         wake_at = self.machine.wake_at
         if self._timer is not None:
-            if self._timer.when() <= wake_at:
+            if self._timer_at <= wake_at:
                 return
             self._timer.cancel()
+        self._timer_at = wake_at
         self._timer = self._loop.call_at(wake_at, self._tick)
 
     def _tick(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, assert_never, cast
 
 from eruca.broker.parts import Parts
@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 _CONNECT_SECONDS: Final = 3.0
 # The same trouble is said again after so long.
 _SAY_AGAIN_SECONDS: Final = 60.0
+_SAID_MAX: Final = 16
 # A master that was chosen a moment ago is not quite ready, and its senders wait for slaves: it is tried again soon.
 _HURRY_SECONDS: Final = 0.1
 _HURRY_FOR_SECONDS: Final = 5.0
@@ -117,6 +118,8 @@ class Follower:
         self._find_master = find_master
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        # A handle of uvloop does not say when, if that was in the past.
+        self._timer_at = 0.0
         self._machine: ReplicaLink | None = None
         self._link: MasterLink | None = None
         self._flushing: asyncio.Future[bool] | None = None
@@ -130,8 +133,8 @@ class Follower:
         self._is_taken = False
         self._reconnect_at = 0.0
         self._hurry_until = 0.0
-        self._said = ""
-        self._said_at = float("-inf")
+        # What was said of troubles, and when.
+        self._said: dict[str, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- coming and going --------------------------------------------------------------------------------------------
@@ -186,13 +189,14 @@ class Follower:
         assert self._loop is not None
         while True:
             try:
-                reason = await self._follow_once()
+                reason = trouble = await self._follow_once()
             except ErucaError as error:
-                reason = str(error)
+                # The hint may be another one every time.
+                reason, trouble = str(error), str(error.args[0])
             except Exception:  # a mistake of ours must not end the copying
                 log.exception("following the master failed")
-                reason = "a mistake of ours"
-            self._say(reason)
+                reason = trouble = "a mistake of ours"
+            self._say(reason, trouble)
             self._drop_link(reason)
             self._handle(Lost(reason))
             wait_s = max(0.0, self._reconnect_at - self._loop.time())
@@ -200,13 +204,15 @@ class Follower:
                 wait_s = min(wait_s, _HURRY_SECONDS)
             await asyncio.sleep(wait_s)
 
-    def _say(self, reason: str) -> None:
-        """Log why nothing is copied, but the same thing not every second."""
+    def _say(self, reason: str, trouble: str) -> None:
+        """Log why nothing is copied, but the same trouble once a minute, also when another comes in between."""
         assert self._loop is not None
         now = self._loop.time()
-        if reason == self._said and now - self._said_at < _SAY_AGAIN_SECONDS:
+        if now - self._said.get(trouble, -_SAY_AGAIN_SECONDS) < _SAY_AGAIN_SECONDS:
             return
-        self._said, self._said_at = reason, now
+        if len(self._said) >= _SAID_MAX:
+            self._said.clear()
+        self._said[trouble] = now
         if self._link is not None:
             log.warning("the link to the master at %s is lost: %s", self._agreement.addresses[1], reason)
         else:
@@ -253,15 +259,15 @@ class Follower:
 
     # -- the machine -------------------------------------------------------------------------------------------------
 
-    def _handle(self, event: Event, data: bytes = b"") -> None:
+    def _handle(self, event: Event) -> None:
         machine = self._machine
         if machine is None or self._loop is None:
             return
         for action in machine.handle(event, self._loop.time()):
-            self._do(action, data)
+            self._do(action)
         self._arm()
 
-    def _do(self, action: Action, data: bytes) -> None:
+    def _do(self, action: Action) -> None:
         match action:
             case SendHello(epoch, position):
                 self._write(HELLO_MAGIC + encode_fenced(self._make_hello(epoch, position)))
@@ -270,9 +276,8 @@ class Follower:
                 self._write(
                     encode_fenced(Report(self._epoch, position)) if fenced else encode_report(LogReport(position))
                 )
-            case Append(position, _):
-                assert self._replica is not None
-                self._replica.append(position, data)
+            case Append():
+                raise AssertionError("only a chunk is appended, and `on_frames` has it")
             case Close(reason):
                 if self._link is not None:
                     self._link.end(reason)
@@ -300,28 +305,35 @@ class Follower:
 
     def on_frames(self, frames: Sequence[object]) -> None:
         """Take the frames of one read: append what they have, then report once."""
-        link = self._link
-        if link is None or self._replica is None or self._machine is None:
+        link, replica, machine = self._link, self._replica, self._machine
+        if link is None or replica is None or machine is None or self._loop is None:
             return
-        before = self._replica.tail
-        try:
-            for frame in frames:
-                match frame:
-                    case Chunk(epoch, position, confirmed, tail, _, data):
-                        self._handle(ChunkReceived(position, len(data), epoch, confirmed, tail), data)
-                    case LogChunk(position, data):
-                        end = position + len(data)
-                        self._handle(ChunkReceived(position, len(data), None, 0, end), data)
-                    case Refusal(_, reason):
-                        self._handle(Refused(reason))
-                if link.ended.done():
-                    return
-        except StoreError as error:
-            link.end(str(error))
-            return
+        before, now = replica.tail, self._loop.time()
+        data = b""
+        for frame in frames:
+            event: Event
+            match frame:
+                case Chunk(epoch, position, confirmed, tail, _, data):
+                    event = ChunkReceived(position, len(data), epoch, confirmed, tail)
+                case LogChunk(position, data):
+                    event = ChunkReceived(position, len(data), None, 0, position + len(data))
+                case Refusal(_, reason):
+                    event = Refused(reason)
+                case _:
+                    event = Refused("it sends what only a slave does")
+            for action in machine.handle(event, now):
+                if not isinstance(action, Append):
+                    self._do(action)
+                    continue
+                try:
+                    replica.append(action.position, data)
+                except StoreError as error:
+                    link.end(str(error))
+            if link.ended.done():
+                return
         self._is_taken = True
-        self._note_lag()
-        if self._replica.tail != before:
+        self._note_lag(replica.tail, now)
+        if replica.tail != before:
             self._tell_appended()
 
     def _tell_appended(self) -> None:
@@ -345,16 +357,17 @@ class Follower:
         fenced = self._machine is not None and self._machine.epoch is not None
         return fenced and self._store.options.flush_mode is FlushMode.SYNC
 
-    def _on_flushed(self, flushing: asyncio.Future[bool]) -> None:
+    def _on_flushed(self, _: asyncio.Future[bool]) -> None:
         self._flushing = None
-        if flushing.result() and self._replica is not None and self._link is not None:
+        # Also when the disk never gets there, because the log was cut: what it has may not be reported on this link.
+        if self._replica is not None and self._link is not None:
             self._tell_appended()
 
-    def _note_lag(self) -> None:
-        assert self._machine is not None and self._replica is not None and self._loop is not None
+    def _note_lag(self, own_tail: int, now: float) -> None:
+        assert self._machine is not None
         tail = self._machine.master_tail
-        self._lag.note(tail, self._loop.time(), self._replica.tail)
-        behind = tail - self._replica.tail
+        self._lag.note(tail, now, own_tail)
+        behind = tail - own_tail
         if not self._has_begun:
             self._has_begun = True
             if behind > _NEAR_BYTES:
@@ -374,22 +387,13 @@ class Follower:
             return
         wake_at = self._machine.wake_at
         if self._timer is not None:
-            if self._timer.when() <= wake_at:
+            if self._timer_at <= wake_at:
                 return
             self._timer.cancel()
         if wake_at != float("inf"):
+            self._timer_at = wake_at
             self._timer = self._loop.call_at(wake_at, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         self._handle(Tick())
-
-
-async def _run_in_thread(work: Callable[[], object]) -> None:
-    """Do what waits for the disk, to its end also when nobody wants it any more: two must not write one file."""
-    running = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait((running,))
-        raise

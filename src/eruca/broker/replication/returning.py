@@ -92,16 +92,22 @@ def _follow_unknown(state: ReplicationState, own: Returning) -> NewerMaster:
 
 
 def _find_ahead(own: Returning, others: Iterable[ReplicationState]) -> NewerMaster | None:
-    """A slave with more of our last mastership than we have: a power loss took from us what was acknowledged."""
+    """A slave with more of our masterships than we have: a power loss took from us what was acknowledged."""
     epoch = last_epoch(drop_unwritten(own.epochs, own.tail))
     for state in others:
-        theirs = last_epoch([Epoch(each.epoch, each.start) for each in state.epochs if each.start <= state.tail])
-        if epoch and theirs == epoch and state.tail > own.tail:
-            reason = (
-                f"{state.address} has {state.tail - own.tail} bytes of epoch {epoch} that this broker has lost, and"
-                f" leading it would discard them: eruca cluster promote {state.address}, or this one with --force"
-            )
-            return NewerMaster(epoch, "", "", reason)
+        # Only masterships that wrote something: one that has just begun acknowledged nothing.
+        theirs = max([each.epoch for each in state.epochs if each.start < state.tail], default=0)
+        if theirs > epoch:
+            lost = f"what epoch {theirs} wrote"
+        elif epoch and theirs == epoch and state.tail > own.tail:
+            lost = f"{state.tail - own.tail} bytes of epoch {epoch}"
+        else:
+            continue
+        reason = (
+            f"{state.address} has {lost}, which this broker has lost, and leading it would discard that:"
+            f" eruca cluster promote {state.address}, or this one with --force"
+        )
+        return NewerMaster(theirs, "", "", reason)
     return None
 
 

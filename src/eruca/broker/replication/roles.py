@@ -44,6 +44,8 @@ from eruca.wire.names import FORBIDDEN_TO_SEND, MASTER_ID
 log = logging.getLogger(__name__)
 
 _NO_MASTER = ("", "")
+# A master that was replaced and could not become a slave tries again after so long.
+_STEP_DOWN_AGAIN_S = 5.0
 # How long another broker may take to say whether it is the master, when this one starts.
 _ASK_MS = 2000
 
@@ -159,13 +161,13 @@ class Roles:
             log.warning("this broker becomes the master of %s, epoch %d: %s", self._parts.options.name, epoch, why)
             if self.follower.state.connected:
                 await self.metadata.copy_last()
-            await self._stop_following()
-            await self._stop_services()
-            self.server.drop_links("a mastership begins")
-            # What is missing of the log at its end may have been consumed already.
-            if moved := self._parts.offsets.bound(self._find_end):
-                log.warning("%d offsets of consumers were beyond the end of their queues and are at it now", moved)
             try:
+                await self._stop_following()
+                await self._stop_services()
+                self.server.drop_links("a mastership begins")
+                # What is missing of the log at its end may have been consumed already.
+                if moved := self._parts.offsets.bound(self._find_end):
+                    log.warning("%d offsets of consumers were beyond the end of their queues and are at it now", moved)
                 await self._lead(epoch, fences)
             except BaseException:
                 if fences == self._fences:
@@ -317,6 +319,7 @@ class Roles:
             await asyncio.sleep(parts.options.ha_reconnect_ms / 1000)
             try:
                 await parts.once.catch_up(parts.store.commitlog.readable_end)
+                # Members that elect their master are told who it is, and follow nobody while there is none.
                 if not self.follower.state.connected and not parts.options.failover:
                     await self._look_for_master()
             except ErucaError as error:
@@ -328,8 +331,6 @@ class Roles:
     async def _look_for_master(self) -> None:
         if not self._registration.is_paused:
             await self._registration.register_all()
-        elif self._parts.options.failover:
-            return  # it is told by the election, and follows nobody while there is none
         elif address := await self._registration.find_master():
             state = await ask_state(self._caller, address, _ASK_MS)
             if state is not None and state.role == MASTER and state.epoch >= self.epoch:
@@ -340,12 +341,9 @@ class Roles:
         options = self._parts.options
         address, ha_address = self._master
         ha_address = options.ha_master or ha_address
-        if ha_address and not address:
-            host, _, port = ha_address.rpartition(":")
-            address = f"{host}:{int(port) - HA_PORT_ABOVE}"
-        elif address and not ha_address:
-            host, _, port = address.rpartition(":")
-            ha_address = f"{host}:{int(port) + HA_PORT_ABOVE}"
+        # The ports are neighbours.
+        address = address or _shift_port(ha_address, -HA_PORT_ABOVE)
+        ha_address = ha_address or _shift_port(address, HA_PORT_ABOVE)
         return (address, ha_address) if address != options.address else _NO_MASTER
 
     def _on_master(self, address: str, ha_address: str) -> None:
@@ -364,12 +362,16 @@ class Roles:
         """The master says what it is."""
         if state.role != MASTER:
             return
+        before = self._describe_registration()
         self.members.hear(state)
-        before = self._parts.options.broker_id, self._registration.is_paused
         if self.name == SLAVE:
             self._take_id()
-            if before != (self._parts.options.broker_id, self._registration.is_paused):
+            if before != self._describe_registration():
                 self._spawn(self._tell_nameservers())
+
+    def _describe_registration(self) -> tuple[int, bool, int]:
+        """What name servers should hear of at once when it changes."""
+        return self._parts.options.broker_id, self._registration.is_paused, self.members.master_epoch
 
     # -- others ------------------------------------------------------------------------------------------------------
 
@@ -378,7 +380,18 @@ class Roles:
         if self.name != MASTER or self._parts.options.failover:
             return
         self._hold_back(reason)
-        self._spawn(self.become_slave(None, why=reason, epoch=epoch))
+        self._spawn(self._step_down(reason, epoch))
+
+    async def _step_down(self, why: str, epoch: int) -> None:
+        """Become a slave, if need be later: a disk that is full now must not leave this broker fenced for good."""
+        while True:
+            try:
+                return await self.become_slave(None, why=why, epoch=epoch)
+            except StoreError as error:
+                log.error("this broker was replaced and cannot become a slave yet: %s", error)
+            await asyncio.sleep(_STEP_DOWN_AGAIN_S)
+            if self.name != FENCED or self._turn.locked():
+                return  # somebody else has changed it, or is about to
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -413,3 +426,9 @@ class Roles:
         """Follow no master below an epoch from now on."""
         store = self._parts.store
         await finish_in_thread(store.see_epoch, epoch)
+
+
+def _shift_port(address: str, by: int) -> str:
+    """The address with another port; empty when there is none to begin with."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + by}" if port.isdigit() else ""

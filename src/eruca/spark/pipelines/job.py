@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -30,9 +31,9 @@ _CONF: Mapping[str, str] = {
 _LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Rows go from the workers to Java a little cheaper than over the loopback interface.
-    "spark.python.unix.domain.socket.enabled": "true",
 }
+# The path of a Unix socket has at most 107 bytes, and Spark's names of them take 43.
+_SOCKET_DIRECTORY_BYTES_MAX = 64
 # Arrow checks the bounds of every value it reads otherwise, and whether it is null a second time.
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 # The default collector makes every write of a reference dearer, for short pauses that a job does not need.
@@ -65,7 +66,7 @@ def make_session(name: str, master: str | None = "local[*]", conf: Mapping[str, 
     elif master is not None:
         builder = builder.master(master)
         if master.startswith("local"):
-            settings |= _LOCAL_CONF
+            settings |= {**_LOCAL_CONF, **choose_sockets()}
             settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 2))
     if master is not None and not master.startswith(_CONNECT):
         # They go before the extraJavaOptions of the user.
@@ -90,6 +91,14 @@ def choose_java_options(conf: Mapping[str, str], role: str) -> str:
     # A Spark with settings of its own may have chosen one too, and Java does not start with two.
     chosen = any("GC" in options for options in said) or any(os.environ.get(name) for name in _SPARK_ENVIRONMENT)
     return _ARROW_OPTIONS if chosen else f"{_ARROW_OPTIONS} {_COLLECTOR}"
+
+
+def choose_sockets() -> dict[str, str]:
+    """Settings for rows to go from workers to Java a little cheaper than over the loopback interface, if they can."""
+    directory = tempfile.gettempdir()
+    if len(os.fsencode(directory)) > _SOCKET_DIRECTORY_BYTES_MAX:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
 
 
 def register_sources(session: Any) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.figures import note_figures
 from tests.unit.core.replication.cluster import Cluster
 
 
@@ -17,10 +18,16 @@ def run(seed: int, steps: int) -> Counter[str]:
     return Counter(cluster.counts)
 
 
+def note(first: int, seeds: int, counts: Counter[str]) -> None:
+    said = ", ".join(f"{what} {number}" for what, number in counts.items())
+    note_figures(f"replication machines, three members: {seeds} seeds from {first}: {said}; 0 acknowledged bytes lost")
+
+
 def test_nothing_acknowledged_is_lost_whatever_happens() -> None:
     counts: Counter[str] = Counter()
     for seed in range(40):
         counts += run(seed, 2000)
+    note(0, 40, counts)
     # It was a test: all of it happened, and often.
     assert counts["acknowledged"] > 1000
     assert counts["connected"] > 500
@@ -32,5 +39,7 @@ def test_nothing_acknowledged_is_lost_whatever_happens() -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("block", range(10))
 def test_nothing_acknowledged_is_lost_in_many_seeds(block: int) -> None:
-    counts = sum((run(seed, 5000) for seed in range(1000 + block * 100, 1100 + block * 100)), Counter[str]())
+    first = 1000 + block * 100
+    counts = sum((run(seed, 5000) for seed in range(first, first + 100)), Counter[str]())
+    note(first, 100, counts)
     assert counts["acknowledged"] > 1000
