@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _SECRET = "******"
 _HOURS = 24
+# They say when something is acknowledged or may be read, and some wait for that.
+_SAFETY = frozenset({"read_confirmed", "in_sync_replicas", "behind_bytes_max"})
 
 
 class _Known:
@@ -91,6 +93,8 @@ class ConfigHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         for name, value in for_broker.items():
             setattr(options, name, value)
+        if for_broker.keys() & _SAFETY:
+            self._parts.replication.follow_options()
         if for_broker or for_store:
             now_ms = self._parts.clock.now_ms()
             self.version = DataVersion(counter=self.version.counter + 1, timestamp=now_ms)

@@ -161,6 +161,9 @@ class Broker:
         members = open_members(self._disk, store.paths.config)
         self._members = KnownMembers(options, members.load())
         self._members.join(parts.saver, members)
+        reads = parts.replication.reads
+        reads.load(self._members.confirmed)
+        self._members.find_readable = reads.snapshot
         return parts
 
     def _wire(self, parts: Parts) -> None:
@@ -206,6 +209,8 @@ class Broker:
             handlers.register(self._table)
         parts.store.on_arrival = self._on_arrival
         parts.store.on_batch_arrival = self._on_batch_arrival
+        self._reads = parts.replication.reads
+        self._reads.on_readable = self._wake_readers
 
     async def _listen(self) -> None:
         """Open the main port and the fast one, which does not take pulls."""
@@ -232,9 +237,25 @@ class Broker:
     # -- what parts tell ---------------------------------------------------------------------------------------------
 
     def _on_arrival(self, message: Message, max_offset: int, tags_code: int) -> None:
+        reads = self._reads
+        if reads.is_bounding:
+            end = message.position + message.size
+            if reads.hide(message.topic, message.queue_id, max_offset - 1, end, end):
+                return
         self.pull.holds.on_arrival(message.topic, message.queue_id, max_offset, tags_code)
 
     def _on_batch_arrival(self, topic: str, queue_id: int, begin: int, end: int) -> None:
+        if self._reads.is_bounding:
+            assert self.parts is not None
+            queue = self.parts.store.queues.get(topic, queue_id)
+            assert queue is not None
+            first = queue.entry(begin)
+            assert first is not None
+            if self._reads.hide(topic, queue_id, begin, first.position, queue.end_position):
+                return
+        self._wake_readers(topic, queue_id, begin, end)
+
+    def _wake_readers(self, topic: str, queue_id: int, begin: int, end: int) -> None:
         holds = self.pull.holds
         if not holds.has_queue(topic, queue_id):
             return
@@ -288,6 +309,8 @@ class Broker:
                 saved_version = parts.offsets.version
                 parts.saver.mark("offsets")
             parts.once.save_if_changed()
+            if self._reads.is_bounding:
+                self._members.save_if_moved()
 
         async def tick() -> None:
             self.admin.tick()

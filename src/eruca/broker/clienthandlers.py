@@ -114,15 +114,18 @@ class ClientHandlers:
         return Reply(EmptyHeader())
 
     def search_offset(self, request: Request) -> Reply:
-        """The offset at a store time."""
+        """The offset at a store time, but none behind what may be read: another message may get it."""
         header = request.header
         offset = self._parts.store.find_offset(header.topic, header.queue_id, header.timestamp)
+        reads = self._parts.replication.reads
+        if reads.is_bounding:
+            offset = min(offset, reads.find_max(self._queue(header.topic, header.queue_id)))
         return Reply(OffsetAnswerHeader(offset=offset))
 
     def get_max_offset(self, request: Request) -> Reply:
-        """The end of a queue."""
+        """The end of what may be read of a queue."""
         queue = self._queue(request.header.topic, request.header.queue_id)
-        return Reply(OffsetAnswerHeader(offset=0 if queue is None else queue.max_offset))
+        return Reply(OffsetAnswerHeader(offset=self._parts.replication.reads.find_max(queue)))
 
     def get_min_offset(self, request: Request) -> Reply:
         """The beginning of a queue."""

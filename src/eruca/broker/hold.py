@@ -57,6 +57,11 @@ class Holds:
         """Does anybody wait for a queue?"""
         return (topic, queue_id) in self._by_queue
 
+    def find_lowest(self, topic: str, queue_id: int) -> int | None:
+        """The lowest offset that somebody waits for in a queue; None: nobody does."""
+        holds = self._by_queue.get((topic, queue_id))
+        return None if holds is None else min([hold.offset for hold in holds])
+
     def park(self, hold: Hold) -> None:
         """Keep a pull until something happens."""
         self._by_queue.setdefault((hold.topic, hold.queue_id), []).append(hold)

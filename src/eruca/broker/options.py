@@ -17,6 +17,14 @@ class BrokerRole(enum.Enum):
     SLAVE = "SLAVE"
 
 
+class ReadConfirmed(enum.Enum):
+    """Whether readers get only what no change of the master can take back."""
+
+    AUTO = "auto"
+    ALWAYS = "true"
+    NEVER = "false"
+
+
 @dataclass(slots=True)
 class BrokerOptions:
     """Identity, ports, rules and intervals of one broker; mutable ones change while it runs."""
@@ -117,6 +125,13 @@ class BrokerOptions:
         low=0,
         mutable=True,
     )
+    read_confirmed: ReadConfirmed = option(
+        ReadConfirmed.AUTO,
+        "readConfirmedOnly",
+        "readers of a SYNC_MASTER and its slaves get a message only when no change of the master can take it back: "
+        "`true`, `false` (as in Java), or `auto`: where failover=etcd",
+        mutable=True,
+    )
     ha_master: str = option("", "haMasterAddress", "where a slave finds its master's log; empty: name servers tell it")
     ha_heartbeat_ms: int = option(
         5000, "haSendHeartbeatInterval", "a replication link is never silent for longer", unit="ms", low=1
@@ -212,6 +227,13 @@ class BrokerOptions:
     def ha_address(self) -> str:
         """What slaves are told."""
         return f"{self.ha_host or self.host}:{self.port + 1}"
+
+    @property
+    def reads_confirmed(self) -> bool:
+        """Do readers get only what no change of the master can take back?"""
+        if self.read_confirmed is ReadConfirmed.AUTO:
+            return self.failover == "etcd"
+        return self.read_confirmed is ReadConfirmed.ALWAYS
 
     @property
     def is_slave(self) -> bool:

@@ -59,7 +59,9 @@ class PullHandlers:
         self._parts = parts
         self._filters = PullFilters()
         self._memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._reads = reads = parts.replication.reads
         self.holds = Holds(self._resume, self._max_offset)
+        reads.find_waiting = self.holds.find_lowest
 
     def register(self, table: HandlerTable) -> None:
         """Take the pull code."""
@@ -93,8 +95,7 @@ class PullHandlers:
             hold.link.send(answer)
 
     def _max_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._parts.store.queues.get(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
+        return self._reads.find_max(self._parts.store.queues.get(topic, queue_id))
 
     def _pull(
         self,
@@ -118,6 +119,7 @@ class PullHandlers:
             header.queue_offset,
             self._choose_bounds(header),
             pull_filter.accept,
+            self._reads.find_position() if self._reads.is_bounding else None,
         )
         if first and flags & COMMIT_OFFSET and not options.is_slave:
             parts.offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)

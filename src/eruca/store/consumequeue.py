@@ -267,6 +267,22 @@ class ConsumeQueue:
                 high = middle
         return low
 
+    def find_end(self, position: int) -> int:
+        """The offset behind the last message whose record ends at or before a commit-log position."""
+        low, high = self.min_offset, self.max_offset
+        if self.end_position <= position:
+            return high
+        while low < high:
+            middle = (low + high) // 2
+            found = self.entry(middle)
+            # A filler has no record that could end too late.
+            size = 0 if found is None or found.size == FILLER_SIZE else found.size
+            if found is None or found.position + size <= position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def remove_expired(self) -> None:
         """Delete segments all of whose entries are below min_offset, never the last one."""
         for segment in self.detach_expired():

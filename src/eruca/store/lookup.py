@@ -36,9 +36,11 @@ class Lookup:
         offset: int,
         bounds: ReadBounds = _DEFAULT_BOUNDS,
         accept: Filter | None = None,
+        limit: int | None = None,
     ) -> ReadResult:
-        """Messages of a queue from an offset on, as slices of the mapped log."""
-        return read_queue(self.queues.get(topic, queue_id), self.commitlog, offset, bounds, accept, self.damage.items)
+        """Messages of a queue from an offset on, as slices of the mapped log; none that ends behind a position."""
+        queue = self.queues.get(topic, queue_id)
+        return read_queue(queue, self.commitlog, offset, bounds, accept, self.damage.items, limit)
 
     def view_record(self, position: int) -> memoryview | None:
         """The record that starts at a commit-log position, or None when none does."""

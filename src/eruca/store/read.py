@@ -63,13 +63,22 @@ def read_queue(
     bounds: ReadBounds,
     accept: Filter | None = None,
     damage: list[Damage] | None = None,
+    limit: int | None = None,
 ) -> ReadResult:
-    """Read messages of a queue from an offset on; the first one is always taken, however large."""
+    """Read messages of a queue from an offset on; the first one is always taken, however large.
+
+    Records that end behind the position `limit` are not there yet: whoever asks for one of them waits, and is not sent
+    back, for an earlier answer may have told of it.
+    """
     if queue is None:
         return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
     low, high = queue.min_offset, queue.max_offset
     if high == 0:
         return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if limit is not None and queue.end_position > limit:
+        stored, high = high, queue.find_end(limit)
+        if high <= offset <= stored:
+            return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset < low:
         return ReadResult(ReadStatus.OFFSET_TOO_SMALL, low, low, high)
     if offset == high:
@@ -77,7 +86,7 @@ def read_queue(
     if offset > high:
         return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, low, high)
-    if bounds.joined and accept is None and not damage and _gather(queue, commitlog, offset, bounds, result):
+    if bounds.joined and accept is None and not damage and _gather(queue, commitlog, bounds, result):
         return result
     removed = False
     scanned = taken_bytes = 0
@@ -86,7 +95,10 @@ def read_queue(
     # Most messages of a read lie in one segment, so its bounds are kept from one to the next.
     start = end = 0
     whole = memoryview(b"")
-    for position, size, tags_code in queue.entries(offset, max(_SCAN_ENTRIES_MIN, count_max)):
+    look_max = max(_SCAN_ENTRIES_MIN, count_max)
+    if high < queue.max_offset:
+        look_max = min(look_max, high - offset)
+    for position, size, tags_code in queue.entries(offset, look_max):
         if slices and (len(slices) >= count_max or taken_bytes + size > bytes_max):
             break
         scanned += 1
@@ -115,9 +127,10 @@ def read_queue(
     return result
 
 
-def _gather(queue: ConsumeQueue, commitlog: CommitLog, offset: int, bounds: ReadBounds, result: ReadResult) -> bool:
+def _gather(queue: ConsumeQueue, commitlog: CommitLog, bounds: ReadBounds, result: ReadResult) -> bool:
     """Read what lies in one segment of the log, in one go; False when even the first message has to be looked at."""
-    entries = queue.view_entries(offset, bounds.count_max)
+    offset = result.next_offset
+    entries = queue.view_entries(offset, min(bounds.count_max, result.max_offset - offset))
     if not hotread.compiled or not entries:
         return False
     start, end, whole = commitlog.view_segment(ENTRY.unpack_from(entries)[0])

@@ -130,6 +130,26 @@ async def test_a_slave_that_fails_at_the_last_moment_gives_the_mastership_back()
         assert (await replication.promote(admin, "a:1")).epoch == 5100
 
 
+async def test_the_old_master_goes_on_only_when_the_new_one_cannot_begin_any_more() -> None:
+    """The request to begin may still be under way: the slave hears of a later epoch before the old master goes on."""
+    async with FakeGroup() as group, make_admin(group) as admin:
+        old, new = group.members
+        new.trouble["MASTER"] = refuse
+        with pytest.raises(RequestRefused, match="not now"):
+            await replication.promote(admin, "a:1")
+        assert new.asked == [("MASTER", 1100), ("SLAVE", 2000)] and old.asked[-1] == ("MASTER", 2000)
+        # It does not answer.
+        new.trouble["SLAVE"] = refuse
+        with pytest.raises(NetError, match="does not say whether it became the master"):
+            await replication.promote(admin, "a:1")
+        assert old.role == "FENCED"
+        # It began after all, for a moment.
+        new.trouble["SLAVE"] = lambda: new.epochs.append((4100, new.tail))
+        with pytest.raises(NetError, match=r"was the master for a moment.*promote"):
+            await replication.promote(admin, "a:1")
+        assert old.role == "FENCED"
+
+
 async def test_an_operator_who_was_cut_off_can_go_on_or_go_back() -> None:
     async with FakeGroup() as group, make_admin(group) as admin:
         old, new = group.members

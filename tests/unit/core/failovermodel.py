@@ -206,6 +206,8 @@ class Member:
     links: dict[int, Link] = field(default_factory=dict)
     positions: dict[int, int] = field(default_factory=dict)
     link: Link | None = None
+    # How much readers were shown since it started.
+    shown: int = 0
 
     def local(self) -> float:
         """What its clock says."""
@@ -227,7 +229,7 @@ class Member:
         self.condition = SyncCondition(2, 1 << 40)
         self.role, self.role_queue, self.role_busy = None, [], False
         self.master_epoch, self.until = None, -math.inf
-        self.links, self.positions, self.link = {}, {}, None
+        self.links, self.positions, self.link, self.shown = {}, {}, None, 0
         self.world.every(TICK_S, self, self.tick)
         self.world.every(RESYNC_S, self, lambda: self.world.show(self))
 
@@ -247,7 +249,8 @@ class Member:
             tail = len(self.log)
             reports = {key: self.positions[key] for key, link in self.links.items() if link.is_open}
             reports = {key: position for key, position in reports.items() if position >= 0}
-            confirmed = min(self.condition.confirmed, tail)
+            self.show_readers()
+            confirmed = min(max(self.condition.confirmed, self.shown), tail)
             self.tell(Progress(tail, confirmed, 2, reports))
         self.tell(Tick())
 
@@ -322,7 +325,15 @@ class Member:
             self.world.feed(link)
         self.acknowledge()
 
+    def show_readers(self) -> None:
+        """Let readers have what nobody can take back; a master that was replaced and does not know it does so too."""
+        if self.is_alive and self.master_epoch is not None:
+            position = min(self.condition.safe, len(self.log))
+            self.shown = max(self.shown, position)
+            self.world.show_readers(self, position)
+
     def acknowledge(self) -> None:
+        self.show_readers()
         if self.is_open():
             self.world.acknowledge(self, min(self.condition.confirmed, len(self.log)))
 
@@ -337,6 +348,7 @@ class World:
         self.now = 0.0
         self.serial = itertools.count(1)
         self.acknowledged: list[int] = []
+        self.shown: list[int] = []
         # What happened, for whoever looks into a seed that failed.
         self.trace: list[str] | None = None
         self.elections = 0
@@ -537,6 +549,7 @@ class World:
         assert winner.log[: len(self.acknowledged)] == self.acknowledged, (
             f"member {winner.id} lacks what was acknowledged"
         )
+        assert winner.log[: len(self.shown)] == self.shown, f"member {winner.id} lacks what readers have seen"
         self.check_master(None)
         if view.state is None:
             return
@@ -553,12 +566,23 @@ class World:
             waited = self.now - self.published_at[member.revision]
             assert waited >= 0.9 * self.rules.takeover_s, f"{member} had only {waited} s to claim"
 
+    def show_readers(self, member: Member, position: int) -> None:
+        """Readers of a member that is the master, or thinks so, see its log up to a position."""
+        known = len(self.shown)
+        assert member.log[: min(known, position)] == self.shown[: min(known, position)], "readers saw something else"
+        if position > known:
+            self.shown.extend(member.log[known:position])
+            master = self.etcd.view.master
+            if master is not None:
+                assert self.members[master.member].log[:position] == self.shown, "the master lacks what readers see"
+
     def acknowledge(self, master: Member, position: int) -> None:
         """A master answers its producers."""
         self.check_gates()
         assert master.master_epoch is not None
         known = len(self.acknowledged)
         assert master.log[: min(known, position)] == self.acknowledged[: min(known, position)]
+        assert position <= len(self.shown), "readers do not see what is acknowledged"
         if position > known:
             self.acknowledged.extend(master.log[known:position])
             self.check_master(master)

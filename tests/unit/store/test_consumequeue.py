@@ -220,6 +220,23 @@ def test_find_position_is_the_first_entry_at_or_behind(gaps: list[int], start: i
     queue.check()
 
 
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=45), st.integers(0, 12), st.data())
+def test_find_end_is_behind_the_last_record_that_ends_in_time(
+    records: list[tuple[int, int]], start: int, data: st.DataObject
+) -> None:
+    queue = make_queue(make_disk())
+    queue.start_at(start)
+    ends: list[int] = []
+    at = 0
+    for gap, size in records:
+        queue.reserve(1)
+        queue.put(at + gap, size, 0)
+        at += gap + size
+        ends.append(at)
+    wanted = data.draw(st.integers(0, at + 2))
+    assert queue.find_end(wanted) == start + len([end for end in ends if end <= wanted])
+
+
 # --- shrinking ------------------------------------------------------------------------------------------------------
 
 

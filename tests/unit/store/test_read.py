@@ -64,6 +64,42 @@ def test_the_bounds_of_a_queue(offset: int, status: ReadStatus, following: int) 
     assert bodies(result) == (list(range(offset, 5)) if status is ReadStatus.FOUND else [])
 
 
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("accept", [None, lambda code, view: True])
+@pytest.mark.parametrize(
+    ("offset", "status", "following"),
+    [
+        (1, ReadStatus.OFFSET_TOO_SMALL, 2),
+        (2, ReadStatus.FOUND, 4),
+        (3, ReadStatus.FOUND, 4),
+        (4, ReadStatus.OFFSET_OVERFLOW_ONE, 4),
+        (5, ReadStatus.OFFSET_OVERFLOW_ONE, 5),
+        (6, ReadStatus.OFFSET_OVERFLOW_ONE, 6),
+        (7, ReadStatus.OFFSET_OVERFLOW_BADLY, 4),
+    ],
+)
+def test_what_ends_behind_the_limit_is_waited_for(
+    joined: bool, accept: Any, offset: int, status: ReadStatus, following: int
+) -> None:
+    store = make_store(6)
+    queue = get_queue(store)
+    queue.min_offset = 2
+    entry = queue.entry(4)
+    assert entry is not None
+    for limit in (entry.position, entry.position + entry.size - 1):
+        result = store.read("orders", 0, offset, ReadBounds(joined=joined), accept, limit)
+        assert (result.status, result.next_offset) == (status, following)
+        assert (result.min_offset, result.max_offset) == (2, 4)
+        assert result.count == (4 - offset if status is ReadStatus.FOUND else 0)
+
+
+def test_a_limit_behind_everything_changes_nothing() -> None:
+    store = make_store(6)
+    assert store.read("orders", 0, 1, limit=store.commitlog.readable_end) == store.read("orders", 0, 1)
+    hidden = store.read("orders", 0, 0, limit=0)
+    assert (hidden.status, hidden.next_offset, hidden.max_offset) == (ReadStatus.OFFSET_OVERFLOW_ONE, 0, 0)
+
+
 def test_nothing_that_matches() -> None:
     store = make_store(5)
     result = store.read("orders", 0, 1, accept=lambda code, view: False)

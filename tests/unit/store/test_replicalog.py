@@ -311,6 +311,21 @@ def test_what_was_not_synced_is_compared_with_the_master() -> None:
     expect_same(again, master)
 
 
+def test_what_expires_while_it_is_compared_ends_the_comparison() -> None:
+    master = open_small(make_disk())
+    places = fill_simply(master, 30)
+    slave = crash_slave(master, places[5], places[20])
+    replica = ReplicaLog(slave)
+    assert replica.start_from(0) == places[5]
+    while slave.commitlog.start <= places[5]:
+        slave.commitlog.chain.detach_first()
+    with pytest.raises(StoreError, match="have expired"):
+        replica.append(places[5], read_log(master, places[5], places[6]))
+    assert not slave.replication.diverged
+    # The next link begins where the log does.
+    assert replica.start_from(0) == slave.commitlog.start
+
+
 @pytest.mark.parametrize("chunk", [100, 3000, 100_000])
 @pytest.mark.parametrize("at", [4, 95, 493])
 def test_where_the_log_differs_after_a_crash_it_is_cut(chunk: int, at: int) -> None:

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 from eruca.broker.options import BrokerRole
 from eruca.broker.parts import Parts
+from eruca.broker.replication.readlimit import ReadLimit
 from eruca.config import FlushMode
 from eruca.core.replication.synced import SyncCondition
 from eruca.wire.codes import ResponseCode
@@ -53,6 +54,8 @@ class Acknowledgement:
         self._group_commit.on_flushed = self._on_flushed
         # Which slaves have what; the links tell it. Another one with every mastership.
         self.condition = SyncCondition(options.in_sync_replicas, options.behind_bytes_max)
+        #: How far readers may read.
+        self.reads = ReadLimit(options, parts.store)
         # Set by automatic failover: may this broker acknowledge at this moment? It may not when its lease is over.
         self.guard: Callable[[], bool] | None = None
         # Grows whenever a mastership ends: what was stored before counts for nothing after.
@@ -96,7 +99,8 @@ class Acknowledgement:
             waiting.append((position, now + self._options.slave_timeout_ms / 1000, now, _SUCCESS, done))
             if len(waiting) == 1:
                 self._arm()
-                self.release()  # the slaves may have it already
+                self._take_options()
+                self._tell_senders()  # the slaves may have it already
             return
         code = _SUCCESS if self.guard is None or self.guard() else _SLAVE_LATE
         if waits:
@@ -128,8 +132,12 @@ class Acknowledgement:
     # -- what slaves and the disk tell -------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """The slaves may have got further: tell those whose messages they have."""
+        """The slaves may have got further: tell those whose messages they have, and those who wait for messages."""
         self._take_options()
+        self._tell_senders()
+        self.reads.release()
+
+    def _tell_senders(self) -> None:
         waiting = self._for_slaves
         if not waiting:
             return
@@ -199,6 +207,11 @@ class Acknowledgement:
         condition.required = options.in_sync_replicas
         condition.behind_max = options.behind_bytes_max
 
+    def follow_options(self) -> None:
+        """Options that say when something is acknowledged or may be read have changed."""
+        self.reads.follow_options()
+        self.release()
+
     def begin(self) -> None:
         """A mastership begins: what slaves had confirmed of the one before says nothing about this log."""
         self.abandon()
@@ -207,11 +220,13 @@ class Acknowledgement:
         self.condition = SyncCondition(self._options.in_sync_replicas, self._options.behind_bytes_max)
         self.condition.set_members(members)
         self._is_leading = True
+        self.reads.begin(self.condition)
 
     def abandon(self) -> None:
         """This broker is no master any more, or stops: nothing that waits becomes acknowledged."""
         self.term += 1
         self._is_leading = False
+        self.reads.end()
         waiting = [*self._for_slaves, *self._for_disk]
         self._for_slaves.clear()
         self._for_disk.clear()

@@ -28,8 +28,10 @@ _SAVER_NAME: Final = "members"
 
 
 class MembersTable(JsonBody):
-    """The file: service addresses of the others, and what their master said of itself last."""
+    """The file: service addresses of the others, what their master said of itself last, and what could be read."""
 
+    #: The position before which readers could read; -1 when that was never looked at.
+    confirmed: int = kept(-1)
     #: The id that the master's file gives it; -1 when none was ever heard of.
     master_configured_id: int = kept(-1)
     master_epoch: int = kept(0)
@@ -46,6 +48,8 @@ class KnownMembers:
         self._options = options
         self._table = table or MembersTable()
         self._on_change: Callable[[], None] = lambda: None
+        #: The position before which readers may read.
+        self.find_readable: Callable[[], int] = lambda: self._table.confirmed
 
     def join(self, saver: TableSaver, file: TableFile[MembersTable]) -> None:
         """Be saved from now on."""
@@ -55,7 +59,9 @@ class KnownMembers:
     def snapshot(self) -> MembersTable:
         """The content of the file."""
         table = self._table
+        table.confirmed = self.find_readable()
         return MembersTable(
+            confirmed=table.confirmed,
             master_configured_id=table.master_configured_id,
             master_epoch=table.master_epoch,
             members=list(table.members),
@@ -101,6 +107,16 @@ class KnownMembers:
         if master.epoch >= self._table.master_epoch:
             self._note(master.epoch, master.configured_id, max(1, master.required), master.sync)
         self.meet([master.address, *master.members, *[slave.address for slave in master.slaves if slave.fenced]])
+
+    @property
+    def confirmed(self) -> int:
+        """The position before which readers could read, as it was saved last."""
+        return self._table.confirmed
+
+    def save_if_moved(self) -> None:
+        """Save what readers may read, if that is not what was saved last."""
+        if self.find_readable() != self._table.confirmed:
+            self._on_change()
 
     def lead(self, epoch: int) -> None:
         """Take note of how this broker acknowledges, being the master now."""

@@ -59,6 +59,8 @@ HA_PORT_ABOVE: Final = 1
 _UNSENT_BYTES_MAX: Final = 1024 * 1024
 # What a slave that is far behind gets next is read from the disk in a thread: a fault would stop the loop for senders.
 _PREFETCH_BYTES: Final = 4 * 1024 * 1024
+# So soon slaves are told what is confirmed when nothing else is: it is what their readers get.
+_TELL_SECONDS: Final = 0.05
 # How long a slave may take to read why it is refused.
 _GOODBYE_SECONDS: Final = 1.0
 
@@ -93,6 +95,8 @@ class SlaveLink(asyncio.Protocol):
         self.is_joined = False
         self._is_behind = False
         self._prefetched = 0
+        # What this slave was told of how much is confirmed.
+        self._told = 0
         self._ended = ""
 
     # -- what asyncio calls ------------------------------------------------------------------------------------------
@@ -206,8 +210,15 @@ class SlaveLink(asyncio.Protocol):
             return encode_chunk_head(position, len(data))
         # What all would be is no position of this log.
         tail = self._commitlog.readable_end
-        confirmed = min(self._parts.replication.condition.confirmed, tail)
+        self._told = confirmed = min(self._parts.replication.reads.certain, tail)
         return encode_fenced_head(self._epoch, position, confirmed, tail, self._parts.clock.now_ms(), data)
+
+    def tell_confirmed(self) -> None:
+        """Tell the slave what is confirmed, if no chunk has."""
+        if self._ended or not self.is_joined or not self.machine.is_fenced or self._transport is None:
+            return
+        if min(self._parts.replication.reads.certain, self._commitlog.readable_end) > self._told:
+            self._transport.write(self._encode_head(self.machine.position, b""))
 
     def _arm(self) -> None:
         """Have the timer go off when the machine wants it; one that goes off too early does no harm."""
@@ -309,6 +320,7 @@ class ReplicationServer:
         self._server: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_woken = False
+        self._is_telling = False
         self._lag = LagMeter()
 
     @property
@@ -404,6 +416,14 @@ class ReplicationServer:
         self._acknowledgement.condition.report(link.number, position)
         self._acknowledgement.release()
         self._note_lag(link)
+        if not self._is_telling and self._loop is not None:
+            self._is_telling = True
+            self._loop.call_later(_TELL_SECONDS, self._tell_confirmed)
+
+    def _tell_confirmed(self) -> None:
+        self._is_telling = False
+        for link in self.links:
+            link.tell_confirmed()
 
     def _note_lag(self, link: SlaveLink) -> None:
         lag_bytes = self.parts.store.commitlog.readable_end - link.position

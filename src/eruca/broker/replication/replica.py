@@ -184,6 +184,11 @@ class Follower:
             lag_ms=lag_ms,
         )
 
+    @property
+    def confirmed(self) -> int:
+        """What the master said last of how much is on enough copies."""
+        return 0 if self._machine is None else self._machine.master_confirmed
+
     async def _run(self) -> None:
         """Follow, and after every end of a link try again."""
         assert self._loop is not None
@@ -222,6 +227,7 @@ class Follower:
         """Find the master, agree with it, and copy until the link ends; gives why it ended."""
         assert self._loop is not None
         plan = await self._agreement.prepare(self._find_master)
+        self._parts.replication.reads.cut(plan.position)
         host, _, port = plan.address.rpartition(":")
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -332,6 +338,8 @@ class Follower:
             if link.ended.done():
                 return
         self._is_taken = True
+        # A Java master shows readers all it has.
+        self._parts.replication.reads.learn(replica.tail if machine.epoch is None else machine.master_confirmed)
         self._note_lag(replica.tail, now)
         if replica.tail != before:
             self._tell_appended()

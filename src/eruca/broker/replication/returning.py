@@ -54,6 +54,8 @@ class Returning:
 
     address: str
     seen_epoch: int
+    # The last epoch in which it was the master itself.
+    led_epoch: int
     epochs: Sequence[Epoch]
     tail: int
     # Does it promise that slaves have what it acknowledged?
@@ -65,7 +67,10 @@ def judge_return(own: Returning, states: Iterable[ReplicationState]) -> NewerMas
     others = [state for state in states if state.address != own.address]
     seen = max(own.seen_epoch, last_epoch(own.epochs))
     newer = [state for state in others if state.epoch > seen]
-    masters = [state for state in newer if state.role == MASTER]
+    # One whose epoch it has heard of replaced it too, unless the epoch was its own.
+    masters = [
+        state for state in others if state.role == MASTER and state.epoch >= seen and state.epoch > own.led_epoch
+    ]
     highest = max(newer, key=lambda state: state.epoch, default=None)
     if masters:
         master = max(masters, key=lambda state: state.epoch)
@@ -131,6 +136,7 @@ async def find_newer_master(
     own = Returning(
         address=options.address,
         seen_epoch=store.replication.seen_epoch,
+        led_epoch=store.replication.led_epoch,
         epochs=store.replication.epochs,
         tail=store.commitlog.tail,
         sync=options.role is BrokerRole.SYNC_MASTER,

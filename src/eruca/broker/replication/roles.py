@@ -112,8 +112,7 @@ class Roles:
         elif role == SLAVE or (not role and options.is_slave):
             await self._prepare_slave("it is a slave")
         elif (newer := await self._find_newer_master()) is not None:
-            await self._note_epoch(newer.epoch)
-            await self._save_role(SLAVE)
+            await self._give_up(newer.epoch)
             self._master = newer.place or _NO_MASTER
             await self._prepare_slave(newer.reason)
         else:
@@ -182,9 +181,7 @@ class Roles:
         self._hold_back(why)
         async with self._turn:
             log.warning("this broker becomes a slave: %s", why)
-            if epoch > self.epoch:
-                await self._note_epoch(epoch)
-            await self._save_role(SLAVE)
+            await self._give_up(epoch)
             await self._stop_following()
             await self._stop_services()
             self.server.drop_links("this broker is a slave now")
@@ -200,7 +197,7 @@ class Roles:
         # Slaves get what is in the file, and what was taken may still be in a buffer.
         self._parts.store.commit()
         if epoch > self.epoch:
-            await self._note_epoch(epoch)
+            await self._give_up(epoch)
 
     def _hold_back(self, why: str) -> None:
         """Let nothing be stored or acknowledged any more. In one step: nothing can come in between."""
@@ -277,6 +274,7 @@ class Roles:
         """Be a slave whose master is not there yet."""
         parts, options = self._parts, self._parts.options
         options.role = BrokerRole.SLAVE
+        parts.replication.reads.follow_options()
         await parts.once.follow()
         await self._services.schedule.start()
         await self._services.timing.forget()
@@ -422,10 +420,14 @@ class Roles:
         if wanted != self._parts.store.replication.role:
             await finish_in_thread(self._parts.store.save_role, wanted)
 
-    async def _note_epoch(self, epoch: int) -> None:
-        """Follow no master below an epoch from now on."""
-        store = self._parts.store
-        await finish_in_thread(store.see_epoch, epoch)
+    async def _give_up(self, epoch: int) -> None:
+        """Be no master after a restart either, and follow none below an epoch from now on.
+
+        In this order: a broker that knew of the epoch and not that it is replaced would start as the master of a later
+        one, and push its successor aside.
+        """
+        await self._save_role(SLAVE)
+        await finish_in_thread(self._parts.store.see_epoch, epoch)
 
 
 def _shift_port(address: str, by: int) -> str:

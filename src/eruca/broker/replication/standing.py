@@ -35,6 +35,10 @@ class BrokerStanding:
             # Where one copy is enough, or was until a moment ago, everything that is stored may be acknowledged.
             self._floor = tail
         self._required = required
+        reads = self._parts.replication.reads
+        if reads.is_bounding:
+            # What was shown must not be taken back, either; alone in the set, a master shows everything.
+            self._floor = max(self._floor, min(tail, reads.certain))
         confirmed = min(tail, max(self._floor, self._parts.replication.condition.confirmed))
         reports = {
             link.member: link.machine.confirmed

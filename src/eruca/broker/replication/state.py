@@ -65,7 +65,7 @@ class StateHandlers:
             broker_id=options.broker_id,
             broker_name=options.name,
             configured_id=options.configured_id,
-            confirmed=min(parts.replication.condition.confirmed, store.commitlog.readable_end),
+            confirmed=min(self._find_confirmed(), store.commitlog.readable_end),
             diverged=list(record.diverged),
             epoch=roles.epoch,
             epochs=[EpochStart(epoch=each.epoch, start=each.start, unsure=each.unsure) for each in record.epochs],
@@ -84,6 +84,11 @@ class StateHandlers:
             versions=self._count_versions(),
             writable=parts.writable and not store.refusal,
         )
+
+    def _find_confirmed(self) -> int:
+        """What enough members have; a slave knows it from its master."""
+        roles = self._roles
+        return roles.follower.confirmed if roles.name == SLAVE else self._parts.replication.condition.confirmed
 
     def _describe_master(self) -> FollowedMaster:
         roles = self._roles

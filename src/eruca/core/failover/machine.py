@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eruca.core.failover.ballot import choose_epoch, find_revisions, has_log, keep_living, list_published, rank
 from eruca.core.failover.insync import InSync
@@ -196,7 +196,7 @@ class Failover:
             case Progress():
                 self._required = event.required
                 if self.sync is not None and self.phase is Phase.LEADING:
-                    self.sync.observe(event, self._now)
+                    self.sync.observe(self._drop_strangers(event, self.sync), self._now)
             case Forced(seconds):
                 if self.phase in (Phase.DETACHING, Phase.WAITING):
                     self._forced_until = self._now + seconds
@@ -206,6 +206,13 @@ class Failover:
                     self._fence("an operator wants another master")
             case Tick():
                 pass
+
+    def _drop_strangers(self, progress: Progress, sync: InSync) -> Progress:
+        """Progress without slaves that cannot be elected because they take no part: they do not get into the set."""
+        known = sync.members | (self.view.members.keys() if self.view is not None else set())
+        if progress.reports.keys() <= known:
+            return progress
+        return replace(progress, reports={m: at for m, at in progress.reports.items() if m in known})
 
     def _learn_claim(self, event: Claimed | ClaimRefused) -> None:
         self._busy.discard(Claim)

@@ -24,6 +24,7 @@ class SyncCondition:
         self._link_of: dict[Hashable, Hashable] = {}
         self._members: frozenset[Hashable] | None = None
         self._confirmed = 0
+        self._safe = 0
         # What the last of those slaves has that are needed; -1 when they are too few.
         self._nearest = -1
         self._advance()
@@ -32,6 +33,17 @@ class SyncCondition:
     def confirmed(self) -> int:
         """The position before which everything is on enough copies. It never falls, whoever leaves."""
         return EVERYTHING if self._required <= 1 and not self._members else self._confirmed
+
+    @property
+    def safe(self) -> int:
+        """The position before which no change of the master takes anything back.
+
+        Where members are named, only these may be the next master, however few they are: with nobody named nothing can
+        be taken back. Without such a set it is `confirmed`.
+        """
+        if self._members is None:
+            return self.confirmed
+        return self._safe if self._members else EVERYTHING
 
     @property
     def required(self) -> int:
@@ -94,7 +106,9 @@ class SyncCondition:
             # Too few that may replace this master; what others copy is no reason to wait.
             self._nearest = -1
         if self._members:
-            enough = min(enough, *map(self._find_position, self._members))
+            reached = min(map(self._find_position, self._members))
+            self._safe = max(self._safe, reached)
+            enough = min(enough, reached)
         # Without any condition nothing was proven, and a condition may come back.
         if enough != EVERYTHING:
             self._confirmed = max(self._confirmed, enough)

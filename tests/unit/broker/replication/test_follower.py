@@ -13,6 +13,7 @@ from eruca.broker.options import BrokerRole
 from eruca.config import FlushMode
 from eruca.net.link import Link
 from eruca.store.retention import Retention
+from eruca.wire.bodies import EpochStart, ReplicationState
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command
 from eruca.wire.record import Message
@@ -270,14 +271,14 @@ async def test_the_same_trouble_is_not_said_every_time(
     make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     master = await make_broker(name="master", **INTERVALS)
-    ha_address = master.options.ha_address
+    address, ha_address = master.options.address, master.options.ha_address
     await master.stop()
     asked = 0
 
     def find_master() -> tuple[str, str]:
         nonlocal asked
         asked += 1
-        return "", ha_address
+        return (address, ha_address) if asked % 2 else ("", "")  # two troubles take turns
 
     with caplog.at_level(logging.WARNING, LOGGER):
         slave = await make_broker(
@@ -285,7 +286,9 @@ async def test_the_same_trouble_is_not_said_every_time(
         )
         slave.roles.follower._find_master = find_master
         await wait_for(lambda: asked > 30)
-    assert len([record for record in caplog.records if "could not be reached" not in record.getMessage()]) <= 2
+    said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
+    assert len(said) == 2
+    assert any(f"cannot connect to {address}" in text for text in said)
 
 
 # -- a bad wire --------------------------------------------------------------------------------------------------------
@@ -428,6 +431,48 @@ async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(make_
     master.roles.server.drop_links("a test says so")
     await wait_for(lambda: [link.position for link in master.roles.server.links] == [tail])
     assert parts_of(slave).store.flusher.flushed == tail
+
+
+async def test_a_flush_that_was_given_up_is_asked_for_again(make_broker: MakeBroker) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    slave = await make_slave(make_broker, master, flush_mode=FlushMode.SYNC, flush_interval_ms=10**9)
+    await wait_for(lambda: bool(master.roles.server.list_slaves()))
+    group_commit = parts_of(slave).background.group_commit
+    want = group_commit.when_flushed
+
+    def give_up(position: int) -> asyncio.Future[bool]:
+        """As when the log is cut while the disk works."""
+        group_commit.when_flushed = want  # type: ignore[method-assign]
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        future.set_result(False)
+        return future
+
+    group_commit.when_flushed = give_up  # type: ignore[method-assign]
+    fill(master, 3)
+    await wait_until_equal(master, slave)
+    assert parts_of(slave).store.flusher.flushed == parts_of(master).store.commitlog.tail
+
+
+async def test_nothing_is_cut_for_epochs_that_cannot_be(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    fill(master, 3)
+    slave = await make_slave(make_broker, master)
+    await wait_until_equal(master, slave)
+    kept, describe = read_log(slave), master.state.describe
+
+    def describe_wrong() -> ReplicationState:
+        state = describe()
+        state.epochs = [EpochStart(epoch=9, start=0), EpochStart(epoch=1, start=10)]
+        return state
+
+    with caplog.at_level(logging.WARNING, LOGGER):
+        monkeypatch.setattr(master.state, "describe", describe_wrong)
+        master.roles.server.drop_links("a test says so")
+        await wait_for(lambda: "cannot follow" in caplog.text)
+    assert read_log(slave) == kept
+    assert parts_of(slave).store.replication.diverged == []
 
 
 @pytest.mark.parametrize(("before", "after"), [(b'"epoch":1', b'"epoch":7'), (b'"code":0', b'"code":3')])

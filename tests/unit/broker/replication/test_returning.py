@@ -15,7 +15,7 @@ from eruca.wire.bodies.replication import EpochStart, FollowedMaster, SlaveState
 from eruca.wire.epoch import Epoch
 
 OWN, OTHER, THIRD = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
-RETURNING = Returning(OWN, seen_epoch=1, epochs=(Epoch(1, 0),), tail=1000, sync=True)
+RETURNING = Returning(OWN, seen_epoch=1, led_epoch=1, epochs=(Epoch(1, 0),), tail=1000, sync=True)
 
 
 def make(
@@ -58,6 +58,13 @@ def test_it_follows_the_one_that_replaced_it() -> None:
     assert "epoch 1000" in newer.reason
 
 
+def test_it_follows_the_one_it_was_told_to_make_room_for() -> None:
+    """It had heard of the epoch of its successor before it stopped, and must not begin a later one."""
+    newer = judge_return(replace(RETURNING, seen_epoch=1100), [make(OTHER, "MASTER", 1100)])
+    assert newer is not None
+    assert (newer.epoch, newer.place) == (1100, (OTHER, "10.0.0.2:10912"))
+
+
 def test_a_master_of_the_same_or_an_older_epoch_is_none_to_follow() -> None:
     assert judge_return(RETURNING, [make(OTHER, "MASTER", 1)]) is None
     assert judge_return(replace(RETURNING, seen_epoch=2000), [make(OTHER, "MASTER", 1000)]) is None
@@ -87,6 +94,21 @@ def test_a_slave_with_more_of_our_log_keeps_a_sync_master_back() -> None:
     assert isinstance(newer, NewerMaster) and newer.place is None
     assert "500 bytes of epoch 1" in newer.reason
     assert judge_return(replace(RETURNING, sync=False), [make(tail=1500)]) is None
+
+
+def test_a_slave_with_a_mastership_that_a_power_loss_took_keeps_a_sync_master_back() -> None:
+    """The log of that mastership is gone to where it began and further; its slave has what was acknowledged in it."""
+    lost = replace(RETURNING, seen_epoch=2, epochs=(Epoch(1, 0), Epoch(2, 1200)))
+    newer = judge_return(lost, [make(epoch=2, tail=1500, epochs=((1, 0), (2, 1200)))])
+    assert newer is not None and newer.place is None
+    assert "what epoch 2 wrote" in newer.reason
+    nothing = replace(RETURNING, seen_epoch=2, epochs=())
+    assert judge_return(nothing, [make(epoch=2, tail=900, epochs=((1, 0), (2, 800)))]) is not None
+
+
+def test_a_mastership_that_wrote_nothing_is_no_reason() -> None:
+    begun = make(epoch=2, tail=1000, epochs=((1, 0), (2, 1000)))
+    assert judge_return(replace(RETURNING, seen_epoch=2), [begun]) is None
 
 
 def test_the_tail_of_an_older_mastership_is_no_reason() -> None:

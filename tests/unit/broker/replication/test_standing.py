@@ -9,7 +9,7 @@ from eruca.broker.failover import LogEnd
 from eruca.broker.options import BrokerOptions, BrokerRole
 from eruca.broker.replication.standing import BrokerStanding
 from eruca.core.replication.epochs import Epoch
-from eruca.core.replication.synced import SyncCondition
+from eruca.core.replication.synced import EVERYTHING, SyncCondition
 
 
 def make_standing(tail: int = 1000, **options: Any) -> tuple[BrokerStanding, Any]:
@@ -19,7 +19,11 @@ def make_standing(tail: int = 1000, **options: Any) -> tuple[BrokerStanding, Any
         store=SimpleNamespace(
             commitlog=SimpleNamespace(readable_end=tail), replication=SimpleNamespace(epochs=[], seen_epoch=0)
         ),
-        replication=SimpleNamespace(condition=SyncCondition(2, 1 << 30), release=lambda: None),
+        replication=SimpleNamespace(
+            condition=SyncCondition(2, 1 << 30),
+            release=lambda: None,
+            reads=SimpleNamespace(is_bounding=False, certain=0),
+        ),
     )
     server = SimpleNamespace(links=[])
     broker.server = server
@@ -59,6 +63,19 @@ def test_confirmed_is_a_bound_of_what_was_acknowledged() -> None:
     condition.add("link", 1)
     condition.report("link", 2500)
     assert standing.measure().confirmed == 2500
+
+
+def test_what_readers_saw_must_not_be_taken_back_either() -> None:
+    standing, broker = make_standing(tail=100)
+    standing.measure()
+    broker.store.commitlog.readable_end = 1000
+    broker.replication.reads = reads = SimpleNamespace(is_bounding=True, certain=400)
+    assert standing.measure().confirmed == 400
+    # Alone in the set, a master shows all it has; whoever joins after that needs all of it.
+    reads.certain = EVERYTHING
+    assert standing.measure().confirmed == 1000
+    reads.certain, broker.store.commitlog.readable_end = 400, 2000
+    assert standing.measure().confirmed == 1000
 
 
 def test_asynchronous_master_needs_one_copy() -> None:

@@ -160,3 +160,36 @@ def test_confirmed_is_always_on_enough_copies_and_never_falls(seed: int) -> None
             assert all(ever.get(each, -1) >= confirmed for each in members)
         before = confirmed
     assert before
+
+
+# -- what cannot be taken back -----------------------------------------------------------------------------------------
+
+
+def test_without_members_it_is_what_is_confirmed() -> None:
+    assert make_condition(2, a=100, b=300).safe == 300
+    assert make_condition(3, a=100).safe == 0
+    assert make_condition(1).safe == EVERYTHING
+
+
+def test_only_members_can_be_the_next_master_so_only_they_count() -> None:
+    condition = make_condition(3, a=100, b=300, c=200)
+    condition.set_members(frozenset({"b"}))
+    assert (condition.confirmed, condition.safe) == (200, 300)
+    condition.set_members(frozenset({"a", "b"}))
+    assert condition.safe == 300, "it never falls"
+    condition.report("a", 301)
+    condition.report("b", 400)
+    assert condition.safe == 301
+    condition.remove("a")
+    condition.report("b", 500)
+    assert condition.safe == 301
+
+
+def test_nobody_can_take_anything_from_a_master_that_is_alone_in_the_set() -> None:
+    condition = make_condition(2)
+    condition.set_members(frozenset())
+    assert (condition.confirmed, condition.safe) == (0, EVERYTHING)
+    condition.add("a", "a")
+    condition.report("a", 70)
+    condition.set_members(frozenset({"a"}))
+    assert condition.safe == 70
