@@ -12,6 +12,7 @@ from tests.unit.broker.replication.members import wait_until
 from tests.unit.broker.requests import parts_of, try_pull, try_send
 
 __all__ = ["allow_disk_work", "elected"]
+pytestmark = pytest.mark.whole
 
 
 async def read(elected: Elected, broker: Broker, offset: int = 0) -> list[bytes]:

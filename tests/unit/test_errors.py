@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from eruca import errors
-from eruca.errors import ErucaError, StoreError, StoreFull, StoreIOError
+from eruca.errors import ErucaError, ReplicaCorrupt, StoreError, StoreFull, StoreIOError, StoreReadOnly
 
 ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ErucaError)]
 
@@ -33,6 +33,7 @@ def test_every_error_says_what_it_is_and_whether_to_try_again(kind: type[ErucaEr
     assert issubclass(kind, ErucaError)
 
 
-def test_a_full_or_failing_disk_is_worth_another_try() -> None:
+def test_what_may_pass_by_itself_is_worth_another_try() -> None:
     retryable = {kind for kind in ALL if kind.retryable and issubclass(kind, StoreError)}
-    assert retryable == {StoreFull, StoreIOError}
+    # A full or failing disk, a broker that is no master at the moment, bytes that a master sends again.
+    assert retryable == {StoreFull, StoreIOError, StoreReadOnly, ReplicaCorrupt}

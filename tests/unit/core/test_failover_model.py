@@ -12,7 +12,7 @@ from eruca.core.failover.view import Event, Progress
 from tests.figures import note_figures
 from tests.unit.core.failovermodel import Faults, World
 
-SEEDS = int(os.environ.get("ERUCA_SEEDS", "200"))
+SEEDS = int(os.environ.get("ERUCA_SEEDS", "100"))
 TROUBLE_S = 40.0
 HEALED_S = 30.0
 
