@@ -89,13 +89,13 @@ class PutTimes:
         # The buckets of the last whole minute, None before it is over.
         self._last: tuple[list[int], list[int]] | None = None
 
-    def add(self, elapsed_ms: int) -> None:
-        """An append took a millisecond or more."""
-        if elapsed_ms <= 0:
+    def add(self, elapsed_ms: int, count: int = 1) -> None:
+        """Appends took a millisecond or more."""
+        if elapsed_ms <= 0 or not count:
             return
         self.max_ms = max(self.max_ms, elapsed_ms)
-        self._coarse[bisect_right(_BUCKET_BOUNDS, elapsed_ms)] += 1
-        self._fine[bisect_left(_FINE_BOUNDS, elapsed_ms)] += 1
+        self._coarse[bisect_right(_BUCKET_BOUNDS, elapsed_ms)] += count
+        self._fine[bisect_left(_FINE_BOUNDS, elapsed_ms)] += count
 
     def turn(self, puts: int) -> None:
         """A minute is over; `puts` counts the appends since the start."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from eruca.broker.mapping import TIMER_MARK, DelayLevels, find_due_time, map_half, map_timer
 from eruca.broker.once import ONCE_GROUP, ONCE_MARK, OnceMark, drop_mark, read_mark
@@ -21,7 +22,7 @@ from eruca.net.link import Answer, Link, encode_refusal
 from eruca.store.encodedbatch import BatchFacts, StoredBatch
 from eruca.wire.batch import BatchItem, decode_batch, find_ends
 from eruca.wire.bodies import TopicConfig
-from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
+from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode, SerializeType
 from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import (
     AnySendHeader,
@@ -43,7 +44,7 @@ _HOST_NOTE = "host"
 _LEVEL_DIGITS_MAX = 10
 
 
-class Draft(NamedTuple):
+class Draft(msgspec.Struct, gc=False):
     """A message that is ready to be stored, the queue its sender is told, and whether it waits for disk and slaves."""
 
     message: Message
@@ -51,13 +52,28 @@ class Draft(NamedTuple):
     waits: bool
 
 
-class _Place(NamedTuple):
+class _Place(msgspec.Struct, gc=False):
     """Where messages were stored, as their sender is told, and the log position behind them."""
 
     queue_id: int
     queue_offset: int
     message_ids: str
     end: int
+
+
+class _LateAnswer(msgspec.Struct, gc=False):
+    """The answer to a send that is stored and not safe yet. Thousands wait, and the collector need not visit them."""
+
+    handlers: SendHandlers
+    link: Link
+    command: Command
+    place: _Place
+
+    def __call__(self, code: ResponseCode) -> None:
+        """Give the answer: this is how it went."""
+        command = self.command
+        if not command.flag & FLAG_ONEWAY:
+            self.link.send(self.handlers.encode_stored(command, self.place, code))
 
 
 class SendHandlers:
@@ -130,7 +146,7 @@ class SendHandlers:
         if self._parts.replication.needs_wait(waits):
             self._answer_when_safe(link, command, place, waits)
             return None
-        return self._encode_stored(command, place, ResponseCode.SUCCESS)
+        return self.encode_stored(command, place, ResponseCode.SUCCESS)
 
     async def _answer_when_topic_saved(self, link: Link, command: Command, place: _Place, waits: bool) -> bytes | None:
         # A message that was acknowledged must be found after a crash, so its topic must be there too.
@@ -138,27 +154,20 @@ class SendHandlers:
         term = replication.term
         await self._parts.saver.wait_until_saved("topics")
         if replication.term != term:
-            return self._encode_stored(command, place, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+            return self.encode_stored(command, place, ResponseCode.FLUSH_SLAVE_TIMEOUT)
         if replication.needs_wait(waits):
             self._answer_when_safe(link, command, place, waits)
             return None
-        return self._encode_stored(command, place, ResponseCode.SUCCESS)
+        return self.encode_stored(command, place, ResponseCode.SUCCESS)
 
     def _answer_when_safe(self, link: Link, command: Command, place: _Place, waits: bool) -> None:
         """Answer later, without a task: with sync flush or a SYNC_MASTER every message comes by here."""
-        clock, times = self._parts.clock, self._parts.stats.put_times
-        started = clock.monotonic()
         # It is stored, and thousands may wait.
         command.body = b""
+        self._parts.replication.when_done(place.end, _LateAnswer(self, link, command, place), waits=waits)
 
-        def answer(code: ResponseCode) -> None:
-            times.add(int((clock.monotonic() - started) * 1000))
-            if not command.is_oneway:
-                link.send(self._encode_stored(command, place, code))
-
-        self._parts.replication.when_done(place.end, answer, waits=waits)
-
-    def _encode_stored(self, command: Command, place: _Place, code: int) -> bytes:
+    def encode_stored(self, command: Command, place: _Place, code: int) -> bytes:
+        """Encode the answer to a send that was stored: where, and how safe it is."""
         if command.serialization is SerializeType.JSON:
             header = (
                 self._template % (code, place.queue_id, place.message_ids, place.queue_offset, command.opaque)

@@ -52,6 +52,7 @@ class Acknowledgement:
         self._flusher = parts.store.flusher
         self._group_commit = parts.background.group_commit
         self._group_commit.on_flushed = self._on_flushed
+        self._times = parts.stats.put_times
         # Which slaves have what; the links tell it. Another one with every mastership.
         self.condition = SyncCondition(options.in_sync_replicas, options.behind_bytes_max)
         #: How far readers may read.
@@ -78,25 +79,22 @@ class Acknowledgement:
         # What was stored before this broker was fenced, and waited for something else, is not acknowledged either.
         return not (self._is_leading and (self.guard is None or self.guard()))
 
-    def _waits_for_slaves(self) -> bool:
-        options = self._options
-        return options.role is _SYNC_MASTER and (options.in_sync_replicas > 1 or bool(self.condition.members))
-
     def when_done(self, position: int, done: Done, *, waits: bool = True) -> None:
         """Call `done` with the code for what ends at a position, now or later, but once and in bounded time."""
         if not self._is_leading:
             done(_SLAVE_LATE)
             return
-        now = self._get_loop().time()
-        if waits and self._waits_for_slaves():
+        now = (self._loop or self._get_loop()).time()
+        options, condition = self._options, self.condition
+        if waits and options.role is _SYNC_MASTER and (options.in_sync_replicas > 1 or condition.members):
             if self._store.options.flush_mode is _SYNC_FLUSH and position > self._flusher.flushed:
                 self._group_commit.want(position)  # the disk works while the slaves do
-            if not self.condition.is_available(position):
+            if not condition.is_available(position):
                 self._take_options()
                 self._wait_for_disk(position, now, _NO_SLAVE, done)
                 return
             waiting = self._for_slaves
-            waiting.append((position, now + self._options.slave_timeout_ms / 1000, now, _SUCCESS, done))
+            waiting.append((position, now + options.slave_timeout_ms / 1000, now, _SUCCESS, done))
             if len(waiting) == 1:
                 self._arm()
                 self._take_options()
@@ -144,17 +142,31 @@ class Acknowledgement:
         confirmed = self.condition.confirmed
         if waiting[0][0] > confirmed or (self.guard is not None and not self.guard()):
             return
-        is_sync = self._store.options.flush_mode is _SYNC_FLUSH
+        if self._store.options.flush_mode is not _SYNC_FLUSH:
+            self._tell(waiting, confirmed)
+            return
         while waiting and waiting[0][0] <= confirmed:
             position, _, started, code, done = waiting.popleft()
-            if is_sync:
-                self._wait_for_disk(position, started, code, done)
-            else:
-                done(code)
+            self._wait_for_disk(position, started, code, done)
+
+    def _tell(self, waiting: deque[_Waiting], reached: int) -> None:
+        """Tell those in front whose messages are before a position, and count how long they waited."""
+        now = self._get_loop().time()
+        # What came with one read began to wait at the same time, and is counted together.
+        since, count = now, 0
+        while waiting and waiting[0][0] <= reached:
+            _, _, started, code, done = waiting.popleft()
+            if started != since:
+                self._times.add(int((now - since) * 1000), count)
+                since, count = started, 0
+            count += 1
+            done(code)
+        self._times.add(int((now - since) * 1000), count)
 
     def _wait_for_disk(self, position: int, started: float, code: ResponseCode, done: Done) -> None:
         options = self._store.options
         if options.flush_mode is not _SYNC_FLUSH or position <= self._flusher.flushed:
+            self._times.add(int((self._get_loop().time() - started) * 1000))
             done(code)
             return
         deadline = started + options.sync_flush_timeout_ms / 1000
@@ -164,10 +176,7 @@ class Acknowledgement:
             self._arm()
 
     def _on_flushed(self, flushed: int) -> None:
-        waiting = self._for_disk
-        while waiting and waiting[0][0] <= flushed:
-            _, _, _, code, done = waiting.popleft()
-            done(code)
+        self._tell(self._for_disk, flushed)
 
     # -- time --------------------------------------------------------------------------------------------------------
 
@@ -193,7 +202,8 @@ class Acknowledgement:
             self._wait_for_disk(position, started, _SLAVE_LATE, done)
         waiting = self._for_disk
         while waiting and waiting[0][1] <= now:
-            _, _, _, code, done = waiting.popleft()
+            _, _, started, code, done = waiting.popleft()
+            self._times.add(int((now - started) * 1000))
             done(code or _DISK_LATE)
         if not self.waiting:
             self._group_commit.stop_wanting()

@@ -12,6 +12,7 @@ import pytest
 
 from eruca.broker.options import BrokerOptions, BrokerRole
 from eruca.broker.parts import Parts
+from eruca.broker.rates import PutTimes
 from eruca.broker.replication.acknowledging import Acknowledgement
 from eruca.clock import SystemClock
 from eruca.config import FlushMode
@@ -32,7 +33,9 @@ class Desk:
     def __init__(self, store: MessageStore, background: StoreBackground, options: BrokerOptions) -> None:
         self.store = store
         self.options = options
-        parts = SimpleNamespace(store=store, background=background, options=options)
+        self.times = PutTimes()
+        stats = SimpleNamespace(put_times=self.times)
+        parts = SimpleNamespace(store=store, background=background, options=options, stats=stats)
         self.acknowledgement = Acknowledgement(cast(Parts, parts))
         self.told: list[tuple[int, ResponseCode]] = []
 
