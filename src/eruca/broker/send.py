@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
 
 import msgspec
 
@@ -42,6 +41,8 @@ _PREFIX = struct.Struct(">iI")
 _VERSION_HONOURS_MAX_TIMES = 121
 _HOST_NOTE = "host"
 _LEVEL_DIGITS_MAX = 10
+_WAIT = b"\x02WAIT\x01true"
+_WAIT_AMONG = _WAIT + b"\x02"
 
 
 class Draft(msgspec.Struct, gc=False):
@@ -123,7 +124,7 @@ class SendHandlers:
                 header.properties = drop_mark(header.properties)
             draft = self.build(link, command, header)
             message = draft.message
-            self._put(lambda: self._store.append(message))
+            self._append(message)
         except (RequestRefused, WireError, StoreError, InvalidName) as error:
             return self._encode_refused(link, command, error)
         self._parts.stats.on_put(message.topic, 1, message.size, message.queue_id)
@@ -131,12 +132,15 @@ class SendHandlers:
         place = _Place(draft.queue_id, message.queue_offset, message_id, message.position + message.size)
         return self._answer(link, command, place, draft.waits)
 
-    def _put(self, append: Callable[[], object]) -> None:
+    def _append(self, message: Message) -> None:
         try:
-            append()
+            self._store.append(message)
         except StoreError as error:
-            self._parts.stats.put_failures += 1
-            raise refuse_store_error(error, self._store) from error
+            raise self._refuse_unstored(error) from error
+
+    def _refuse_unstored(self, error: StoreError) -> RequestRefused:
+        self._parts.stats.put_failures += 1
+        return refuse_store_error(error, self._store)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -240,7 +244,7 @@ class SendHandlers:
     def check_topic(self, link: Link, header: AnySendHeader) -> TopicConfig:
         """The settings of the topic of a request, made if the rules allow it; refuses as a Java broker does."""
         options = self._parts.options
-        if self._parts.clock.now_ms() < options.accept_sends_from_ms:
+        if options.accept_sends_from_ms and self._parts.clock.now_ms() < options.accept_sends_from_ms:
             refuse(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {options.accept_sends_from_ms}")
         refuse_unless_writable(self._parts)
         topic = header.topic
@@ -311,6 +315,9 @@ class SendHandlers:
 
     def _add_cluster(self, raw: bytes, *, drop_wait: bool) -> bytes:
         """The properties with the cluster added, and without WAIT when nobody needs it any more."""
+        if drop_wait:
+            # Where Java clients have it in nearly every message.
+            raw = raw[: -len(_WAIT)] if raw.endswith(_WAIT) else raw.replace(_WAIT_AMONG, b"\x02", 1)
         if b"CLUSTER\x01" in raw or (drop_wait and b"WAIT\x01" in raw):
             entries = [
                 entry
@@ -376,7 +383,10 @@ class SendHandlers:
             )
             for item in items
         ]
-        self._put(lambda: self._store.append_batch(messages))
+        try:
+            self._store.append_batch(messages)
+        except StoreError as error:
+            raise self._refuse_unstored(error) from error
         if mark is not None:
             self._parts.once.note(header.topic, queue_id, mark)
         self._parts.stats.on_put(header.topic, len(messages), sum([item.size for item in messages]), queue_id)
@@ -390,8 +400,7 @@ class SendHandlers:
         try:
             return self._store.append_encoded(topic, queue_id, data, facts)
         except StoreError as error:
-            self._parts.stats.put_failures += 1
-            raise refuse_store_error(error, self._store) from error
+            raise self._refuse_unstored(error) from error
 
     # -- messages that are stored once -------------------------------------------------------------------------------
 
@@ -419,8 +428,8 @@ class SendHandlers:
             return self._answer_dropped(link, command, header.queue_id, raw)
         draft = self.build(link, command, header)
         message = draft.message
-        self._put(lambda: once.check_room(header.topic, header.queue_id, mark))
-        self._put(lambda: self._store.append(message))
+        self._check_once_room(header.topic, header.queue_id, mark)
+        self._append(message)
         once.note(header.topic, header.queue_id, mark)
         self._parts.stats.on_put(message.topic, 1, message.size, message.queue_id)
         message_id = encode_offset_id(message.store_host, message.position)
@@ -440,7 +449,7 @@ class SendHandlers:
         if first[:-1] != last[:-1] or last.sequence - first.sequence < count - 1:
             refuse(ResponseCode.MESSAGE_ILLEGAL, "the marks of a batch are not in order")
         if once.find_stored(topic, queue_id, last) < first.sequence and not once.find_islands(topic, queue_id, last):
-            self._put(lambda: once.check_room(topic, queue_id, last))
+            self._check_once_room(topic, queue_id, last)
             return last, None
         # Its answer was lost; and if some are not here, the broker died before the log had them.
         new = [item for item in decode_batch(data) if not once.has(topic, queue_id, _read_mark(item.properties))]
@@ -448,6 +457,12 @@ class SendHandlers:
         if not new:
             once.note(topic, queue_id, last)
         return last, new
+
+    def _check_once_room(self, topic: str, queue_id: int, mark: OnceMark) -> None:
+        try:
+            self._parts.once.check_room(topic, queue_id, mark)
+        except StoreError as error:
+            raise self._refuse_unstored(error) from error
 
     def _answer_dropped(self, link: Link, command: Command, queue_id: int, raw: bytes) -> Answer:
         # Nobody knows any more where they are; but disk and slaves must have them before their sender is told so.
