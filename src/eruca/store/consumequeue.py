@@ -155,6 +155,12 @@ class ConsumeQueue:
         self.max_offset = self.next_offset = self.max_offset + 1
         self.end_position = position + size
 
+    def find_room(self) -> tuple[Buffer, int, int]:
+        """Where the next entries go, and how many of them lie together there; makes room for one, which may raise."""
+        if self._room <= 0:
+            self.reserve(1)
+        return self._buffer, self._at, self._room
+
     def find_run(self, count: int) -> tuple[Buffer, int] | None:
         """Where the next entries go if `count` of them lie together; `reserve` has made room."""
         if self._room <= 0:

@@ -17,6 +17,7 @@ from eruca.store.index import Index
 from eruca.store.queues import Queues
 from eruca.store.removed import RemovedTopics
 from eruca.store.scan import Damage, RecordFacts
+from eruca.wire import hot
 from eruca.wire.digest import digest_properties, index_prefix
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.properties import RAW_DELAY, get_property
@@ -126,8 +127,11 @@ class Dispatch:
         known: dict[tuple[bytes, int], tuple[ConsumeQueue, int]] = {}
         index, may_keep = self.index, self._removed is None or self._removed.is_empty
         with_keys = index is not None
-        for facts in run:
+        count, number = len(run), 0
+        while number < count:
+            facts = run[number]
             position, size, encoded, queue_id, queue_offset, sys_flag, store_time, properties = facts
+            number += 1
             found = known.get((encoded, queue_id))
             if found is None or queue_offset != found[0].max_offset or sys_flag & TRANSACTION_MASK:
                 queue = self.replay(facts, into_index=position > indexed_end)
@@ -137,12 +141,37 @@ class Dispatch:
                         known[encoded, queue_id] = queue, self._topics[encoded][1]
             else:
                 queue, prefix = found
+                # Several of a queue in a row are a batch, most likely.
+                if number < count and run[number][3] == queue_id and run[number][2] == encoded:
+                    done = self._replay_together(run, number - 1, queue, prefix) if position > indexed_end else 0
+                    if done:
+                        number += done - 1
+                        self.replayed = run[number - 1]
+                        continue
                 tags_code, hashes = digest_properties(properties, prefix, with_keys and position > indexed_end)
                 if hashes and index is not None:
                     index.add(hashes, position, store_time)
                 queue.add(position, size, tags_code)
             self.replayed = facts
         return grown
+
+    def _replay_together(self, run: Sequence[RecordFacts], first: int, queue: ConsumeQueue, prefix: int) -> int:
+        """Dispatch records that follow each other in a queue, as far as the files have room; gives how many."""
+        if not hot.compiled or (self.index is not None and not self.index.files):
+            return 0
+        file = None if self.index is None else self.index.files[-1]
+        entries, at, room = queue.find_room()
+        index, slots, index_room = (None, 0, 0) if file is None else (file.buffer, file.slots, file.room)
+        done, written = hot.dispatch_run(
+            run, first, entries, at, room, queue.max_offset, prefix, index, slots, index_room
+        )
+        if done:
+            position, size = run[first + done - 1][:2]
+            queue.add_run(done, position + size)
+            queue.next_offset = queue.max_offset
+        if file is not None and written:
+            file.add_run(written)
+        return done
 
     def settle_offset(self, queue: ConsumeQueue, queue_offset: int, position: int) -> bool:
         """Bring a queue to the offset of a record that is not its next one; False when the record stays out of it."""

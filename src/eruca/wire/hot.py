@@ -25,6 +25,7 @@ compiled: bool = cython.compiled
 _MASK = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _WRAP = cython.declare(cython.longlong, 0x100000000)
 _SIGN = cython.declare(cython.ulonglong, 0x80000000)
+_TRANSACTION_MASK = cython.declare(cython.uint, 0xC)
 _RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
 _CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
 _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
@@ -342,6 +343,62 @@ def dispatch_batch(
             written += len(hashes)
         entries_at += 20
     return written
+
+
+def dispatch_run(
+    run: Any,
+    first: cython.Py_ssize_t,
+    entries: Any,
+    entries_at: cython.Py_ssize_t,
+    room: cython.Py_ssize_t,
+    offset: cython.longlong,
+    prefix: cython.uint,
+    index: Any,
+    slots: cython.longlong,
+    index_room: cython.longlong,
+) -> tuple[int, int]:
+    """Write the entries of records from `run[first]` on, as long as each is the next one of the same queue.
+
+    They are as `hotread.read_records` gives them; the first has `offset`. There is room for so many entries in queue
+    and index; `index` is None without one. Gives how many records are done, and how many index entries they have.
+    """
+    entries_view: cython.uchar[::1] = entries
+    with_index: cython.bint = index is not None
+    index_view: cython.uchar[::1] = index if with_index else entries
+    p: cython.p_const_uchar
+    e: cython.p_uchar
+    x: cython.p_uchar
+    if cython.compiled:
+        e = cython.address(entries_view[0])
+        x = cython.address(index_view[0])
+    else:
+        e, x = entries_view, index_view
+    if entries_at < 0 or room < 0 or entries_at + 20 * room > len(entries_view):
+        raise ValueError(f"{room} entries at {entries_at} are not inside {len(entries_view)} bytes")
+    _, _, topic, queue_id, _, _, _, _ = run[first]
+    count: cython.Py_ssize_t = min(room, len(run) - first)
+    done: cython.Py_ssize_t = 0
+    written: cython.longlong = 0
+    tags: cython.longlong
+    hashes: list[int] = []
+    while done < count:
+        position, size, encoded, its_queue, its_offset, sys_flag, store_time, properties = run[first + done]
+        if its_offset != offset + done or its_queue != queue_id or encoded != topic or sys_flag & _TRANSACTION_MASK:
+            break
+        p = properties
+        hashes.clear()
+        tags = _digest(p, properties, 0, len(properties), prefix, with_index, hashes)
+        if hashes:
+            if written + len(hashes) > index_room:
+                break
+            _put_entries(x, len(index_view), slots, hashes, position, store_time)
+            written += len(hashes)
+        _write_i64(e, entries_at, position)
+        _write_u32(e, entries_at + 8, size)
+        _write_i64(e, entries_at + 12, tags)
+        entries_at += 20
+        done += 1
+    return done, written
 
 
 # --- records --------------------------------------------------------------------------------------------------------

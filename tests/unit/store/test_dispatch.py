@@ -16,12 +16,14 @@ from eruca.store.queues import Queues
 from eruca.store.scan import RecordFacts
 from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
+from eruca.wire import hot
 from eruca.wire.digest import index_prefix
 from eruca.wire.javahash import java_hash
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.properties import encode_properties
 from eruca.wire.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.unit.store.samples import ROOT, make_disk
+from tests.unit.wire.test_hot import load_source
 
 LEVELS = parse_delay_levels(StoreOptions().delay_levels)
 NOW = 1_700_000_000_000
@@ -169,3 +171,50 @@ def test_a_record_with_an_impossible_queue_stays_out(
     assert "stays out of the consume queues" in caplog.text
     assert len(dispatch.queues) == 0
     assert disk.files() == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 2), st.sampled_from((0, TRANSACTION_COMMIT)))))
+def test_records_of_a_queue_in_a_row_are_dispatched_as_each_alone(rows: list[tuple[int, int, int]]) -> None:
+    """Whatever comes between them, and however many files of queue and index they fill."""
+    run: list[RecordFacts] = []
+    ends = [0, 0, 0]
+    for count, queue_id, sys_flag in rows:
+        for _ in range(count):
+            number = len(run)
+            keys = {"KEYS": f"a{number} b", "TAGS": f"t{number}", "UNIQ_KEY": f"u{number}"} if number % 3 else {}
+            run.append(facts(ends[queue_id], 100 * number + 7, queue_id=queue_id, sys_flag=sys_flag, **keys))
+            ends[queue_id] += 1
+    disks = make_disk(), make_disk()
+    alone, together = (make_dispatch(disk) for disk in disks)
+    for each in run:
+        alone.replay(each, into_index=True)
+    grown = together.replay_run(run, -1)
+    assert {(queue.queue_id, begin) for queue, begin in grown.items()} == {(n, 0) for n in range(3) if ends[n]}
+    assert together.replayed == (run[-1] if run else None)
+    for queue_id, end in enumerate(ends):
+        assert entries_of(together, queue_id=queue_id) == entries_of(alone, queue_id=queue_id)
+        if end:
+            queue = together.queues.get("t", queue_id)
+            assert queue is not None
+            assert (queue.max_offset, queue.next_offset) == (end, end)
+    assert alone.index is not None
+    assert together.index is not None
+    assert [bytes(file.buffer) for file in together.index.files] == [bytes(file.buffer) for file in alone.index.files]
+
+
+def test_a_run_is_dispatched_alike_built_and_plain() -> None:
+    run = [facts(n, 100 * n, TAGS=f"t{n}", KEYS="a b") for n in range(5)] + [facts(9, 900)]
+    found: list[tuple[bytearray, bytearray]] = []
+    for module in (hot, load_source("hot", with_cython=True), load_source("hot", with_cython=False)):
+        entries, index = bytearray(200), bytearray(40 + 4 * 7 + 20 * 20)
+        done = module.dispatch_run(run, 1, entries, 20, 9, 1, index_prefix("t"), index, 7, 20)
+        assert done == (4, 8)
+        # No room for the second record's keys, none for its entry, none at all.
+        for room, index_room, fitting in ((9, 3, (1, 2)), (1, 20, (1, 2)), (0, 20, (0, 0))):
+            spare = bytearray(index)
+            told = run, 1, bytearray(200), 20, room, 1, index_prefix("t"), spare, 7, index_room
+            assert module.dispatch_run(*told) == fitting
+        with pytest.raises(ValueError, match="not inside"):
+            module.dispatch_run(run, 1, entries, 20, 10, 1, 0, index, 7, 20)
+        found.append((entries, index))
+    assert found[0] == found[1] == found[2]
