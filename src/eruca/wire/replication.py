@@ -242,11 +242,13 @@ class FencedDecoder:
     def feed(self, data: bytes | bytearray | memoryview) -> list[FencedFrame]:
         """Take bytes in; give the frames they complete. After a WireError the link must be closed."""
         buffer = self._buffer
-        buffer += data
         frames: list[FencedFrame] = []
+        if buffer:
+            buffer += data
+            data = buffer
         at = 0
-        available = len(buffer)
-        with memoryview(buffer) as view:
+        available = len(data)
+        with memoryview(data) as view:
             while available - at >= FENCED_HEAD_BYTES:
                 size, crc = _FENCED_HEAD.unpack_from(view, at)
                 # Checked on the head alone, before the rest is waited for.
@@ -260,7 +262,10 @@ class FencedDecoder:
                     if zlib.crc32(content) != crc:
                         raise WireError("a replication frame is damaged: its CRC does not fit")
                     frames.append(_decode_frame(content))
-        del buffer[:at]
+            if data is not buffer:
+                buffer += view[at:]
+        if data is buffer:
+            del buffer[:at]
         return frames
 
 

@@ -182,7 +182,7 @@ def test_records_of_a_queue_in_a_row_are_dispatched_as_each_alone(rows: list[tup
         for _ in range(count):
             number = len(run)
             keys = {"KEYS": f"a{number} b", "TAGS": f"t{number}", "UNIQ_KEY": f"u{number}"} if number % 3 else {}
-            run.append(facts(ends[queue_id], 100 * number + 7, queue_id=queue_id, sys_flag=sys_flag, **keys))
+            run.append(facts(ends[queue_id], 100 * number + 7, b"t", queue_id, sys_flag, **keys))
             ends[queue_id] += 1
     disks = make_disk(), make_disk()
     alone, together = (make_dispatch(disk) for disk in disks)

@@ -15,6 +15,8 @@ from enum import Enum
 from math import inf
 from typing import Final, TypeAlias
 
+import msgspec
+
 from eruca.limits import HA_FENCED_DATA_BYTES_MAX
 from eruca.wire.replication import Hello
 
@@ -47,48 +49,41 @@ class LinkLimits:
 # --- what happens -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HelloReceived:
+class HelloReceived(msgspec.Struct, frozen=True, gc=False):
     """A slave opens a fenced link."""
 
     hello: Hello
 
 
-@dataclass(frozen=True, slots=True)
-class ReportReceived:
+class ReportReceived(msgspec.Struct, frozen=True, gc=False):
     """The slave has everything before a position. Without an epoch it is a classic report."""
 
     position: int
     epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckAnswered:
+class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
     """The bytes before the slave's position are the master's, or not."""
 
     ok: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LogGrew:
+class LogGrew(msgspec.Struct, frozen=True, gc=False):
     """The master's log reaches from here to there."""
 
     start: int
     tail: int
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(msgspec.Struct, frozen=True, gc=False):
     """The socket takes no more for now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(msgspec.Struct, frozen=True, gc=False):
     """The socket takes more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time has passed."""
 
 
@@ -98,8 +93,7 @@ Event: TypeAlias = HelloReceived | ReportReceived | CheckAnswered | LogGrew | Bl
 # --- what to do ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CheckPrefix:
+class CheckPrefix(msgspec.Struct, frozen=True, gc=False):
     """Compare the CRC of the log from `begin` to `position`; answer with CheckAnswered."""
 
     position: int
@@ -107,30 +101,26 @@ class CheckPrefix:
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendChunk:
+class SendChunk(msgspec.Struct, frozen=True, gc=False):
     """Send so many bytes of the log."""
 
     position: int
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendHeartbeat:
+class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
     """Say where the next chunk will start."""
 
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Confirm:
+class Confirm(msgspec.Struct, frozen=True, gc=False):
     """The slave has everything before a position."""
 
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True, gc=False):
     """End the link; a fenced slave is told why. Nothing comes after it."""
 
     reason: str
@@ -187,12 +177,12 @@ class PrimaryLink:
         """When a Tick is due, if nothing else happens before; infinite when the link is over."""
         if self.state is LinkState.CLOSED:
             return inf
-        times = [self._heard_at + self.limits.silence_s]
+        wake_at = self._heard_at + self.limits.silence_s
         if self.state is LinkState.STREAMING and not self._is_blocked:
-            times.append(self._sent_at + self.limits.heartbeat_s)
+            wake_at = min(wake_at, self._sent_at + self.limits.heartbeat_s)
             if self._resume_at is not None:
-                times.append(self._resume_at)
-        return min(times)
+                wake_at = min(wake_at, self._resume_at)
+        return wake_at
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take note of what happened; give what is to be done, in this order."""

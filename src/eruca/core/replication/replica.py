@@ -13,6 +13,8 @@ from enum import Enum
 from math import inf
 from typing import TypeAlias
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLimits:
@@ -28,8 +30,7 @@ class ReplicaLimits:
 # --- what happens -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(msgspec.Struct, frozen=True, gc=False):
     """A connection to a master is open; with the epoch it told it is fenced, without it is classic.
 
     The own log ends at `tail`, and is the master's up to there as far as both know; `flushed` of it is on the disk.
@@ -40,8 +41,7 @@ class Connected:
     epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkReceived:
+class ChunkReceived(msgspec.Struct, frozen=True, gc=False):
     """The master sent bytes of its log, or (size 0) a heartbeat, and how far its log is and what is confirmed.
 
     A classic chunk has no epoch, and its `tail` is its own end.
@@ -54,28 +54,24 @@ class ChunkReceived:
     tail: int
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """The own log ends at `tail`, and `flushed` of it is on the disk."""
 
     tail: int
     flushed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True, gc=False):
     """The master says why it will close."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True, gc=False):
     """The connection is gone (after Close as well), or could not be made."""
 
     reason: str
@@ -87,38 +83,33 @@ Event: TypeAlias = Connected | ChunkReceived | Appended | Refused | Tick | Lost
 # --- what to do ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SendHello:
+class SendHello(msgspec.Struct, frozen=True, gc=False):
     """Open a fenced link: ask for the log from a position on."""
 
     epoch: int
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendReport:
+class SendReport(msgspec.Struct, frozen=True, gc=False):
     """Tell the master what this slave has."""
 
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True, gc=False):
     """Append what was received; tell with Appended how far the log is then."""
 
     position: int
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True, gc=False):
     """End the connection, then say Lost."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reconnect:
+class Reconnect(msgspec.Struct, frozen=True, gc=False):
     """Look for the master again at this time."""
 
     at: float
