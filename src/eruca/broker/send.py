@@ -204,19 +204,19 @@ class SendHandlers:
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id = self._redirect_dead(command, header, topic, queue_id)
         raw = (header.properties or "").encode()
+        born_host, store_host = _host_of(link), self._parts.store_host
         message = Message(
             topic=topic,
             queue_id=queue_id,
             flag=header.flag,
             body=command.body,
             properties=raw,
-            sys_flag=header.sys_flag,
+            sys_flag=set_host_bits(header.sys_flag, born_host, store_host),
             born_timestamp=header.born_timestamp,
-            born_host=_host_of(link),
-            store_host=self._parts.store_host,
+            born_host=born_host,
+            store_host=store_host,
             reconsume_times=header.reconsume_times or 0,
         )
-        message.sys_flag = set_host_bits(message.sys_flag, message.born_host, message.store_host)
         waits = b"WAIT\x01false" not in raw
         if b"TRAN_MSG\x01true" in raw and get_property(raw, b"TRAN_MSG") == b"true":
             if self._parts.options.reject_transactions:
