@@ -8,37 +8,22 @@ its anonymous memory.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.runner import Aim, BenchError, Run, Sample
+from bench.parts.javaload import REPEATS, Load, run_load, start_eruca
+from bench.runner import Aim, Run, Sample
 from tests.interop.javapeer import JavaBroker, JavaNameServer, find_ports, prepare_peer
-from tests.paths import PEER
-
-_SECONDS_MAX = 300
-_REPEATS = 3
-_QUICK_SHARE = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
-    """One line of the benchmark: what the client does."""
+class _Load(Load):
+    """A load that may be one of consumers."""
 
-    name: str
-    mode: str
-    count: int
-    arguments: tuple[str, ...] = ()
     # Consumers read what an earlier load left in this topic.
     reads: str = ""
-    # Must not be below the Java broker.
-    aimed: bool = True
 
 
 LOADS = (
@@ -68,7 +53,7 @@ class _Side:
 
 def run_bench(run: Run) -> None:
     """Measure every load on both brokers, one after the other, several times."""
-    run.repeats = min(run.repeats, _REPEATS)  # a round of all loads on both takes two minutes
+    run.repeats = min(run.repeats, REPEATS)
     with run.scratch() as directory, _start_java(directory) as java, _start_eruca(directory) as eruca:
         round_number = [0]
         for load in LOADS:
@@ -84,7 +69,7 @@ def run_bench(run: Run) -> None:
 
 
 def _measure(run: Run, load: _Load, side: _Side, round_number: list[int]) -> Callable[[], Sample]:
-    count = load.count // _QUICK_SHARE if run.quick else load.count
+    count = load.count_for(run)
 
     def once() -> Sample:
         round_number[0] += 1
@@ -92,21 +77,12 @@ def _measure(run: Run, load: _Load, side: _Side, round_number: list[int]) -> Cal
         # A topic of its own each time, but for consumers, who come with a new group to the same backlog.
         if not load.reads and load.mode != "batch":
             topic = f"{topic}_{round_number[0]}"
-        command = [str(PEER / "bench.sh"), "--namesrv", side.nameserver, "--mode", load.mode, "--topic", topic]
-        command += ["--count", str(count), "--pid", str(side.pid), *load.arguments]
-        return _run_load(command)
+        return _describe(run_load(side.nameserver, load.mode, topic, count, "--pid", str(side.pid), *load.arguments))
 
     return once
 
 
-def _run_load(command: list[str]) -> Sample:
-    ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=_SECONDS_MAX, check=False, text=True)
-    try:
-        result = json.loads(ended.stdout.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        raise BenchError(f"the load program printed no result: {ended.stdout[:200]!r}") from None
-    if "error" in result or not result.get("msgs_per_s"):
-        raise BenchError(f"the load program failed: {result.get('error', result)}")
+def _describe(result: dict[str, float]) -> Sample:
     details = {
         "broker CPU s per million": float(result.get("broker_cpu_s_per_1M", 0)),
         "broker anonymous MiB": float(result.get("broker_rss_anon_mib", 0)),
@@ -133,23 +109,6 @@ def _start_java(directory: Path) -> Iterator[_Side]:
 @contextmanager
 def _start_eruca(directory: Path) -> Iterator[_Side]:
     ports = ["--nameserver-port", "0", "--listen-port", str(find_ports(-2, 1))]
-    command = [sys.executable, "-m", "eruca", "up", "--output", "json", "--data", str(directory / "eruca"), *ports]
-    command += ["--option", "mappedFileSizeCommitLog=268435456"]
-    environment = {key: text for key, text in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV"))}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            if not line:
-                raise BenchError("eruca up did not start")
-            yield _Side("eruca", json.loads(line)["nameserver"], process.pid)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            deadline = time.monotonic() + 30
-            while process.poll() is None and time.monotonic() < deadline:
-                try:
-                    process.wait(1)
-                except subprocess.TimeoutExpired:
-                    continue
-            if process.poll() is None:
-                process.kill()
+    settings = ["--data", str(directory / "eruca"), *ports, "--option", "mappedFileSizeCommitLog=268435456"]
+    with start_eruca("up", *settings) as (pid, line):
+        yield _Side("eruca", json.loads(line)["nameserver"], pid)

@@ -8,45 +8,30 @@ too, so those figures are for information. Details have the CPU seconds of maste
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.parts.javaload import REPEATS, Load, run_load, start_eruca
+from bench.parts.load import read_cpu_seconds
 from bench.runner import Aim, BenchError, Figure, Run, Sample
 from tests.interop.brokers import PATIENCE
 from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer, find_broker_port, find_ports, prepare_peer
-from tests.paths import PEER
 from tests.replication.pairs import Watch
 
-_SECONDS_MAX = 300
-_REPEATS = 3
-_QUICK_SHARE = 20
 _SYNC_SECONDS_MAX = 60.0
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 # As the load program has it.
 _WARM_MAX, _WARM_SHARE = 50_000, 4
 _SEGMENT_BYTES = 256 * 1024 * 1024
-_STOP_SECONDS_MAX = 30
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
-    """One line of the benchmark: what the client does."""
+class _Load(Load):
+    """A load that may be paced; then its aim is not to be slower than the Java pair."""
 
-    name: str
-    mode: str
-    count: int
-    arguments: tuple[str, ...] = ()
-    # Must not be below the Java pair, or for a paced load not slower.
-    aimed: bool = True
     # Only sends at a fixed rate say how long one takes; otherwise the queue before the broker is measured.
     paced: bool = False
 
@@ -90,7 +75,7 @@ class _Pair:
 
 def run_bench(run: Run) -> None:
     """Measure every load on both pairs, one after the other, several times; then some with the disk."""
-    run.repeats = min(run.repeats, _REPEATS)  # a round of all loads on both takes two minutes
+    run.repeats = min(run.repeats, REPEATS)
     found = prepare_peer()
     peer = _LongLived(found.jars, found.classes)
     for flush, loads in (("ASYNC_FLUSH", LOADS), ("SYNC_FLUSH", DISK_LOADS)):
@@ -153,15 +138,14 @@ def _measure_catching_up(run: Run, pair: _Pair, directory: Path, rounds: list[in
 
 
 def _measure(run: Run, load: _Load, pair: _Pair, rounds: list[int]) -> Callable[[], Sample]:
-    count = load.count // _QUICK_SHARE if run.quick else load.count
+    count = load.count_for(run)
 
     def once() -> Sample:
         rounds[0] += 1
-        command = [str(PEER / "bench.sh"), "--namesrv", pair.nameserver, "--mode", load.mode]
-        command += ["--topic", f"Bench_{load.mode}_{rounds[0]}", "--count", str(count), *load.arguments]
-        before = [_read_cpu_s(pid) for pid in pair.pids]
-        result = _run_load(command)
-        master, slave = (_read_cpu_s(pid) - began for pid, began in zip(pair.pids, before, strict=True))
+        topic = f"Bench_{load.mode}_{rounds[0]}"
+        before = [read_cpu_seconds(pid) for pid in pair.pids]
+        result = run_load(pair.nameserver, load.mode, topic, count, *load.arguments)
+        master, slave = (read_cpu_seconds(pid) - began for pid, began in zip(pair.pids, before, strict=True))
         asyncio.run(_wait_until_synced(pair))
         millions = (count + min(_WARM_MAX, count // _WARM_SHARE)) / 1e6
         prefix = "send" if load.paced else "lat"
@@ -177,27 +161,10 @@ def _measure(run: Run, load: _Load, pair: _Pair, rounds: list[int]) -> Callable[
     return once
 
 
-def _run_load(command: list[str]) -> dict[str, float]:
-    ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=_SECONDS_MAX, check=False, text=True)
-    try:
-        result: dict[str, float] = json.loads(ended.stdout.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        raise BenchError(f"the load program printed no result: {ended.stdout[:200]!r}") from None
-    if "error" in result or not result.get("msgs_per_s"):
-        raise BenchError(f"the load program failed: {result.get('error', result)}")
-    return result
-
-
 async def _wait_until_synced(pair: _Pair) -> int:
     """Whatever is still under way to the slave is not to slow the next measurement down; gives where the logs end."""
     async with Watch(pair.nameserver) as watch:
         return await watch.wait_until_synced([pair.master, pair.slave], _SYNC_SECONDS_MAX)
-
-
-def _read_cpu_s(pid: int) -> float:
-    """The processor time a process has used, its own and the kernel's."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 
 
 # --- the pairs ----------------------------------------------------------------------------------------------------
@@ -271,38 +238,23 @@ def _start_broker(names: str, store: Path, role: str, number: int, flush: str) -
 @contextmanager
 def _start_ours(kind: str, settings: Mapping[str, object]) -> Iterator[int]:
     """A server of ours in a process of its own; gives the process id."""
-    command = [sys.executable, "-m", "eruca", kind, "--output", "json"]
-    command += [f"--option={key}={value}" for key, value in settings.items()]
-    environment = {key: text for key, text in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV"))}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            if not process.stdout.readline():
-                raise BenchError(f"eruca {kind} did not start")
-            yield process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(_STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with start_eruca(kind, *(f"--option={key}={value}" for key, value in settings.items())) as (pid, _):
+        yield pid
 
 
 def _wait_for_link(pair: _Pair) -> None:
     """Wait until a message that is sent is on both, which takes a Java slave some seconds."""
     deadline = time.monotonic() + _SYNC_SECONDS_MAX
-    command = [str(PEER / "bench.sh"), "--namesrv", pair.nameserver, "--mode", "sync", "--topic", "Bench_link"]
-    command += ["--threads", "1", "--count", "100", "--warmup", "0"]
     while True:
-        result = _run_load_leniently(command)
+        result = _try_link(pair)
         if result.get("ok", 0) and not result.get("failed", 1):
             return
         if time.monotonic() > deadline:
             raise BenchError(f"the slave of {pair.name} does not follow: {result}")
 
 
-def _run_load_leniently(command: list[str]) -> dict[str, float]:
+def _try_link(pair: _Pair) -> dict[str, float]:
     try:
-        return _run_load(command)
+        return run_load(pair.nameserver, "sync", "Bench_link", 100, "--threads", "1", "--warmup", "0")
     except BenchError:
         return {}

@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ _JVM_FLAGS = [
 ]
 # Below the range the kernel gives to outgoing connections, so that none of those takes a port we looked at.
 _PORTS = range(20_000, 32_000)
+# Those found last: whoever asked may not have taken them yet.
+_PORTS_FOUND: deque[int] = deque(maxlen=1000)
 # How a line of an answer begins that is not its last.
 _ROW = '{"row"'
 
@@ -148,12 +151,16 @@ def find_ports(*steps: int) -> int:
     start = int.from_bytes(os.urandom(4), "big")
     for number in range(len(_PORTS)):
         port = _PORTS[(start + number * 7) % len(_PORTS)]
+        wanted = [port + step for step in (0, *steps)]
+        if any(each in _PORTS_FOUND for each in wanted):
+            continue
         with ExitStack() as stack:
             try:
-                for step in (0, *steps):
-                    stack.enter_context(socket.socket()).bind(("0.0.0.0", port + step))
+                for each in wanted:
+                    stack.enter_context(socket.socket()).bind(("0.0.0.0", each))
             except OSError:
                 continue
+        _PORTS_FOUND.extend(wanted)
         return port
     raise PeerError("no free ports")
 

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +15,8 @@ from types import TracebackType
 from urllib.request import urlopen
 
 import pytest
+
+from tests.interop.javapeer import find_ports as find_port
 
 START_SECONDS = 30.0
 # A lease cannot be shorter than one and a half elections, so a short election makes short leases.
@@ -31,13 +32,8 @@ def find_etcd() -> str:
 
 
 def find_ports(count: int) -> list[int]:
-    """Free ports of loopback, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [listening.getsockname()[1] for listening in sockets]
-    finally:
-        for listening in sockets:
-            listening.close()
+    """Free ports, all different."""
+    return [find_port() for _ in range(count)]
 
 
 class EtcdServer:

@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eruca import ClientOptions
+from eruca.admin.promotion import measure
+from eruca.admin.replication import promote
 from eruca.admin.session import Admin
 from eruca.errors import ErucaError
+from eruca.wire.names import MASTER
 from tests.replication.groups import Group
 from tests.replication.load import DirectLoad, Ledger
 from tests.replication.pairs import QUEUES, Member
@@ -62,6 +65,8 @@ class Result:
     # Changes of the master, and promotions that were refused because something might have been lost.
     changes: int = 0
     refused: int = 0
+    # Promotions that were cut off half-way, so that nobody was the master, and that the operator gave again.
+    again: int = 0
     line: str = ""
     seconds: float = 0.0
     violations: list[str] = field(default_factory=list)
@@ -72,7 +77,8 @@ class Result:
         how = "etcd" if settings.etcd else "operator"
         return (
             f"{settings.kind}, seed {settings.seed}, {how}: {'; '.join(self.episodes)};"
-            f" {self.changes} changes of the master, {self.refused} refused; {self.line}; {self.seconds:.0f} s"
+            f" {self.changes} changes of the master, {self.refused} refused, {self.again} given again;"
+            f" {self.line}; {self.seconds:.0f} s"
         )
 
 
@@ -150,6 +156,8 @@ class _Episode:
             proxy.clear()
         if self._settings.kind == "freeze":
             victim.freeze(False)
+        if promotes:
+            await self._promote_again()
         self._result.changes += await group.wait_until_whole() is not master
 
     def _choose(self, victim: Member) -> tuple[str, list[TcpProxy]]:
@@ -200,4 +208,24 @@ class _Episode:
                 return
             if time.monotonic() + _AGAIN_S > until:
                 return
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _promote_again(self) -> None:
+        """What an operator does whose command was cut off half-way, when the weather is fine: give it again."""
+        group = self._group
+        deadline = time.monotonic() + _PROGRESS_SECONDS_MAX
+        while True:
+            states = await group.read_states()
+            if len(states) == len(group.members):
+                if any(state.role == MASTER for state in states.values()):
+                    return
+                self._result.again += 1
+                for chosen in sorted(states, key=lambda member: measure(states[member]), reverse=True):
+                    try:
+                        await promote(group.watch.admin, chosen.told_address)
+                        return
+                    except ErucaError:
+                        continue
+            if time.monotonic() > deadline:
+                raise AssertionError(f"nobody can be promoted:\n{await group.read_logs()}")
             await asyncio.sleep(_AGAIN_S)

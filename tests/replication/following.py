@@ -32,8 +32,11 @@ from tests.replication.segments import Comparison, compare_logs, list_queue_faul
 SETTLE_SECONDS_MAX = 120.0
 _PROBE = "Probe"
 _SEND_SECONDS = 30.0
+# Every message is to be acknowledged by both, however busy the machine is; nothing here waits for a time to be over.
+_PATIENT = {"slaveTimeout": 20_000, "haHousekeepingInterval": 20_000}
+_CALL_MS = 15_000
 # Java copies offsets every ten seconds.
-_OFFSETS_SECONDS_MAX = 30.0
+_OFFSETS_SECONDS_MAX = 60.0
 LIVE, RESUMED = "live", "resumed"
 
 
@@ -107,7 +110,7 @@ class _Stage:
             "flushDiskType": settings.flush,
         }
         if kind == "eruca":
-            options["haCopyOldest"] = str(settings.copies_all).lower()
+            options |= {"haCopyOldest": str(settings.copies_all).lower(), **_PATIENT}
             member = Member(self.home / name, self.names, broker_id=broker_id, role=role, settings=options)
             self._running[name] = member
             await member.start()
@@ -152,7 +155,7 @@ async def run(settings: Settings, home: Path, peer: Peer | None) -> Result:
     result = Result(settings)
     async with (
         Names(home / "names") as names,
-        Watch(names.address) as watch,
+        Watch(names.address, _CALL_MS) as watch,
         _staging(settings, home, peer, names.address, watch) as stage,
         _consuming(settings, home, peer) as program,
         Producer(

@@ -162,7 +162,7 @@ class Group:
         return _list_masters(states, but)[0]
 
     async def wait_until_whole(self, seconds: float = HEAL_SECONDS_MAX) -> Member:
-        """Wait until all are there, one is the master, and the others have what it has; gives the master."""
+        """Wait until all are there and know each other, one is the master, the others have what it has; gives it."""
         states = await self.wait_for(self._is_whole, "one master and the others in sync", seconds)
         return _list_masters(states, None)[0]
 
@@ -173,7 +173,10 @@ class Group:
         if any(state.role != SLAVE for member, state in states.items() if member is not masters[0]):
             return False
         slaves = states[masters[0]].slaves
-        return len(slaves) >= len(self.members) - 1 and all(slave.in_sync for slave in slaves)
+        if len(slaves) < len(self.members) - 1 or not all(slave.in_sync for slave in slaves):
+            return False
+        # A member that was not told yet who the others are could not say who is missing later.
+        return all(len(state.members) >= len(self.members) for state in states.values())
 
     async def promote_another(self, old: Member, *, by_command: bool = False) -> Member:
         """What an operator does when the master is gone: the one with the most data becomes the master.

@@ -239,8 +239,8 @@ class Tail:
 class Watch:
     """Asks brokers directly, whatever their roles are."""
 
-    def __init__(self, name_server: str) -> None:
-        self._admin = Admin(name_server, ClientOptions(call_timeout_ms=2000, route_interval_ms=200))
+    def __init__(self, name_server: str, call_timeout_ms: int = 2000) -> None:
+        self._admin = Admin(name_server, ClientOptions(call_timeout_ms=call_timeout_ms, route_interval_ms=200))
 
     async def __aenter__(self) -> Self:
         await self._admin.__aenter__()
@@ -289,8 +289,22 @@ class Watch:
         header = CreateTopicHeader(
             topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6
         )
-        await self._admin.calls.ask(address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
-        await poll(lambda: self._admin.find_route(topic), lambda found: found is not None)
+
+        async def is_made() -> bool:
+            try:
+                await self._admin.calls.ask(address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+            except ErucaError:
+                return False  # the disk may be slow; to ask again does no harm
+            return True
+
+        async def is_known() -> bool:
+            try:
+                return await self._admin.find_route(topic) is not None
+            except ErucaError:
+                return False
+
+        await poll(is_made, bool)
+        await poll(is_known, bool)
         return [MessageQueue(BROKER_NAME, number, topic) for number in range(queues)]
 
     async def list_members(self) -> dict[int, str]:

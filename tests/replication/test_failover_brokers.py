@@ -19,12 +19,12 @@ from eruca.admin.session import Admin
 from eruca.broker.app import Broker
 from eruca.broker.failover import FailoverDriver
 from eruca.broker.options import BrokerRole
-from eruca.broker.replication.metadata import MASTER, SLAVE
 from eruca.client.produce.outgoing import SendStatus
 from eruca.core.failover.machine import Phase
 from eruca.errors import ConfigError, NoRoute, SendFailed
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import ChangeRoleHeader, EmptyHeader
+from eruca.wire.names import MASTER, SLAVE
 from tests.figures import note_figures
 from tests.replication.etcdserver import EtcdServer
 from tests.unit.broker.delivery import stored

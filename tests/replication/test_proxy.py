@@ -64,7 +64,7 @@ async def connect(proxy: TcpProxy) -> AsyncIterator[Streams]:
 
 
 async def read(reader: asyncio.StreamReader, count: int) -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return await reader.readexactly(count)
 
 

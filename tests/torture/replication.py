@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -25,6 +28,8 @@ MESSAGES: Final = 1_000_000
 KILLS: Final = 100
 _KILLS_A_RUN: Final = 10
 FAULT_SEEDS: Final = 50
+# Cases of faults wait most of the time: for bad weather to pass, for links and leases to be given up.
+_FAULT_JOBS: Final = 4
 # With a million messages: about sixty rolls.
 _SEGMENT_BYTES: Final = 4 * 1024 * 1024
 _SECONDS_MAX: Final = 1200.0
@@ -49,6 +54,18 @@ class Part:
     # What the counts of all cases must amount to.
     tell: Callable[[Counter[str], list[float]], str] = lambda counts, _: describe(counts)
     pauses: Callable[[Any], list[float]] = lambda _: []
+    # Cases that run at the same time, each in a process of its own.
+    jobs: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case."""
+
+    text: str
+    failed: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    pauses: list[float] = field(default_factory=list)
 
 
 def describe(counts: Counter[str]) -> str:
@@ -120,8 +137,10 @@ PARTS: Final = {
     "replication-failover": Part(
         "master killed, etcd elects", KILLS // _KILLS_A_RUN, _kill(etcd=True), _tell_pauses, _list_pauses
     ),
-    "replication-faults": Part("network faults", len(faults.KINDS) * FAULT_SEEDS, _spoil(etcd=False)),
-    "replication-faults-etcd": Part("network faults, etcd elects", len(faults.KINDS) * FAULT_SEEDS, _spoil(etcd=True)),
+    "replication-faults": Part("network faults", len(faults.KINDS) * FAULT_SEEDS, _spoil(etcd=False), jobs=_FAULT_JOBS),
+    "replication-faults-etcd": Part(
+        "network faults, etcd elects", len(faults.KINDS) * FAULT_SEEDS, _spoil(etcd=True), jobs=_FAULT_JOBS
+    ),
 }
 
 
@@ -163,37 +182,64 @@ def run_part(name: str, minutes: float | None) -> int:
     part = PARTS[name]
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     progress = _Progress(name)
-    while progress.next < part.cases:
-        if deadline is not None and time.monotonic() >= deadline:
-            print(f"{name}: stopped before case {progress.next} of {part.cases}; goes on next time")
-            return 0
-        print(f"{name} {progress.next + 1} of {part.cases}: ", end="", flush=True)
-        seen, counts = run_case(name, progress.next)
-        if seen is None or seen.violations:
+    for case, outcome in _run_cases(name, progress.next, deadline):
+        print(f"{name} {case + 1} of {part.cases}: {outcome.text}", flush=True)
+        if outcome.failed:
             return 1
-        progress.counts += counts
-        progress.pauses += part.pauses(seen)
-        progress.next += 1
+        progress.counts += outcome.counts
+        progress.pauses += outcome.pauses
+        progress.next = case + 1
         progress.save()
+    if progress.next < part.cases:
+        print(f"{name}: stopped before case {progress.next} of {part.cases}; goes on next time")
+        return 0
     progress.forget()
     print(f"{name}: {part.what}: cases 0 to {part.cases - 1}: {part.tell(progress.counts, progress.pauses)}")
     return 0
 
 
-def run_case(name: str, case: int) -> tuple[Seen | None, Counter[str]]:
-    """Run one case and say what was seen."""
+def _run_cases(name: str, first: int, deadline: float | None) -> Iterator[tuple[int, Outcome]]:
+    """Run the cases from one on until the time is over; gives what became of them in order."""
+
+    def list_cases() -> Iterator[int]:
+        for case in range(first, PARTS[name].cases):
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            yield case
+
+    jobs = PARTS[name].jobs
+    if jobs == 1:
+        for case in list_cases():
+            yield case, run_case(name, case)
+        return
+    cases = list_cases()
+    waiting: deque[tuple[int, Future[Outcome]]] = deque()
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=keep_quiet) as pool:
+        while True:
+            for case in islice(cases, 2 * jobs - len(waiting)):
+                waiting.append((case, pool.submit(run_case, name, case)))
+            if not waiting:
+                return
+            case, future = waiting.popleft()
+            outcome = future.result()
+            if outcome.failed:
+                pool.shutdown(wait=False, cancel_futures=True)
+            yield case, outcome
+
+
+def run_case(name: str, case: int) -> Outcome:
+    """Run one case; the text of one that failed says how to run it again."""
+    replay = f"replay: {name_replay(name, case)}"
+    part = PARTS[name]
     with tempfile.TemporaryDirectory(prefix=f"eruca-{name}-", ignore_cleanup_errors=True) as home:
         try:
-            seen, counts = asyncio.run(PARTS[name].run(case, Path(home)))
+            seen, counts = asyncio.run(part.run(case, Path(home)))
         except Exception as error:
-            print(f"FAILED {type(error).__name__}: {error}\nreplay: {name_replay(name, case)}", flush=True)
-            return None, Counter()
-    print(seen.summarise(), flush=True)
-    for violation in seen.violations:
-        print(f"FAILED {violation}")
+            return Outcome(f"FAILED {type(error).__name__}: {error}\n{replay}", failed=True)
     if seen.violations:
-        print(f"replay: {name_replay(name, case)}", flush=True)
-    return seen, counts
+        faults_seen = [f"FAILED {violation}" for violation in seen.violations]
+        return Outcome("\n".join([seen.summarise(), *faults_seen, replay]), failed=True)
+    return Outcome(seen.summarise(), counts=counts, pauses=part.pauses(seen))
 
 
 def name_replay(name: str, case: int) -> str:
@@ -209,8 +255,9 @@ def torture(minutes: float | None) -> int:
 def main() -> int:
     """One case: the part and its number."""
     name, case = sys.argv[1], int(sys.argv[2])
-    seen, _ = run_case(name, case)
-    return 1 if seen is None or seen.violations else 0
+    outcome = run_case(name, case)
+    print(outcome.text, flush=True)
+    return int(outcome.failed)
 
 
 if __name__ == "__main__":

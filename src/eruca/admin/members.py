@@ -8,13 +8,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from eruca.admin.promotion import MASTER, SLAVE
 from eruca.admin.session import Admin
 from eruca.errors import ConfigError, ErucaError, NetError, RequestRefused
 from eruca.wire.bodies import KVTable, ReplicationState
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import EmptyHeader
-from eruca.wire.names import MASTER_ID
+from eruca.wire.names import MASTER, MASTER_ID, SLAVE
 
 #: The role of a member that has no other to tell.
 JAVA = "JAVA"

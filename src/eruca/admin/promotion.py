@@ -18,13 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from eruca.wire.bodies import ReplicationState
-
-MASTER: Final = "MASTER"
-SLAVE: Final = "SLAVE"
-FENCED: Final = "FENCED"
+from eruca.wire.names import FENCED, MASTER, SLAVE
 
 
 class Standing(NamedTuple):

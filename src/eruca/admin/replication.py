@@ -19,9 +19,6 @@ from eruca.admin.members import (
     read_state,
 )
 from eruca.admin.promotion import (
-    FENCED,
-    MASTER,
-    SLAVE,
     Situation,
     find_highest_epoch,
     find_objections,
@@ -34,6 +31,7 @@ from eruca.wire.bodies import ReplicationState
 from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import ChangeRoleHeader
+from eruca.wire.names import FENCED, MASTER, SLAVE
 
 __all__ = [
     "DivergedRow",
@@ -189,8 +187,7 @@ class _Change:
         if master.role == FENCED:
             stopped = master  # by one who was cut off before the end
         else:
-            header = ChangeRoleHeader(role=FENCED, epoch=epoch, force=self._force)
-            stopped = await self._change(master.address, header)
+            stopped = await self._stop(master.address, epoch)
         self._note(f"{master.address} takes no more messages; its log ends at {stopped.tail}")
         try:
             if not report.objections:
@@ -301,8 +298,24 @@ class _Change:
                 )
             await asyncio.sleep(_POLL_S)
 
-    async def _lead(self, address: str, epoch: int, position: int) -> None:
-        header = ChangeRoleHeader(role=MASTER, epoch=epoch, force=self._force, wait_position=position)
+    async def _stop(self, address: str, epoch: int) -> ReplicationState:
+        try:
+            return await self._change(address, ChangeRoleHeader(role=FENCED, epoch=epoch, force=self._force))
+        except NetError as error:
+            # The answer was lost, perhaps not the request.
+            try:
+                state = await read_state(self._admin, address)
+            except ErucaError:
+                raise NetError(
+                    f"{address} was told to stop, and does not say whether it did: {error}",
+                    hint="eruca cluster list shows whether it is the master; if nobody is, give the command again",
+                ) from error
+            if state.role != FENCED or state.epoch != epoch:
+                raise
+            return state
+
+    async def _lead(self, address: str, epoch: int, position: int, *, force: bool = False) -> None:
+        header = ChangeRoleHeader(role=MASTER, epoch=epoch, force=force or self._force, wait_position=position)
         try:
             state = await self._change(address, header)
         except NetError:
@@ -347,8 +360,13 @@ class _Change:
                 f"{chosen} was the master for a moment and may have taken messages, so {master} takes none: {error}",
                 hint=f"eruca cluster promote {chosen}",
             ) from error
-        await self._change(master, ChangeRoleHeader(role=MASTER, epoch=again, force=True))
-        self._note(f"{master} is the master again, epoch {again}")
+        try:
+            await self._lead(master, again, -1, force=True)
+        except ErucaError:
+            raise NetError(
+                f"{master} was told to stop, and cannot be told to go on: {error}",
+                hint=f"eruca cluster list shows whether it is the master; if not, eruca cluster promote {master}",
+            ) from error
         raise error
 
     async def _follow(self, situation: Situation, master: str, epoch: int, skip: frozenset[str] = frozenset()) -> None:

@@ -16,7 +16,7 @@ from eruca.broker.filterservers import FilterServers
 from eruca.broker.groups import Groups
 from eruca.broker.offsets import Offsets
 from eruca.broker.once import load_once
-from eruca.broker.options import BrokerOptions
+from eruca.broker.options import FAST_PORT_BELOW, BrokerOptions
 from eruca.broker.parts import Parts
 from eruca.broker.persistence import TableSaver
 from eruca.broker.pull import PullHandlers
@@ -57,7 +57,6 @@ from eruca.wire.record import Message
 
 log = logging.getLogger(__name__)
 
-FAST_PORT_BELOW = 2
 _HOLD_SCAN_S = 0.2
 
 

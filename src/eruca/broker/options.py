@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 from eruca.config import option
 from eruca.limits import FILTER_SERVERS_MAX
+
+# The fast port, which takes no pulls, is so many below the service port.
+FAST_PORT_BELOW: Final = 2
 
 
 class BrokerRole(enum.Enum):

@@ -159,13 +159,11 @@ class SendHandlers:
         await self._parts.saver.wait_until_saved("topics")
         if replication.term != term:
             return self.encode_stored(command, place, ResponseCode.FLUSH_SLAVE_TIMEOUT)
-        if replication.needs_wait(waits):
-            self._answer_when_safe(link, command, place, waits)
-            return None
-        return self.encode_stored(command, place, ResponseCode.SUCCESS)
+        self._answer_when_safe(link, command, place, waits)
+        return None
 
     def _answer_when_safe(self, link: Link, command: Command, place: _Place, waits: bool) -> None:
-        """Answer later, without a task: with sync flush or a SYNC_MASTER every message comes by here."""
+        """Answer now or later, without a task: with sync flush or a SYNC_MASTER every message comes by here."""
         # It is stored, and thousands may wait.
         command.body = b""
         self._parts.replication.when_done(place.end, _LateAnswer(self, link, command, place), waits=waits)

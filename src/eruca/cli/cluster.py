@@ -13,6 +13,7 @@ from eruca.cli.administer import operate
 from eruca.cli.connecting import add_nameserver_option
 from eruca.cli.output import add_output_option, format_bytes, format_time, make_table, print_document, print_rows
 from eruca.errors import NoRoute
+from eruca.wire.names import SLAVE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -138,7 +139,7 @@ def _draw_facts(member: Member) -> tuple[list[str], list[tuple[str, str]]]:
         ("last message", format_time(state.last_store_time)),
         ("failover", state.failover or "by an operator"),
     ]
-    if state.role != "SLAVE":
+    if state.role != SLAVE:
         mode = f"{state.required} members have a message" if state.sync and state.required > 1 else "it has a message"
         facts.append(("acknowledges when", mode))
         facts.append(("confirmed", f"to {state.confirmed}"))

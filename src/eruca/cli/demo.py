@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from eruca.broker.app import FAST_PORT_BELOW
+from eruca.broker.options import FAST_PORT_BELOW
 from eruca.broker.replication.primary import HA_PORT_ABOVE
 from eruca.errors import ErucaError
 

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from eruca import __version__
-from eruca.broker.app import FAST_PORT_BELOW, Broker
-from eruca.broker.options import BrokerOptions
+from eruca.broker.app import Broker
+from eruca.broker.options import FAST_PORT_BELOW, BrokerOptions
 from eruca.cli.optionlist import OptionFacts, Role, options_of
 from eruca.cli.output import make_console, print_rows
 from eruca.cli.recovering import RecoveryWatch

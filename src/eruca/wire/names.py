@@ -27,6 +27,10 @@ FORBIDDEN_TO_SEND: Final = frozenset(
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 # The id of the broker that takes messages, among those of one name.
 MASTER_ID: Final = 0
+# What a broker says of its role; one that is fenced is neither, until somebody says what.
+MASTER: Final = "MASTER"
+SLAVE: Final = "SLAVE"
+FENCED: Final = "FENCED"
 # Permissions of a broker, a topic or a queue.
 READ: Final = 4
 WRITE: Final = 2

@@ -20,7 +20,7 @@ from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSAC
 
 Result = TypeVar("Result")
 
-WAIT_SECONDS_MAX = 20.0
+WAIT_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.05
 TRANSACTION_GROUP = "stage-payments"
 

@@ -7,9 +7,6 @@ import itertools
 import pytest
 
 from eruca.admin.promotion import (
-    FENCED,
-    MASTER,
-    SLAVE,
     Situation,
     Standing,
     find_highest_epoch,
@@ -19,6 +16,7 @@ from eruca.admin.promotion import (
 )
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.bodies.replication import EpochStart, FollowedMaster
+from eruca.wire.names import FENCED, MASTER, SLAVE
 
 M, A, B = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 

@@ -14,7 +14,7 @@ from tests.unit.admin.fakemembers import FakeGroup
 
 
 def make_admin(group: FakeGroup) -> Admin:
-    return Admin(options=ClientOptions(nameservers=group.nameserver.address, call_timeout_ms=2000))
+    return Admin(options=ClientOptions(nameservers=group.nameserver.address, call_timeout_ms=10_000))
 
 
 def refuse() -> None:
@@ -310,7 +310,7 @@ async def test_members_that_elect_their_master_are_left_to_it() -> None:
             new.epochs.append((7, new.tail))
 
         old.trouble["SLAVE"] = elect
-        report = await replication.demote(admin, "a:0", wait_s=2)
+        report = await replication.demote(admin, "a:0", wait_s=30)
         assert (report.master, report.epoch, report.done) == (new.address, 7, True)
         with pytest.raises(ConfigError, match="elect their master"):
             await replication.demote(admin, new.address, successor=False)
@@ -338,5 +338,5 @@ async def test_members_that_cannot_elect_one_are_forced() -> None:
 
         slave.trouble["MASTER"] = elect
         slave.answers_changes = False
-        report = await replication.promote(admin, "a:1", force=True, wait_s=2)
+        report = await replication.promote(admin, "a:1", force=True, wait_s=30)
         assert (report.done, report.master, report.epoch) == (True, slave.address, 7)

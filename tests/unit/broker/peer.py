@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,22 +20,14 @@ from eruca.wire.codes import VERSION_ANNOUNCED, Language, RequestCode, ResponseC
 from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import CreateTopicHeader, Header, SendMessageV2Header
 from eruca.wire.properties import encode_properties
+from tests.interop.javapeer import find_broker_port
 
 TIMEOUT_MS = 10_000
 
 
 def find_port() -> int:
     """A port that is free, and so are those beside it: two below is the fast port, one above the one for slaves."""
-    while True:
-        with socket.socket() as main, socket.socket() as fast, socket.socket() as slaves:
-            main.bind(("127.0.0.1", 0))
-            port: int = main.getsockname()[1]
-            try:
-                fast.bind(("127.0.0.1", port - 2))
-                slaves.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port
+    return find_broker_port()
 
 
 class Answer:

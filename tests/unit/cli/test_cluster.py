@@ -28,7 +28,7 @@ class Stage:
         self.call(self.group.__aenter__())
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def close(self) -> None:
         self.call(self.group.__aexit__())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from eruca.broker.parts import Parts
-from eruca.broker.replication.metadata import MASTER, ask_state
+from eruca.broker.replication.metadata import ask_state
 from eruca.broker.replication.threads import finish_in_thread
 from eruca.core.replication.epochs import drop_unwritten, find_common_end, last_epoch
 from eruca.errors import NetError, StoreError
@@ -23,6 +23,7 @@ from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode
 from eruca.wire.epoch import Epoch
 from eruca.wire.frame import make_request
+from eruca.wire.names import MASTER
 
 # The service address and the HA address of the master; empty where unknown.
 FindMaster: TypeAlias = Callable[[], tuple[str, str]]

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from eruca.broker.options import FAST_PORT_BELOW
 from eruca.broker.parts import Parts
 from eruca.broker.schedule import Schedule
 from eruca.broker.timing import Timing
@@ -34,19 +35,16 @@ from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import EmptyHeader
+from eruca.wire.names import SLAVE
 
 log = logging.getLogger(__name__)
 
 Body = TypeVar("Body", bound=JsonBody)
 
-#: What a state says of the role of its broker.
-MASTER, SLAVE, FENCED = "MASTER", "SLAVE", "FENCED"
-
 _CALL_MS = 5000
 # A Java master is asked this often, and first when its slave has had a moment to connect.
 _JAVA_INTERVAL_S = 10.0
 _JAVA_FIRST_S = 3.0
-_FAST_PORT_BELOW = 2
 # A master that is there gives its tables within this time, and one that is not must not hold up its successor.
 _LAST_S = 0.5
 # Copying may take a fiftieth of the time, if the tables are large: the master writes them on its loop.
@@ -223,7 +221,7 @@ class Metadata:
             return
         self._java_at = now + _JAVA_INTERVAL_S
         host, _, port = address.rpartition(":")
-        await self._copy_topics(f"{host}:{int(port) - _FAST_PORT_BELOW}")
+        await self._copy_topics(f"{host}:{int(port) - FAST_PORT_BELOW}")
         self._adopt_offsets(await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets))
         self._adopt_delays(await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsets))
         await self._copy_groups(address)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from eruca.broker.replication.metadata import FENCED, MASTER, SLAVE
 from eruca.observe.metrics import Registry
 from eruca.wire.bodies import ReplicationState
+from eruca.wire.names import FENCED, MASTER, SLAVE
 
 REGISTRY: Final = Registry("eruca_broker_")
 

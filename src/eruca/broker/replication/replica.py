@@ -133,6 +133,8 @@ class Follower:
         self._is_taken = False
         self._reconnect_at = 0.0
         self._hurry_until = 0.0
+        # The store did not take what came last, so every link ends as the last one did.
+        self._is_failing = False
         # What was said of troubles, and when.
         self._said: dict[str, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -153,6 +155,7 @@ class Follower:
         )
         self._machine = ReplicaLink(limits, self._loop.time(), seen_epoch=self._store.replication.seen_epoch)
         self._hurry_until = self._loop.time() + _HURRY_FOR_SECONDS
+        self._is_failing = False
         self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
@@ -241,7 +244,13 @@ class Follower:
         self._epoch = plan.epoch or 0
         self._lag.forget()
         kind = "fenced" if plan.epoch is not None else "classic"
-        log.info("connected to the master at %s (%s), the log goes on at %d", plan.address, kind, plan.position)
+        log.log(
+            logging.DEBUG if self._is_failing else logging.INFO,
+            "connected to the master at %s (%s), the log goes on at %d",
+            plan.address,
+            kind,
+            plan.position,
+        )
         self._is_behind = self._has_begun = False
         # A classic master says nothing before it has something to say.
         self._is_taken = plan.epoch is None
@@ -334,6 +343,7 @@ class Follower:
                 try:
                     replica.append(action.position, data)
                 except StoreError as error:
+                    self._is_failing = True
                     link.end(str(error))
             if link.ended.done():
                 return
@@ -342,6 +352,9 @@ class Follower:
         self._parts.replication.reads.learn(replica.tail if machine.epoch is None else machine.master_confirmed)
         self._note_lag(replica.tail, now)
         if replica.tail != before:
+            if self._is_failing:
+                self._is_failing = False
+                log.info("the log of the master at %s is copied again", self._agreement.addresses[1])
             self._tell_appended()
 
     def _tell_appended(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eruca.broker.options import BrokerOptions, BrokerRole
-from eruca.broker.replication.metadata import MASTER, ask_state
+from eruca.broker.replication.metadata import ask_state
 from eruca.core.replication.epochs import drop_unwritten, last_epoch
 from eruca.errors import ErucaError
 from eruca.net.addresses import NameServers
@@ -26,6 +26,7 @@ from eruca.wire.codes import RequestCode
 from eruca.wire.epoch import Epoch
 from eruca.wire.frame import make_request
 from eruca.wire.headers import EmptyHeader
+from eruca.wire.names import MASTER
 
 log = logging.getLogger(__name__)
 

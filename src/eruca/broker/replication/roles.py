@@ -26,7 +26,7 @@ from eruca.broker.options import BrokerRole
 from eruca.broker.parts import Parts
 from eruca.broker.registration import Registration
 from eruca.broker.replication.members import KnownMembers
-from eruca.broker.replication.metadata import FENCED, MASTER, SLAVE, Metadata, ask_state
+from eruca.broker.replication.metadata import Metadata, ask_state
 from eruca.broker.replication.primary import HA_PORT_ABOVE, ReplicationServer
 from eruca.broker.replication.replica import Follower
 from eruca.broker.replication.returning import NewerMaster, find_newer_master
@@ -39,7 +39,7 @@ from eruca.core.replication.numbering import count_start
 from eruca.errors import ErucaError, StoreError
 from eruca.net.caller import Caller
 from eruca.wire.bodies import ReplicationState
-from eruca.wire.names import FORBIDDEN_TO_SEND, MASTER_ID
+from eruca.wire.names import FENCED, FORBIDDEN_TO_SEND, MASTER, MASTER_ID, SLAVE
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +104,8 @@ class Roles:
         self._hold_back(self.reason)
         role = record.role
         if role:
-            log.warning(
-                "this broker is %s, as %s says, whatever broker.conf does", role, self._parts.store.paths.replication
-            )
+            counts = "now the members elect their master" if options.failover else "that counts, and not broker.conf"
+            log.warning("this broker was %s last, as %s says: %s", role, self._parts.store.paths.replication, counts)
         if options.failover:
             await self._prepare_slave("the members elect their master")
         elif role == SLAVE or (not role and options.is_slave):

@@ -11,7 +11,7 @@ from eruca.broker.failover import FailoverDriver
 from eruca.broker.options import BrokerRole
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import refuse
-from eruca.broker.replication.metadata import FENCED, MASTER, SLAVE, ask_state, seal
+from eruca.broker.replication.metadata import ask_state, seal
 from eruca.broker.replication.roles import Roles
 from eruca.broker.schedule import Schedule
 from eruca.core.replication.numbering import count_promotion
@@ -21,6 +21,7 @@ from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire.bodies import DataVersion, DataVersions, EpochStart, FollowedMaster, ReplicationState, encode_json
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import ChangeRoleHeader
+from eruca.wire.names import FENCED, MASTER, SLAVE
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from eruca.client.calls import Pulled, PullStatus
+from eruca.client.calls import Calls, Pulled, PullStatus
 from eruca.client.consume.inbox import Inbox, LastRead
 from eruca.client.consume.subscriptions import TAG, Subscription
 from eruca.client.session import Session
@@ -163,20 +163,8 @@ class Puller:
         last, queue = inbox.last, inbox.queue
         if last is None or last.queue_offset != inbox.next_offset - 1:
             return False
-        header = PullMessageHeader(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=last.queue_offset,
-            max_message_nums=1,
-            sys_flag=EXPRESSION,
-            commit_offset=0,
-            suspend_timeout_ms=0,
-            subscription="*",
-            subscription_version=0,
-            expression_type=TAG,
-        )
-        found = (await self._session.calls.pull(address, header, self._limits.timeout_ms)).records
+        calls, timeout_ms = self._session.calls, self._limits.timeout_ms
+        found = await peek(calls, address, self._group, queue, last.queue_offset, count_max=1, timeout_ms=timeout_ms)
         return bool(found) and LastRead.of(found[0]) == last
 
     async def pull(self, inbox: Inbox) -> Pulled:
@@ -267,6 +255,26 @@ async def find_source(
         )
     await session.uploads.ensure(server, group, queue.topic, wanted.name, wanted.module)
     return server, CLASS_FILTER
+
+
+async def peek(
+    calls: Calls, address: str, group: str, queue: MessageQueue, offset: int, *, count_max: int, timeout_ms: int
+) -> list[Record]:
+    """The records a broker has at an offset now, whatever their tags; it neither waits nor commits."""
+    header = PullMessageHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_message_nums=count_max,
+        sys_flag=EXPRESSION,
+        commit_offset=0,
+        suspend_timeout_ms=0,
+        subscription="*",
+        subscription_version=0,
+        expression_type=TAG,
+    )
+    return (await calls.pull(address, header, timeout_ms)).records
 
 
 def keep_tagged(records: list[Record], subscription: Subscription) -> list[Record]:

@@ -8,12 +8,10 @@ from typing import Literal
 
 from eruca.client.calls import Calls
 from eruca.client.consume.offsets import OffsetStore
-from eruca.client.consume.pulling import EXPRESSION
-from eruca.client.consume.subscriptions import TAG
+from eruca.client.consume.pulling import peek
 from eruca.client.session import Session
 from eruca.errors import CallTimeout, ConfigError
 from eruca.wire.bodies import ConsumeFromWhere, MessageQueue
-from eruca.wire.headers import PullMessageHeader
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.record import Message as Record
 
@@ -108,17 +106,4 @@ async def _search(calls: Calls, address: str, group: str, queue: MessageQueue, t
 
 
 async def _look(calls: Calls, address: str, group: str, queue: MessageQueue, offset: int) -> list[Record]:
-    header = PullMessageHeader(
-        consumer_group=group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=offset,
-        max_message_nums=_LOOK_AROUND,
-        sys_flag=EXPRESSION,
-        commit_offset=0,
-        suspend_timeout_ms=0,
-        subscription="*",
-        subscription_version=0,
-        expression_type=TAG,
-    )
-    return (await calls.pull(address, header, _LOOK_TIMEOUT_MS)).records
+    return await peek(calls, address, group, queue, offset, count_max=_LOOK_AROUND, timeout_ms=_LOOK_TIMEOUT_MS)

@@ -12,6 +12,9 @@ from blockbuster import BlockBuster
 from eruca.broker.app import Broker
 from tests.unit.broker.replication.members import Group
 from tests.unit.broker.replication.rawslave import Connect, RawSlave
+from tests.unit.client.conftest import make_producer
+
+__all__ = ["make_producer"]
 
 
 @pytest.fixture(autouse=True)

@@ -95,7 +95,7 @@ async def join(broker: Broker, connect: Connect) -> RawSlave:
 async def test_the_answer_waits_for_the_slave(
     make_broker: MakeBroker, make_peer: MakePeer, connect: Connect, way: Way
 ) -> None:
-    broker = await make_broker(role=BrokerRole.SYNC_MASTER)
+    broker = await make_broker(role=BrokerRole.SYNC_MASTER, slave_timeout_ms=8000)
     peer = make_peer(broker)
     await prepare(broker, peer)
     slave = await join(broker, connect)
@@ -144,7 +144,7 @@ async def test_what_is_here_already_waits_for_the_slave_too(
 async def test_a_topic_that_is_made_by_the_way_is_waited_for_as_well(
     make_broker: MakeBroker, make_peer: MakePeer, connect: Connect
 ) -> None:
-    broker = await make_broker(role=BrokerRole.SYNC_MASTER, flush_mode=FlushMode.SYNC)
+    broker = await make_broker(role=BrokerRole.SYNC_MASTER, slave_timeout_ms=8000, flush_mode=FlushMode.SYNC)
     slave = await connect(broker)
     slave.report(0)
     await wait_for(lambda: bool(broker.roles.server.list_slaves()))

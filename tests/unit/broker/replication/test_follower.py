@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -12,6 +13,7 @@ from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
 from eruca.config import FlushMode
 from eruca.net.link import Link
+from eruca.store.filesystem import translate_os_error
 from eruca.store.retention import Retention
 from eruca.wire.bodies import EpochStart, ReplicationState
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -167,12 +169,12 @@ async def test_a_master_that_was_away_is_found_again(make_broker: MakeBroker) ->
 
 
 async def test_the_link_survives_silence(make_broker: MakeBroker) -> None:
-    quick = INTERVALS | {"ha_heartbeat_ms": 20, "ha_housekeeping_ms": 500}
+    quick = INTERVALS | {"ha_heartbeat_ms": 20, "ha_housekeeping_ms": 3000}
     master = await make_broker(name="master", **quick)
     slave = await make_slave(make_broker, master, **quick)
     await wait_for(lambda: bool(master.roles.server.list_slaves()))
     (link,) = master.roles.server.links
-    await asyncio.sleep(0.7)  # what is shown is that nothing happens
+    await asyncio.sleep(3.5)  # what is shown is that nothing happens
     assert master.roles.server.links == [link]
     assert is_connected(slave)
 
@@ -184,7 +186,7 @@ async def test_the_link_survives_silence(make_broker: MakeBroker) -> None:
 async def test_a_slave_with_synchronous_flush_reports_what_its_disk_has(
     make_broker: MakeBroker, make_peer: MakePeer, flush: FlushMode
 ) -> None:
-    master = await make_broker(name="master", role=BrokerRole.SYNC_MASTER, **INTERVALS)
+    master = await make_broker(name="master", role=BrokerRole.SYNC_MASTER, slave_timeout_ms=8000, **INTERVALS)
     slave = await make_slave(make_broker, master, flush_mode=flush, flush_interval_ms=10**9)
     await wait_for(lambda: bool(master.roles.server.list_slaves()))
     answers = await asyncio.gather(*[try_send(make_peer(master), body=b"x" * 1000) for _ in range(50)])
@@ -258,6 +260,7 @@ async def test_only_a_master_of_the_same_name_is_followed(
 ) -> None:
     master = await make_broker(name="master", **INTERVALS)
     first = await make_slave(make_broker, master, 1)
+    await wait_for(lambda: is_connected(first))
     with caplog.at_level(logging.WARNING, LOGGER):
         await make_slave(make_broker, first, 2)
         await wait_for(lambda: "is no master at the moment" in caplog.text)
@@ -289,6 +292,33 @@ async def test_the_same_trouble_is_not_said_every_time(
     said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert len(said) == 2
     assert any(f"cannot connect to {address}" in text for text in said)
+
+
+async def test_a_full_disk_is_said_once_and_with_what_to_do(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = await make_broker(name="master", **INTERVALS)
+    slave = await make_slave(make_broker, master, ha_reconnect_ms=1)
+    await wait_for(lambda: is_connected(slave))
+    fill(master, 3)
+    await wait_until_equal(master, slave)
+    tries = 0
+
+    def refuse(_: object) -> int:
+        nonlocal tries
+        tries += 1
+        raise translate_os_error(OSError(errno.ENOSPC, ""), "create a segment")
+
+    with caplog.at_level(logging.INFO, LOGGER):
+        with monkeypatch.context() as patch:
+            patch.setattr(parts_of(slave).store.commitlog, "copy_in", refuse)
+            fill(master, 3)
+            await wait_for(lambda: tries > 10)
+        await wait_until_equal(master, slave)
+    said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
+    assert len(said) == 2
+    assert "create a segment: No space left on device (free space" in said[0]
+    assert said[1] == f"the log of the master at {master.options.ha_address} is copied again"
 
 
 # -- a bad wire --------------------------------------------------------------------------------------------------------

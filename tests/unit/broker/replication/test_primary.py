@@ -121,7 +121,7 @@ async def test_a_slave_that_reads_slowly_gets_everything_in_the_end(make_broker:
 async def test_a_silent_slave_gets_heartbeats_and_is_closed_after_a_while(
     make_broker: MakeBroker, connect: Connect
 ) -> None:
-    broker = await make_broker(ha_heartbeat_ms=10, ha_housekeeping_ms=200)
+    broker = await make_broker(ha_heartbeat_ms=10, ha_housekeeping_ms=2000)
     slave = await connect(broker)
     slave.report(0)
     await slave.wait_until_closed()
@@ -136,7 +136,7 @@ async def test_a_silent_slave_gets_heartbeats_and_is_closed_after_a_while(
 async def test_what_a_slave_reports_answers_a_send(
     make_broker: MakeBroker, make_peer: MakePeer, connect: Connect
 ) -> None:
-    broker = await make_broker(role=BrokerRole.SYNC_MASTER)
+    broker = await make_broker(role=BrokerRole.SYNC_MASTER, slave_timeout_ms=8000)
     peer = make_peer(broker)
     assert (await try_send(peer)).code == ResponseCode.SLAVE_NOT_AVAILABLE
     slave = await connect(broker)

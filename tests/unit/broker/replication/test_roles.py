@@ -11,10 +11,10 @@ import pytest
 from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
 from eruca.broker.replication import roles
-from eruca.broker.replication.metadata import FENCED, MASTER, SLAVE
 from eruca.errors import ConnectFailed, StoreError, StoreFull
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import ChangeRoleHeader, EmptyHeader
+from eruca.wire.names import FENCED, MASTER, SLAVE
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import find_port
 from tests.unit.broker.replication.members import (
@@ -139,7 +139,7 @@ async def test_a_master_that_comes_back_follows_its_successor(group: Group) -> N
 async def test_a_fenced_master_takes_and_acknowledges_nothing(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     master = await group.add(0, BrokerRole.SYNC_MASTER)
     slave = await group.add(1)
-    await wait_until(lambda: slave.roles.follower.state.connected)
+    await wait_until(lambda: parts_of(master).replication.condition.is_available(tail_of(master)), "the slave counts")
     peer = group.connect(master)
     await peer.send("T")
     # It is there, and takes nothing any more.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from eruca.broker.options import BrokerRole
-from eruca.broker.replication.metadata import FENCED, MASTER, SLAVE, ask_state
+from eruca.broker.replication.metadata import ask_state
 from eruca.net.caller import Caller
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import ChangeRoleHeader, EmptyHeader
+from eruca.wire.names import FENCED, MASTER, SLAVE
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.replication.members import Group, tail_of, wait_for_copy, wait_until
 from tests.unit.broker.requests import parts_of

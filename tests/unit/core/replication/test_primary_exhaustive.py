@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -30,6 +28,7 @@ from eruca.core.replication.primary import (
 )
 from eruca.wire.replication import Hello
 from tests.figures import note_figures
+from tests.unit.core.replication import exploring
 
 EPOCH = 7
 SEGMENT = 4
@@ -55,57 +54,28 @@ STEPS = (*((0.0, event) for event in EVENTS), *((pause, Tick()) for pause in PAU
 
 
 @dataclass
-class Seen:
+class Seen(exploring.Reached[PrimaryLink, Event]):
     """A state that was reached: the machine, what went before, and what the slave said on the way."""
 
-    link: PrimaryLink
-    now: float
-    tail: int
-    reported: int
-    path: tuple[tuple[float, Event], ...]
+    tail: int = 3
+    reported: int = -1
 
+    def note(self, event: Event) -> None:
+        if isinstance(event, ReportReceived):
+            self.reported = max(self.reported, event.position)
+        if isinstance(event, LogGrew):
+            self.tail = event.tail
 
-def fingerprint(seen: Seen) -> tuple[object, ...]:
-    """What distinguishes two states; times count by their age."""
-    if seen.link.state is LinkState.CLOSED:
-        return ("closed",)
-    ages = {"_heard_at", "_sent_at", "_allowance_at", "_resume_at"}
-    values = []
-    for name, value in sorted(vars(seen.link).items()):
-        if name == "_allowance_at" or (name == "_uncounted" and not seen.link.limits.catch_up_bytes_per_second):
-            continue
-        values.append(None if value is None else min(seen.now - value, 20.0) if name in ages else value)
-    return (*values, seen.tail, seen.reported)
-
-
-def make_link(limits: LinkLimits) -> Seen:
-    return Seen(PrimaryLink(limits, 0.0, epoch=EPOCH, start=0, tail=3), 0.0, 3, -1, ())
-
-
-def explore(limits: LinkLimits, depth: int) -> Iterator[tuple[Seen, Event, list[Action], Seen, bool]]:
-    """Walk through all states that a number of events leads to; says of each step whether it led to a new one."""
-    first = make_link(limits)
-    known = {fingerprint(first)}
-    waiting = deque([first])
-    while waiting:
-        before = waiting.popleft()
-        for pause, event in STEPS:
-            link = copy.copy(before.link)
-            now = before.now + pause
-            actions = link.handle(event, now)
-            reported, tail = before.reported, before.tail
-            if isinstance(event, ReportReceived):
-                reported = max(reported, event.position)
-            if isinstance(event, LogGrew):
-                tail = event.tail
-            after = Seen(link, now, tail, reported, (*before.path, (now, event)))
-            mark = fingerprint(after)
-            is_new = mark not in known
-            yield before, event, actions, after, is_new
-            if is_new:
-                known.add(mark)
-                if len(after.path) < depth:
-                    waiting.append(after)
+    def fingerprint(self) -> tuple[object, ...]:
+        if self.link.state is LinkState.CLOSED:
+            return ("closed",)
+        ages = {"_heard_at", "_sent_at", "_allowance_at", "_resume_at"}
+        values = []
+        for name, value in sorted(vars(self.link).items()):
+            if name == "_allowance_at" or (name == "_uncounted" and not self.link.limits.catch_up_bytes_per_second):
+                continue
+            values.append(None if value is None else min(self.now - value, 20.0) if name in ages else value)
+        return (*values, self.tail, self.reported)
 
 
 def check_step(before: Seen, event: Event, actions: list[Action], after: Seen) -> None:
@@ -187,22 +157,14 @@ LIMITS = [
 
 def check_all(limits: LinkLimits, depth: int) -> int:
     """Check every step of every state; gives the number of states."""
-    states = steps = 0
-    reached: set[tuple[LinkState, type[Event]]] = set()
-    for before, event, actions, after, is_new in explore(limits, depth):
-        states += is_new
-        steps += 1
-        try:
-            check_step(before, event, actions, after)
-            if is_new:
-                check_time(after)
-        except AssertionError as error:
-            raise AssertionError(f"{after.path} gave {actions}") from error
-        reached.add((before.link.state, type(event)))
+    first = Seen(PrimaryLink(limits, 0.0, epoch=EPOCH, start=0, tail=3))
+    walk = exploring.check_all(first, STEPS, depth, check_step=check_step, check_time=check_time)
     # Every state was met with every kind of event.
-    assert reached == {(state, type(event)) for state in LinkState for event in EVENTS}
-    note_figures(f"replication, master's side: {states} states, {steps} transitions, {depth} events deep")
-    return states
+    assert walk.met == {(state, type(event)) for state in LinkState for event in EVENTS}
+    note_figures(
+        f"replication, master's side: {walk.states} states, {walk.transitions} transitions, {depth} events deep"
+    )
+    return walk.states
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=["turns", "window", "throttled"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -29,6 +27,7 @@ from eruca.core.replication.replica import (
     Tick,
 )
 from tests.figures import note_figures
+from tests.unit.core.replication.exploring import Reached, check_all
 
 EPOCHS = (None, 6, 7)
 POSITIONS = range(4)
@@ -46,48 +45,24 @@ STEPS = (*((0.0, event) for event in EVENTS), *((pause, Tick()) for pause in PAU
 
 
 @dataclass
-class Seen:
+class Seen(Reached[ReplicaLink, Event]):
     """A state that was reached, what the log is like in it, and how it came to that."""
 
-    link: ReplicaLink
-    now: float
-    tail: int
-    flushed: int
-    path: tuple[tuple[float, Event], ...]
+    tail: int = 0
+    flushed: int = 0
 
+    def note(self, event: Event) -> None:
+        if isinstance(event, Connected | Appended):
+            self.tail, self.flushed = event.tail, event.flushed
 
-def fingerprint(seen: Seen) -> tuple[object, ...]:
-    """What distinguishes two states; times count by their age, and only on a link."""
-    link = seen.link
-    if link.state is not FollowerState.FOLLOWING:
-        return link.state, link.seen_epoch
-    ages = {"_heard_at", "_reported_at"}
-    values = [min(seen.now - value, 20.0) if name in ages else value for name, value in sorted(vars(link).items())]
-    return (*values, seen.tail, seen.flushed)
-
-
-def explore(limits: ReplicaLimits, depth: int) -> Iterator[tuple[Seen, Event, list[Action], Seen, bool]]:
-    """Walk through all states that a number of events leads to; says of each step whether it led to a new one."""
-    first = Seen(ReplicaLink(limits, 0.0, seen_epoch=6), 0.0, 0, 0, ())
-    known = {fingerprint(first)}
-    waiting = deque([first])
-    while waiting:
-        before = waiting.popleft()
-        for pause, event in STEPS:
-            link = copy.copy(before.link)
-            now = before.now + pause
-            actions = link.handle(event, now)
-            tail, flushed = before.tail, before.flushed
-            if isinstance(event, Connected | Appended):
-                tail, flushed = event.tail, event.flushed
-            after = Seen(link, now, tail, flushed, (*before.path, (now, event)))
-            mark = fingerprint(after)
-            is_new = mark not in known
-            yield before, event, actions, after, is_new
-            if is_new:
-                known.add(mark)
-                if len(after.path) < depth:
-                    waiting.append(after)
+    def fingerprint(self) -> tuple[object, ...]:
+        link = self.link
+        # Times count only on a link.
+        if link.state is not FollowerState.FOLLOWING:
+            return link.state, link.seen_epoch
+        ages = {"_heard_at", "_reported_at"}
+        values = [min(self.now - value, 20.0) if name in ages else value for name, value in sorted(vars(link).items())]
+        return (*values, self.tail, self.flushed)
 
 
 def check_step(before: Seen, event: Event, actions: list[Action], after: Seen) -> None:
@@ -162,19 +137,9 @@ def check_time(after: Seen) -> None:
 
 @pytest.mark.parametrize("report_flushed", [False, True])
 def test_all_states_and_events(report_flushed: bool) -> None:
-    states = steps = 0
-    reached: set[tuple[FollowerState, type[Event]]] = set()
-    for before, event, actions, after, is_new in explore(ReplicaLimits(report_flushed=report_flushed), depth=4):
-        states += is_new
-        steps += 1
-        try:
-            check_step(before, event, actions, after)
-            if is_new:
-                check_time(after)
-        except AssertionError as error:
-            raise AssertionError(f"{after.path} gave {actions}") from error
-        reached.add((before.link.state, type(event)))
+    first = Seen(ReplicaLink(ReplicaLimits(report_flushed=report_flushed), 0.0, seen_epoch=6))
+    walk = check_all(first, STEPS, depth=4, check_step=check_step, check_time=check_time)
     # Every state was met with every kind of event.
-    assert reached == {(state, type(event)) for state in FollowerState for event in EVENTS}
-    note_figures(f"replication, slave's side: {states} states, {steps} transitions, 4 events deep")
-    assert states > 500
+    assert walk.met == {(state, type(event)) for state in FollowerState for event in EVENTS}
+    note_figures(f"replication, slave's side: {walk.states} states, {walk.transitions} transitions, 4 events deep")
+    assert walk.states > 500

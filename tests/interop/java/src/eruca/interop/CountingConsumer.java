@@ -1,12 +1,8 @@
 package eruca.interop;
 
-import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import com.alibaba.fastjson.serializer.SerializerFeature;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -178,26 +174,7 @@ public final class CountingConsumer {
     public static void main(String[] arguments) throws Exception {
         // Read by classes of the client when they are loaded. The times are shorter than a user's, not the ways.
         System.setProperty("rocketmq.client.rebalance.waitInterval", "1000");
-        PrintStream out = new PrintStream(System.out, false, "UTF-8");
-        // Libraries may print; the real output is for answers only.
-        System.setOut(System.err);
-        CountingConsumer program = new CountingConsumer();
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            try {
-                Object row = program.handle(JSON.parseObject(line));
-                if (row != null) {
-                    out.println(JSON.toJSONString(
-                        Map.of("row", row), SerializerFeature.DisableCircularReferenceDetect,
-                        SerializerFeature.WriteNonStringKeyAsString));
-                }
-                out.println("{\"done\":" + (row == null ? 0 : 1) + "}");
-            } catch (Throwable error) {
-                error.printStackTrace();
-                out.println(JSON.toJSONString(Map.of("error", String.valueOf(error))));
-            }
-            out.flush();
-        }
-        Runtime.getRuntime().halt(0);
+        Requests.serve(new CountingConsumer()::handle, SerializerFeature.DisableCircularReferenceDetect,
+            SerializerFeature.WriteNonStringKeyAsString);
     }
 }

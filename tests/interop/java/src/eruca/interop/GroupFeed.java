@@ -1,10 +1,6 @@
 package eruca.interop;
 
-import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONObject;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.TreeMap;
@@ -13,7 +9,6 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendStatus;
-import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -95,12 +90,7 @@ public final class GroupFeed implements Runnable {
     private static Object handle(JSONObject request) throws Exception {
         switch (request.getString("do")) {
             case "createTopic":
-                DefaultMQAdminExt admin = prepare(new DefaultMQAdminExt(TIMEOUT_MS), request);
-                admin.start();
-                int queues = request.getIntValue("queues");
-                admin.createAndUpdateTopicConfig(
-                    request.getString("address"), new TopicConfig(request.getString("topic"), queues, queues, 6));
-                admin.shutdown();
+                Requests.createTopic(prepare(new DefaultMQAdminExt(TIMEOUT_MS), request), request);
                 return null;
             case "load":
                 feed = new GroupFeed(request);
@@ -113,23 +103,6 @@ public final class GroupFeed implements Runnable {
     }
 
     public static void main(String[] arguments) throws Exception {
-        PrintStream out = new PrintStream(System.out, false, "UTF-8");
-        // Libraries may print; the real output is for answers only.
-        System.setOut(System.err);
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            try {
-                Object row = handle(JSON.parseObject(line));
-                if (row != null) {
-                    out.println(JSON.toJSONString(Map.of("row", row)));
-                }
-                out.println("{\"done\":" + (row == null ? 0 : 1) + "}");
-            } catch (Throwable error) {
-                error.printStackTrace();
-                out.println(JSON.toJSONString(Map.of("error", String.valueOf(error))));
-            }
-            out.flush();
-        }
-        Runtime.getRuntime().halt(0);
+        Requests.serve(GroupFeed::handle);
     }
 }

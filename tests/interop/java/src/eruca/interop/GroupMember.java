@@ -3,12 +3,9 @@ package eruca.interop;
 import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONObject;
 import com.alibaba.fastjson.serializer.SerializerFeature;
-import java.io.BufferedReader;
 import java.io.FileOutputStream;
 import java.io.IOException;
-import java.io.InputStreamReader;
 import java.io.OutputStream;
-import java.io.PrintStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
@@ -238,24 +235,6 @@ public final class GroupMember {
         System.setProperty("rocketmq.client.rebalance.lockInterval", arguments[1]);
         System.setProperty("rocketmq.client.rebalance.lockMaxLiveTime", arguments[2]);
         System.setProperty("rocketmq.client.unlockDelayTimeMills", "100");
-        PrintStream out = new PrintStream(System.out, false, "UTF-8");
-        // Libraries may print; the real output is for answers only.
-        System.setOut(System.err);
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            try {
-                Object row = handle(JSON.parseObject(line));
-                if (row != null) {
-                    out.println(JSON.toJSONString(
-                        Map.of("row", row), SerializerFeature.DisableCircularReferenceDetect));
-                }
-                out.println("{\"done\":" + (row == null ? 0 : 1) + "}");
-            } catch (Throwable error) {
-                error.printStackTrace();
-                out.println(JSON.toJSONString(Map.of("error", String.valueOf(error))));
-            }
-            out.flush();
-        }
-        Runtime.getRuntime().halt(0);
+        Requests.serve(GroupMember::handle, SerializerFeature.DisableCircularReferenceDetect);
     }
 }

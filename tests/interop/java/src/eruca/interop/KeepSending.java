@@ -1,10 +1,6 @@
 package eruca.interop;
 
-import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONObject;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -21,7 +17,6 @@ import org.apache.rocketmq.client.impl.producer.TopicPublishInfo;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
-import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
@@ -112,12 +107,8 @@ public final class KeepSending {
                 sender.producer.shutdown();
                 return sender.status();
             case "createTopic":
-                DefaultMQAdminExt admin = prepare(new DefaultMQAdminExt(TIMEOUT_MS), request.getString("nameServer"));
-                admin.start();
-                int queues = request.getIntValue("queues");
-                admin.createAndUpdateTopicConfig(
-                    request.getString("address"), new TopicConfig(request.getString("topic"), queues, queues, 6));
-                admin.shutdown();
+                Requests.createTopic(
+                    prepare(new DefaultMQAdminExt(TIMEOUT_MS), request.getString("nameServer")), request);
                 return null;
             case "domain":
                 System.setProperty("rocketmq.namesrv.domain", request.getString("domain"));
@@ -128,24 +119,6 @@ public final class KeepSending {
     }
 
     public static void main(String[] arguments) throws Exception {
-        PrintStream out = new PrintStream(System.out, false, "UTF-8");
-        // Libraries may print; the real output is for answers only.
-        System.setOut(System.err);
-        KeepSending program = new KeepSending();
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            try {
-                Object row = program.handle(JSON.parseObject(line));
-                if (row != null) {
-                    out.println(JSON.toJSONString(Map.of("row", row)));
-                }
-                out.println("{\"done\":" + (row == null ? 0 : 1) + "}");
-            } catch (Throwable error) {
-                error.printStackTrace();
-                out.println(JSON.toJSONString(Map.of("error", String.valueOf(error))));
-            }
-            out.flush();
-        }
-        Runtime.getRuntime().halt(0);
+        Requests.serve(new KeepSending()::handle);
     }
 }

@@ -1,0 +1,71 @@
+"""The load program of the Java peer, and servers of ours for it: what the benchmarks of brokers share."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bench.runner import BenchError, Run
+from tests.paths import PEER
+
+# A round of all loads on both sides takes two minutes.
+REPEATS = 3
+_QUICK_SHARE = 20
+_SECONDS_MAX = 300
+_STOP_SECONDS_MAX = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One line of a benchmark: what the client does."""
+
+    name: str
+    mode: str
+    count: int
+    arguments: tuple[str, ...] = ()
+    # Must not be below Java's side.
+    aimed: bool = True
+
+    def count_for(self, run: Run) -> int:
+        """How many messages a run takes."""
+        return self.count // _QUICK_SHARE if run.quick else self.count
+
+
+def run_load(nameserver: str, mode: str, topic: str, count: int, *arguments: str) -> dict[str, float]:
+    """Run the program to its end; gives what it measured."""
+    command = [str(PEER / "bench.sh"), "--namesrv", nameserver, "--mode", mode, "--topic", topic]
+    command += ["--count", str(count), *arguments]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=_SECONDS_MAX, check=False, text=True)
+    try:
+        result: dict[str, float] = json.loads(ended.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        raise BenchError(f"the load program printed no result: {ended.stdout[:200]!r}") from None
+    if "error" in result or not result.get("msgs_per_s"):
+        raise BenchError(f"the load program failed: {result.get('error', result)}")
+    return result
+
+
+@contextmanager
+def start_eruca(kind: str, *arguments: str) -> Iterator[tuple[int, str]]:
+    """A server of ours in a process of its own; gives the process id and the line it says when it is ready."""
+    command = [sys.executable, "-m", "eruca", kind, "--output", "json", *arguments]
+    environment = {key: text for key, text in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV"))}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise BenchError(f"eruca {kind} did not start")
+            yield process.pid, line
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
