@@ -181,7 +181,7 @@ async def test_a_refusal_says_which_epoch_is_known() -> None:
     try:
         for address, epoch, code in ((NEW, PROMOTED, ResponseCode.SUCCESS), (OLD, 1, ResponseCode.SYSTEM_ERROR)):
             header = RegisterBrokerHeader("a", address, "C", "", 0, eruca_epoch=epoch)
-            answer = await caller.call(nameserver.address, make_request(RequestCode.REGISTER_BROKER, header), 2000)
+            answer = await caller.call(nameserver.address, make_request(RequestCode.REGISTER_BROKER, header), 20_000)
             assert answer.code == code
         assert answer.remark is not None and answer.remark.startswith(STALE_MASTER)
         assert answer.decode_header(RegisterBrokerAnswerHeader).eruca_epoch == PROMOTED

@@ -188,7 +188,8 @@ async def test_a_slave_with_synchronous_flush_reports_what_its_disk_has(
 ) -> None:
     master = await make_broker(name="master", role=BrokerRole.SYNC_MASTER, slave_timeout_ms=8000, **INTERVALS)
     slave = await make_slave(make_broker, master, flush_mode=flush, flush_interval_ms=10**9)
-    await wait_for(lambda: bool(master.roles.server.list_slaves()))
+    # It counts from its first report on.
+    await wait_for(lambda: parts_of(master).replication.condition.is_available(0))
     answers = await asyncio.gather(*[try_send(make_peer(master), body=b"x" * 1000) for _ in range(50)])
     assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
     flusher, tail = parts_of(slave).store.flusher, parts_of(master).store.commitlog.tail

@@ -22,7 +22,8 @@ async def ask(peer: Peer) -> ReplicationState:
 async def test_a_master_tells_of_its_log_and_its_slaves(group: Group) -> None:
     master = await group.add(0, BrokerRole.SYNC_MASTER, in_sync_replicas=2)
     slave = await group.add(1)
-    await wait_until(master.roles.server.list_slaves)
+    # It counts from its first report on.
+    await wait_until(lambda: parts_of(master).replication.condition.is_available(tail_of(master)))
     peer = group.connect(master)
     await peer.send("T")
     await wait_for_copy(slave, master)
