@@ -89,11 +89,15 @@ class ReplicaLog:
         return self._log.readable_end
 
     def append(self, position: int, data: memoryview | bytes) -> None:
-        """Copy bytes to the tail and dispatch every record that is complete then.
+        """Copy bytes to the tail and dispatch every record that is complete then; raises as these two do."""
+        self.copy(position, data)
+        self.dispatch()
 
-        Raises ReplicaCorrupt when they are no records, after the log was cut back to the last good one. Raises
-        StoreError when `position` is not the tail (an empty log takes any), or when the disk fails; what was copied
-        until then is kept, and the next call goes on with it.
+    def copy(self, position: int, data: memoryview | bytes) -> None:
+        """Copy bytes to the tail; readers see them when they are dispatched.
+
+        Raises StoreError when `position` is not the tail (an empty log takes any), or when the disk fails; what was
+        copied until then is kept.
         """
         commitlog, rest = self._log, memoryview(data)
         if self._compared is not None and rest:
@@ -101,18 +105,15 @@ class ReplicaLog:
             position, rest = position + taken, rest[taken:]
         if position != commitlog.tail and rest:
             self._start_at(position)
-        if commitlog.readable_end != commitlog.tail:
-            self._dispatch()  # or a disk that was full would leave records behind
         while rest:
             rest = rest[commitlog.copy_in(rest) :]
-            self._dispatch()
 
     def finish(self) -> int:
         """Cut a part of a record off the tail, so that the store itself can append; gives where the log ends.
 
         From then on the store writes its log again; a later copy needs a new ReplicaLog.
         """
-        self._dispatch()
+        self.dispatch()
         if self._log.readable_end != self._log.tail:
             self._cut()
         self._store.dispatch.begin_anew = None
@@ -170,8 +171,12 @@ class ReplicaLog:
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def _dispatch(self) -> None:
-        """Dispatch the whole records behind the last one."""
+    def dispatch(self) -> None:
+        """Dispatch the whole records behind the last one.
+
+        Raises ReplicaCorrupt when there are none, after the log was cut back to the last good one. Raises StoreError
+        when the disk fails; the next call goes on with what is left.
+        """
         commitlog = self._log
         while (start := commitlog.readable_end) < commitlog.tail:
             segment = commitlog.chain.find(start)

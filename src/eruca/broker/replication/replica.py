@@ -324,29 +324,23 @@ class Follower:
         if link is None or replica is None or machine is None or self._loop is None:
             return
         before, now = replica.tail, self._loop.time()
-        data = b""
-        for frame in frames:
-            event: Event
-            match frame:
-                case Chunk(epoch, position, confirmed, tail, _, data):
-                    event = ChunkReceived(position, len(data), epoch, confirmed, tail)
-                case LogChunk(position, data):
-                    event = ChunkReceived(position, len(data), None, 0, position + len(data))
-                case Refusal(_, reason):
-                    event = Refused(reason)
-                case _:
-                    event = Refused("it sends what only a slave does")
-            for action in machine.handle(event, now):
-                if not isinstance(action, Append):
-                    self._do(action)
-                    continue
-                try:
-                    replica.append(action.position, data)
-                except StoreError as error:
-                    self._is_failing = True
-                    link.end(str(error))
-            if link.ended.done():
-                return
+        # What comes by a fenced link has a checksum of its own, so it is reported before its records are looked at:
+        # senders wait for that.
+        reports_first = machine.epoch is not None and not self._reports_flushed
+        try:
+            if self._is_failing:
+                replica.dispatch()  # first what the disk did not take before
+            for frame in frames:
+                self._take_frame(frame, replica, machine, now)
+                if link.ended.done():
+                    return
+            if reports_first and replica.tail != before:
+                self._tell_appended()
+            replica.dispatch()
+        except StoreError as error:
+            self._is_failing = True
+            link.end(str(error))
+            return
         self._is_taken = True
         # A Java master shows readers all it has.
         self._parts.replication.reads.learn(replica.tail if machine.epoch is None else machine.master_confirmed)
@@ -355,7 +349,26 @@ class Follower:
             if self._is_failing:
                 self._is_failing = False
                 log.info("the log of the master at %s is copied again", self._agreement.addresses[1])
-            self._tell_appended()
+            if not reports_first:
+                self._tell_appended()
+
+    def _take_frame(self, frame: object, replica: ReplicaLog, machine: ReplicaLink, now: float) -> None:
+        data: bytes | memoryview = b""
+        event: Event
+        match frame:
+            case Chunk(epoch, position, confirmed, tail, _, data):
+                event = ChunkReceived(position, len(data), epoch, confirmed, tail)
+            case LogChunk(position, data):
+                event = ChunkReceived(position, len(data), None, 0, position + len(data))
+            case Refusal(_, reason):
+                event = Refused(reason)
+            case _:
+                event = Refused("it sends what only a slave does")
+        for action in machine.handle(event, now):
+            if isinstance(action, Append):
+                replica.copy(action.position, data)
+            else:
+                self._do(action)
 
     def _tell_appended(self) -> None:
         assert self._replica is not None
