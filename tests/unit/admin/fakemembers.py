@@ -38,8 +38,10 @@ class FakeMember:
         self.asked: list[tuple[str, int]] = []
         # What happens instead of the registration as the master.
         self.register_as_master: Callable[[], None] | None = None
-        # Whether a change is refused, or its answer lost, by role.
+        # How a change is refused, by role.
         self.trouble: dict[str, Callable[[], None]] = {}
+        # The roles to which it changes, but its answer is lost.
+        self.silent: set[str] = set()
         self.server: Server | None = None
 
     @property
@@ -158,6 +160,8 @@ class FakeMember:
             self.role = "FENCED"
         self.seen = max(self.seen, header.epoch)
         self.register()
+        if header.role in self.silent:
+            request.link.abort()
         return Reply(body=self.describe())
 
 

@@ -150,6 +150,33 @@ async def test_the_old_master_goes_on_only_when_the_new_one_cannot_begin_any_mor
         assert old.role == "FENCED"
 
 
+async def test_an_answer_that_is_lost_on_the_way_ends_no_promotion() -> None:
+    async with FakeGroup() as group, make_admin(group) as admin:
+        old, new = group.members
+        old.silent, new.silent = {"FENCED"}, {"MASTER"}
+        report = await replication.promote(admin, "a:1")
+        assert report.done and (new.role, old.role) == ("MASTER", "SLAVE")
+        assert old.asked == [("FENCED", 1100), ("SLAVE", 1100)]
+
+
+async def test_a_master_that_stopped_and_is_gone_then_is_told_of() -> None:
+    async with FakeGroup() as group, make_admin(group) as admin:
+        old, _ = group.members
+        old.silent = {"FENCED"}
+        old.trouble["FENCED"] = lambda: setattr(old, "describe", refuse)
+        with pytest.raises(NetError, match=r"does not say whether it did.*give the command again"):
+            await replication.promote(admin, "a:1")
+        assert old.role == "FENCED"
+        # It is back, and cannot be told to go on when the slave fails.
+        vars(old).pop("describe")
+        group.members[1].trouble["MASTER"] = refuse
+        old.silent, old.trouble = set(), {"MASTER": refuse}
+        with pytest.raises(NetError, match=r"cannot be told to go on.*eruca cluster promote"):
+            await replication.promote(admin, "a:1")
+        old.trouble.clear()
+        assert (await replication.promote(admin, old.address)).done and old.role == "MASTER"
+
+
 async def test_an_operator_who_was_cut_off_can_go_on_or_go_back() -> None:
     async with FakeGroup() as group, make_admin(group) as admin:
         old, new = group.members
