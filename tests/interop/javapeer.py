@@ -18,7 +18,6 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -55,7 +54,9 @@ _JVM_FLAGS = [
 # Below the range the kernel gives to outgoing connections, so that none of those takes a port we looked at.
 _PORTS = range(20_000, 32_000)
 # Those found last: whoever asked may not have taken them yet.
-_PORTS_FOUND: deque[int] = deque(maxlen=1000)
+_PORTS_KEPT = 500
+# By port: the file whose lock says to other test runs that it is taken, though nobody listens there yet.
+_PORTS_FOUND: dict[int, int] = {}
 # How a line of an answer begins that is not its last.
 _ROW = '{"row"'
 
@@ -156,13 +157,27 @@ def find_ports(*steps: int) -> int:
             continue
         with ExitStack() as stack:
             try:
+                locks = {each: _lock_port(each, stack) for each in wanted}
                 for each in wanted:
                     stack.enter_context(socket.socket()).bind(("0.0.0.0", each))
             except OSError:
                 continue
-        _PORTS_FOUND.extend(wanted)
+            # Another number of the same file keeps the lock.
+            _PORTS_FOUND.update({each: os.dup(lock) for each, lock in locks.items()})
+        for each in list(_PORTS_FOUND)[:-_PORTS_KEPT]:
+            os.close(_PORTS_FOUND.pop(each))
         return port
     raise PeerError("no free ports")
+
+
+def _lock_port(port: int, stack: ExitStack) -> int:
+    """Take a port before others that look for one; gives the locked file. Raises OSError when one of them has it."""
+    folder = Path(tempfile.gettempdir(), "eruca-ports")
+    folder.mkdir(exist_ok=True)
+    lock = os.open(folder / str(port), os.O_RDWR | os.O_CREAT, 0o666)
+    stack.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
 
 
 # --- processes --------------------------------------------------------------------------------------------------
