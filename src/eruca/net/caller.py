@@ -21,6 +21,9 @@ _CONNECT_SECONDS = 3.0
 _GOODBYE_SECONDS = 1.0
 _RETRY_SECONDS_MIN = 0.1
 _RETRY_SECONDS_MAX = 5.0
+# A connection on which nothing came for so long and a call got no answer may stay like that for ever: a firewall forgot
+# it, or the peer waits for the rest of a frame whose size was damaged on the way. Java gives it up, too.
+_SILENCE_SECONDS = 3.0
 # What wrong addresses and unwilling systems raise: a port above 65,535 is an overflow to the socket module.
 _CONNECT_ERRORS = (OSError, ValueError, OverflowError, TimeoutError)
 
@@ -48,6 +51,7 @@ class Caller:
         calls_max: int = CALLS_IN_FLIGHT_MAX,
         idle_seconds: float = IDLE_SECONDS_MAX,
         scan_seconds: float = 0.1,
+        silence_seconds: float = _SILENCE_SECONDS,
         on_close: Callable[[str], None] | None = None,
     ) -> None:
         self.handlers: Mapping[int, Handler] = handlers or {}
@@ -56,6 +60,7 @@ class Caller:
         self._calls_max = calls_max
         self._idle_seconds = idle_seconds
         self._scan_seconds = scan_seconds
+        self._silence_seconds = silence_seconds
         self._on_close = on_close
         self._peers: dict[str, _Peer] = {}
         self._addresses: dict[Link, str] = {}
@@ -183,8 +188,11 @@ class Caller:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for link in list(self._addresses):
-            link.expire_calls(now)
-            if link.last_active < now - self._idle_seconds:
+            is_late = link.expire_calls(now)
+            if is_late and link.last_heard <= now - self._silence_seconds:
+                self.report(link, "does not answer and says nothing else: the next call connects again")
+                link.abort()
+            elif link.last_active < now - self._idle_seconds:
                 link.abort()
         self._scan = loop.call_later(self._scan_seconds, self._scan_links)
 

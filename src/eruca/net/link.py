@@ -80,6 +80,8 @@ class Link(asyncio.Protocol):
         self.is_open = False
         # Loop time of the last byte in either direction.
         self.last_active = self._loop.time()
+        # Loop time of the last byte that came.
+        self.last_heard = self.last_active
         # What rooms above keep with a connection, by a name of their own.
         self.notes: dict[str, Any] = {}
 
@@ -96,7 +98,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle every whole frame of one read and answer them in one write."""
-        self.last_active = self._loop.time()
+        self.last_active = self.last_heard = self._loop.time()
         error: FrameError | None = None
         try:
             commands = self._frames.feed(data)
@@ -264,14 +266,15 @@ class Link(asyncio.Protocol):
         if waiting is not None and not waiting[0].done():
             waiting[0].set_result(command)
 
-    def expire_calls(self, now: float) -> None:
-        """Fail the calls whose time is over; one scan finds them all."""
+    def expire_calls(self, now: float) -> bool:
+        """Fail the calls whose time is over; one scan finds them all. Says whether there were any."""
         late = [opaque for opaque, (_, deadline) in self._calls.items() if deadline <= now]
         for opaque in late:
             future, _ = self._calls.pop(opaque)
             if not future.done():
                 future.set_exception(CallTimeout(f"{self.peer} did not answer in time"))
                 future.exception()  # nobody may be waiting any more
+        return bool(late)
 
     @property
     def calls_waiting(self) -> int:

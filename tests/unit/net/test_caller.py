@@ -110,6 +110,24 @@ async def test_silence_ends_with_a_timeout_and_the_connection_stays() -> None:
         assert len(server.links) == 1
 
 
+async def test_a_connection_that_says_nothing_any_more_is_given_up() -> None:
+    async with run_server(HANDLERS, refuse_unknown) as server, make_caller(silence_seconds=0.2) as caller:
+        address = find_address(server)
+        # Not for one answer that is late, if others come.
+        waiting = asyncio.create_task(caller.call(address, make_request(SILENT), 400))
+        while not waiting.done():
+            assert (await caller.call(address, make_request(ECHO, body=b"a"), 5000)).body == b"a"
+        assert isinstance(waiting.exception(), CallTimeout) and caller.is_connected(address)
+        # The peer waits for the rest of a frame that is none, and answers nothing after it.
+        link = caller.find_link(address)
+        assert link is not None
+        link.send((1 << 20).to_bytes(4, "big") + (1 << 19).to_bytes(4, "big"))
+        with pytest.raises(CallTimeout):
+            await caller.call(address, make_request(ECHO, body=b"b"), 300)
+        await wait_for_loss(caller, address)
+        assert (await caller.call(address, make_request(ECHO, body=b"c"), 5000)).body == b"c"
+
+
 async def test_calls_in_flight_are_bounded() -> None:
     async with run_server(HANDLERS, refuse_unknown) as server, make_caller(calls_max=3) as caller:
         address = find_address(server)
