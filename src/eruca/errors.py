@@ -6,6 +6,13 @@ An error answers three questions: what is wrong (the message), may I try again (
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
+#: What a document raises that is no JSON or not the one that was expected; for bytes that are no text it is another.
+BAD_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError)
+
 
 class ErucaError(Exception):
     """Base of all errors Eruca raises on purpose."""

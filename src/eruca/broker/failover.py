@@ -16,8 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import msgspec
-
 from eruca.broker.failoverkeys import Keys, Mirror, encode_master, encode_member, encode_state
 from eruca.broker.options import BrokerOptions
 from eruca.clock import Clock
@@ -57,7 +55,7 @@ from eruca.core.failover.view import (
     Tell,
     Tick,
 )
-from eruca.errors import ConfigError, ErucaError, EtcdRefused, NetError
+from eruca.errors import BAD_JSON, ConfigError, ErucaError, EtcdRefused, NetError
 from eruca.net.etcd import EtcdClient, Transaction, open_etcd, split_endpoints
 
 log = logging.getLogger(__name__)
@@ -397,7 +395,7 @@ class FailoverDriver:
     def _show(self) -> None:
         try:
             view = self._keys.read_view(self._mirror.revision, self._mirror.items)
-        except msgspec.MsgspecError as error:
+        except BAD_JSON as error:
             log.error("failover: a key under %s is not one of ours: %s", self._keys.prefix, error)
             return
         self.tell(Seen(view))

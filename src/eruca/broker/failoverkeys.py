@@ -46,7 +46,7 @@ class Keys:
         return f"{self._members}{number}"
 
     def read_view(self, revision: int, items: dict[str, KeyValue]) -> View:
-        """What the keys say. Raises `msgspec.MsgspecError` when one of them is not ours."""
+        """What the keys say. Raises one of `BAD_JSON` when one of them is not ours."""
         master = state = None
         members: dict[int, MemberEntry] = {}
         for key, item in items.items():

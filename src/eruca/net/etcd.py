@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 
-from eruca.errors import CallTimeout, ConfigError, ConnectFailed, ConnectionLost, EtcdRefused
+from eruca.errors import BAD_JSON, CallTimeout, ConfigError, ConnectFailed, ConnectionLost, EtcdRefused
 from eruca.limits import ETCD_ANSWER_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class EtcdClient:
     async def get_prefix(self, prefix: str) -> Snapshot:
         """Read all keys that begin so, at one revision, as the majority has them."""
         answer = await self._call("/v3/kv/range", _range(prefix), _RangeAnswer)
-        return Snapshot(answer.header.revision, {item.key.decode(): item for item in answer.kvs})
+        return Snapshot(answer.header.revision, {_read_key(item): item for item in answer.kvs})
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
         """Write a key; gives the revision."""
@@ -311,7 +311,7 @@ class EtcdClient:
     def _refuse(self, endpoint: int, status: int, content: bytes) -> NoReturn:
         try:
             refusal = msgspec.json.decode(content, type=_Refusal, strict=False)
-        except msgspec.MsgspecError:
+        except BAD_JSON:
             refusal = _Refusal(error=f"HTTP status {status}")
         text = refusal.error or refusal.message
         if status in _UNAVAILABLE:
@@ -357,7 +357,14 @@ def _range(prefix: str) -> dict[str, Any]:
 
 def _read_change(event: _Event) -> Change:
     is_put = event.type == "PUT"
-    return Change(event.kv.key.decode(), event.kv.mod_revision, event.kv if is_put else None)
+    return Change(_read_key(event.kv), event.kv.mod_revision, event.kv if is_put else None)
+
+
+def _read_key(item: KeyValue) -> str:
+    try:
+        return item.key.decode()
+    except UnicodeDecodeError as error:
+        raise ConnectionLost(f"etcd answered a key that is none: {error}") from error
 
 
 def _decode(content: bytes, answer: type[_T]) -> _T:
@@ -365,7 +372,7 @@ def _decode(content: bytes, answer: type[_T]) -> _T:
         raise ConnectionLost(f"etcd answered {len(content)} bytes, more than any answer of ours can have")
     try:
         return msgspec.json.decode(content, type=answer, strict=False)
-    except msgspec.MsgspecError as error:
+    except BAD_JSON as error:
         raise ConnectionLost(f"etcd answered what is not an answer: {error}") from error
 
 

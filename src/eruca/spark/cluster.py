@@ -22,7 +22,7 @@ from eruca.client.calls import Calls
 from eruca.client.consume.starting import find_offset_since
 from eruca.client.options import ClientOptions
 from eruca.client.routes import Route
-from eruca.errors import ConfigError, ConnectFailed, NetError, NoRoute
+from eruca.errors import BAD_JSON, ConfigError, ConnectFailed, NetError, NoRoute
 from eruca.spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
 from eruca.wire.bodies import MessageQueue
 
@@ -87,7 +87,7 @@ class Access:
                 keys = msgspec.json.decode(Path(self.access_file).read_bytes(), type=_Keys)
             except OSError as error:
                 raise ConfigError(f"accessFile={self.access_file}: {error.strerror}") from None
-            except msgspec.MsgspecError as error:
+            except BAD_JSON as error:
                 raise ConfigError(
                     f"accessFile={self.access_file}: {error}", hint='expected {"accessKey": "...", "secretKey": "..."}'
                 ) from None

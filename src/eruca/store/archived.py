@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from eruca.errors import StoreError
+from eruca.errors import BAD_JSON, StoreError
 from eruca.store.filesystem import FileSystem, replace_file
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class ArchiveMark:
             return 0
         try:
             return max(0, msgspec.json.decode(self._disk.read_file(self._path), type=_Content).position)
-        except (msgspec.MsgspecError, StoreError) as error:
+        except (*BAD_JSON, StoreError) as error:
             log.error("%s is unreadable, so nothing counts as archived: %s", self._path, error)
             return 0
 

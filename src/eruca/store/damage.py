@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from eruca.errors import BAD_JSON
 from eruca.store.filesystem import FileSystem, replace_file
 from eruca.store.scan import Damage
 
@@ -35,7 +36,7 @@ class DamageList:
             return
         try:
             self._rows = msgspec.json.decode(self._disk.read_file(self._path), type=list[_Row])
-        except msgspec.MsgspecError as error:
+        except BAD_JSON as error:
             log.warning("%s is unreadable and starts anew: %s", self._path, error)
         self.items = [Damage(row.position, row.length, row.reason) for row in self._rows]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from eruca.errors import BAD_JSON
 from eruca.store.filesystem import FileSystem, replace_file
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class RemovedTopics:
             return
         try:
             found = msgspec.json.decode(self._disk.read_file(self._path), type=dict[str, int])
-        except msgspec.MsgspecError as error:
+        except BAD_JSON as error:
             log.error("%s is unreadable, deleted topics may come back: %s", self._path, error)
             return
         for name, position in found.items():

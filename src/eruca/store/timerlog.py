@@ -26,7 +26,7 @@ from pathlib import Path
 
 import msgspec
 
-from eruca.errors import StoreError
+from eruca.errors import BAD_JSON, StoreError
 from eruca.store.chain import Chain, Segment
 from eruca.store.filesystem import FileSystem, replace_file
 
@@ -89,7 +89,7 @@ class TimerLog:
             if self._disk.exists(self._chain.directory):
                 self._chain.load()
             self._scan(checkpoint.log_end)
-        except (StoreError, msgspec.DecodeError) as error:
+        except (*BAD_JSON, StoreError) as error:
             log.error("the timer log is made again from its queue; messages may be delivered twice: %s", error)
             self._reset()
             return None
@@ -242,7 +242,7 @@ class TimerLog:
             return {}
         try:
             return msgspec.json.decode(self._disk.read_file(path), type=dict[str, int])
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             log.error("%s is damaged, messages that were cancelled may be delivered: %s", path, error)
             return {}
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from eruca.errors import StoreError
+from eruca.errors import BAD_JSON, StoreError
 from eruca.store.chain import Chain
 from eruca.store.filesystem import FileSystem, replace_file
 from eruca.store.read import read_store_time
@@ -292,7 +292,7 @@ def _reset_once(disk: FileSystem, path: Path, position: int) -> None:
 def _read_position(disk: FileSystem, path: Path) -> int:
     try:
         return msgspec.json.decode(disk.read_file(path), type=_AboutLog).position
-    except msgspec.MsgspecError:
+    except BAD_JSON:
         return 0  # its owner will say so
 
 
@@ -303,7 +303,7 @@ def _reset_timer(store: Replicated) -> None:
         return
     try:
         checkpoint = msgspec.json.decode(disk.read_file(path), type=TimerCheckpoint)
-    except msgspec.MsgspecError:
+    except BAD_JSON:
         return
     queue = store.queues.get(TIMER_TOPIC, 0)
     if checkpoint.read_offset > (0 if queue is None else queue.max_offset):

@@ -276,10 +276,11 @@ def test_the_archived_position_lasts_and_only_grows_up_to_the_end() -> None:
     again.close()
 
 
-def test_an_unreadable_mark_means_that_nothing_is_archived(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("content", [b"{", b'{"\xef((": 1}'])
+def test_an_unreadable_mark_means_that_nothing_is_archived(content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     world = World(delete_only_archived=True)
     world.fill(3)
-    replace_file(world.disk, ROOT / "config" / "archived.json", b"{")
+    replace_file(world.disk, ROOT / "config" / "archived.json", content)
     world.disk.usage = 0.99
     assert world.retention.run().delete_count == 0
     assert "nothing counts as archived" in caplog.text

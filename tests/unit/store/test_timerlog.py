@@ -109,11 +109,12 @@ def test_a_damaged_log_is_begun_anew(tmp_path: Path, damage: str) -> None:
     log.close()
 
 
-def test_a_damaged_list_of_what_is_cancelled_is_an_empty_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"nonsense", b'{"\xef((": 1}'])
+def test_a_damaged_list_of_what_is_cancelled_is_an_empty_one(content: bytes, tmp_path: Path) -> None:
     log = make(tmp_path)
     log.open()
     log.save(TimerCheckpoint(), {"a b": 1})
-    (tmp_path / "timer" / "cancelled.json").write_bytes(b"nonsense")
+    (tmp_path / "timer" / "cancelled.json").write_bytes(content)
     assert log.load_cancelled() == {}
     log.close()
 

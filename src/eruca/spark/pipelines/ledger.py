@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eruca.errors import ConfigError
+from eruca.errors import BAD_JSON, ConfigError
 from eruca.spark.offsets import Offsets, decode_offsets, encode_offsets
 from eruca.spark.pipelines.places import Place
 
@@ -123,7 +123,7 @@ class Ledger:
             return 0
         try:
             return msgspec.json.decode(data, type=dict[str, int])["generation"]
-        except (msgspec.MsgspecError, KeyError) as error:
+        except (*BAD_JSON, KeyError) as error:
             raise ConfigError(f"{_DONE} in {self._place} is unreadable: {error}") from None
 
     def _read_entry(self, number: int) -> Entry:
@@ -132,7 +132,7 @@ class Ledger:
             raise ConfigError(f"{_name_entry(number)} is missing in {self._place}", hint="was it deleted by hand?")
         try:
             return msgspec.json.decode(data, type=Entry)
-        except msgspec.MsgspecError as error:
+        except BAD_JSON as error:
             raise ConfigError(f"{_name_entry(number)} in {self._place} is unreadable: {error}") from None
 
     def _list_numbers(self) -> list[int]:
