@@ -55,8 +55,8 @@ _JVM_FLAGS = [
 _PORTS = range(20_000, 32_000)
 # Those found last: whoever asked may not have taken them yet.
 _PORTS_KEPT = 500
-# By port: the file whose lock says to other test runs that it is taken, though nobody listens there yet.
-_PORTS_FOUND: dict[int, int] = {}
+# By port: what says to other test runs that it is taken, though nobody listens there yet.
+_PORTS_FOUND: dict[int, socket.socket] = {}
 # How a line of an answer begins that is not its last.
 _ROW = '{"row"'
 
@@ -155,29 +155,31 @@ def find_ports(*steps: int) -> int:
         wanted = [port + step for step in (0, *steps)]
         if any(each in _PORTS_FOUND for each in wanted):
             continue
-        with ExitStack() as stack:
+        with ExitStack() as claims:
             try:
-                locks = {each: _lock_port(each, stack) for each in wanted}
-                for each in wanted:
-                    stack.enter_context(socket.socket()).bind(("0.0.0.0", each))
+                claimed = {each: claims.enter_context(_claim_port(each)) for each in wanted}
+                with ExitStack() as stack:
+                    for each in wanted:
+                        stack.enter_context(socket.socket()).bind(("0.0.0.0", each))
             except OSError:
                 continue
-            # Another number of the same file keeps the lock.
-            _PORTS_FOUND.update({each: os.dup(lock) for each, lock in locks.items()})
+            claims.pop_all()
+        _PORTS_FOUND.update(claimed)
         for each in list(_PORTS_FOUND)[:-_PORTS_KEPT]:
-            os.close(_PORTS_FOUND.pop(each))
+            _PORTS_FOUND.pop(each).close()
         return port
     raise PeerError("no free ports")
 
 
-def _lock_port(port: int, stack: ExitStack) -> int:
-    """Take a port before others that look for one; gives the locked file. Raises OSError when one of them has it."""
-    folder = Path(tempfile.gettempdir(), "eruca-ports")
-    folder.mkdir(exist_ok=True)
-    lock = os.open(folder / str(port), os.O_RDWR | os.O_CREAT, 0o666)
-    stack.callback(os.close, lock)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return lock
+def _claim_port(port: int) -> socket.socket:
+    """Take a port before other test runs that look for one. Raises OSError when one of them has it."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0eruca-tests-port-{port}")  # a name that is no file, and gone with the process
+    except OSError:
+        claim.close()
+        raise
+    return claim
 
 
 # --- processes --------------------------------------------------------------------------------------------------
