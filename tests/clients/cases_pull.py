@@ -341,6 +341,7 @@ async def case_seek_to_a_time(nameserver: str, topic: str, group: str) -> None:
         await send_numbered(producer, topic, range(5))
         await asyncio.sleep(0.05)  # so that the times of the two halves differ
         receipts = await send_numbered(producer, topic, range(5, 10))
+        await fetch_topic(producer.session, topic, 10)
         queue = receipts[0].queue
         await consumer.assign([queue])
         stored_at = (await consumer.pull(queue, 5)).messages[0].stored_at
