@@ -137,8 +137,10 @@ class Session:
         loop = asyncio.get_running_loop()
         # The loop and the clock themselves: the id of one that is gone may be that of another now.
         key = (loop, os.getpid(), clock, options)
-        for other in [other for other in _SESSIONS if other[0].is_closed()]:
-            del _SESSIONS[other]  # left behind by a program that did not close its clients
+        # A copy, which no other thread changes: loops in other threads have sessions of their own here.
+        for other in list(_SESSIONS):
+            if other[0].is_closed():
+                _SESSIONS.pop(other, None)  # left behind by a program that did not close its clients
         for session in _SESSIONS.setdefault(key, []):
             if not consumer_group or consumer_group not in session.consumers:
                 break

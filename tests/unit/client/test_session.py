@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -166,6 +168,26 @@ def test_clients_nobody_closed_do_not_live_on_in_the_next_loop() -> None:
     assert second is not first
     assert len([key for key in _SESSIONS if key[0].is_closed()]) == 1
     _SESSIONS.clear()
+
+
+def test_loops_in_several_threads_have_their_sessions_at_the_same_time() -> None:
+    async def use(names: list[str]) -> None:
+        options = [ClientOptions(nameservers="127.0.0.1:1", ip="127.0.0.1", instance=name) for name in names]
+        for session in [Session.acquire(each) for each in options]:
+            await session.release()
+
+    def run(number: int) -> None:
+        for turn in range(5):
+            asyncio.run(use([f"{number}-{turn}-{each}" for each in range(30)]))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(run, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert _SESSIONS == {}
 
 
 @pytest.mark.parametrize(
