@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import sys
 import tempfile
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tests.interop.javapeer import prepare_peer
 from tests.replication import faults, following, killing
-from tests.torture.runner import STATE, keep_quiet
+from tests.torture.runner import STATE, is_over, keep_quiet, run_in_order
 
 MESSAGES: Final = 1_000_000
 KILLS: Final = 100
@@ -200,31 +199,10 @@ def run_part(name: str, minutes: float | None) -> int:
 
 def _run_cases(name: str, first: int, deadline: float | None) -> Iterator[tuple[int, Outcome]]:
     """Run the cases from one on until the time is over; gives what became of them in order."""
-
-    def list_cases() -> Iterator[int]:
-        for case in range(first, PARTS[name].cases):
-            if deadline is not None and time.monotonic() >= deadline:
-                return
-            yield case
-
-    jobs = PARTS[name].jobs
-    if jobs == 1:
-        for case in list_cases():
-            yield case, run_case(name, case)
-        return
-    cases = list_cases()
-    waiting: deque[tuple[int, Future[Outcome]]] = deque()
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=keep_quiet) as pool:
-        while True:
-            for case in islice(cases, 2 * jobs - len(waiting)):
-                waiting.append((case, pool.submit(run_case, name, case)))
-            if not waiting:
-                return
-            case, future = waiting.popleft()
-            outcome = future.result()
-            if outcome.failed:
-                pool.shutdown(wait=False, cancel_futures=True)
-            yield case, outcome
+    jobs, cases, run = PARTS[name].jobs, range(first, PARTS[name].cases), partial(run_case, name)
+    if jobs > 1:
+        return run_in_order(run, cases, jobs=jobs, deadline=deadline)
+    return ((case, run(case)) for case in takewhile(lambda _: not is_over(deadline), cases))
 
 
 def run_case(name: str, case: int) -> Outcome:

@@ -8,10 +8,13 @@ import multiprocessing
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice, takewhile
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -25,6 +28,8 @@ _CHUNK_MAX = 25
 _TEXT_MAX = 1500
 
 Failure = tuple[int, str]
+Case = TypeVar("Case")
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -48,9 +53,8 @@ class Outcome:
         )
 
 
-def run_chunk(name: str, cases: list[int]) -> list[Failure]:
+def run_chunk(name: str, cases: Sequence[int]) -> list[Failure]:
     """Run some cases in a process of the pool; gives those that failed."""
-    keep_quiet()
     failures: list[Failure] = []
     for case in cases:
         try:
@@ -78,6 +82,33 @@ def run_here(scenario: Scenario, case: int, console: Console) -> int:
         return 1
     console.print("passed")
     return 0
+
+
+def run_in_order(
+    run: Callable[[Case], Result], cases: Iterable[Case], *, jobs: int, deadline: float | None
+) -> Iterator[tuple[Case, Result]]:
+    """Run cases in some processes until the time is over; gives what became of them in order.
+
+    Who stops taking stops it: what runs ends, and what only waits for its turn is not begun.
+    """
+    due = takewhile(lambda _: not is_over(deadline), cases)
+    waiting: deque[tuple[Case, Future[Result]]] = deque()
+    # New interpreters: nothing of this process, or of an earlier run, is carried over.
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=keep_quiet)
+    try:
+        while True:
+            waiting.extend((case, pool.submit(run, case)) for case in islice(due, 2 * jobs - len(waiting)))
+            if not waiting:
+                return
+            case, future = waiting.popleft()
+            yield case, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def is_over(deadline: float | None) -> bool:
+    """Whether there is an end, and it has come."""
+    return deadline is not None and time.monotonic() >= deadline
 
 
 class Run:
@@ -122,28 +153,11 @@ class Run:
         bar.add_task(scenario.name, total=total, completed=begin)
         return bar
 
-    def _run_chunks(self, scenario: Scenario, begin: int, total: int) -> Iterator[tuple[list[int], list[Failure]]]:
+    def _run_chunks(self, scenario: Scenario, begin: int, total: int) -> Iterator[tuple[range, list[Failure]]]:
         """Give the chunks in order, so that everything before the last one given is done."""
         size = 1 if scenario.slow else min(_CHUNK_MAX, max(1, (total - begin) // (4 * self._jobs)))
-        starts = iter(range(begin, total, size))
-        waiting: deque[tuple[list[int], Future[list[Failure]]]] = deque()
-        # A new interpreter for each: nothing of this process, or of an earlier scenario, is carried over.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self._jobs, mp_context=context) as pool:
-            while True:
-                while len(waiting) < 2 * self._jobs and not self._is_over():
-                    start = next(starts, None)
-                    if start is None:
-                        break
-                    cases = list(range(start, min(total, start + size)))
-                    waiting.append((cases, pool.submit(run_chunk, scenario.name, cases)))
-                if not waiting:
-                    return
-                cases, future = waiting.popleft()
-                yield cases, future.result()
-
-    def _is_over(self) -> bool:
-        return self._deadline is not None and time.monotonic() >= self._deadline
+        chunks = (range(start, min(total, start + size)) for start in range(begin, total, size))
+        return run_in_order(partial(run_chunk, scenario.name), chunks, jobs=self._jobs, deadline=self._deadline)
 
 
 def _read_place(path: Path) -> int:

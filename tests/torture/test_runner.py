@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.crash.scenarios import SCENARIOS, Scenario, find_scenarios
 from tests.torture import runner
 from tests.torture.__main__ import report
-from tests.torture.runner import Outcome, run_chunk, run_here
+from tests.torture.runner import Outcome, run_chunk, run_here, run_in_order
 from tests.torture.spark import PARTS, find_part
 
 
@@ -25,7 +25,6 @@ def scenario(monkeypatch: pytest.MonkeyPatch) -> Scenario:
     """A scenario that only this test knows."""
     made = Scenario("sevens", "fails at seven", fail_at_seven, lambda: 10, group="none")
     monkeypatch.setitem(SCENARIOS, made.name, made)
-    monkeypatch.setattr(runner, "keep_quiet", lambda: None)  # this process has other tests, and they look at logs
     return made
 
 
@@ -45,6 +44,15 @@ def test_one_case_runs_in_this_process(scenario: Scenario) -> None:
     console = Console(file=io.StringIO())
     assert run_here(scenario, 6, console) == 0
     assert run_here(scenario, 7, console) == 1
+
+
+def test_results_come_in_order_and_no_case_is_taken_long_before_its_turn() -> None:
+    cases = iter([-3, 1, -2, 5, 4])
+    results = run_in_order(abs, cases, jobs=1, deadline=None)
+    assert next(results) == (-3, 3)
+    assert next(cases) == -2
+    assert list(results) == [(1, 1), (5, 5), (4, 4)]
+    assert list(run_in_order(abs, [1], jobs=1, deadline=0.0)) == []
 
 
 def test_a_stopped_run_goes_on_and_a_finished_one_begins_anew(tmp_path: Path) -> None:
