@@ -110,7 +110,7 @@ async def case_a_failing_queue_waits_a_moment(nameserver: str, topic: str, group
     await _send(nameserver, topic, group, 1)
     async with consumer:
         await wait_until(lambda: len(times) == 3, "3 calls")
-    assert all(0.29 <= later - earlier < 5 for earlier, later in pairwise(times))
+    assert all(later - earlier >= 0.29 for earlier, later in pairwise(times))
 
 
 async def case_a_failing_queue_does_not_hold_up_others(nameserver: str, topic: str, group: str) -> None:

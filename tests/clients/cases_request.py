@@ -8,7 +8,14 @@ import pytest
 
 from eruca import ClientOptions, Message, Producer
 from eruca.errors import MessageIllegal, RequestTimeout
-from tests.clients.stage import create_topic, list_numbers, make_consumer, read_messages, wait_for_queues
+from tests.clients.stage import (
+    PATIENCE_SECONDS,
+    create_topic,
+    list_numbers,
+    make_consumer,
+    read_messages,
+    wait_for_queues,
+)
 
 
 async def case_a_request_gets_its_reply(nameserver: str, topic: str, group: str) -> None:
@@ -75,8 +82,8 @@ async def case_without_a_reply_the_request_ends_in_time(nameserver: str, topic: 
         loop = asyncio.get_running_loop()
         began = loop.time()
         with pytest.raises(RequestTimeout) as late:
-            await producer.request(topic, b"anybody?", timeout=0.7)
-        assert 0.6 < loop.time() - began < 5
+            await producer.request(topic, b"anybody?", timeout=2)
+        assert 1.9 < loop.time() - began < PATIENCE_SECONDS
         assert late.value.retryable and topic in str(late.value)
 
 
@@ -94,7 +101,7 @@ async def case_a_late_reply_disturbs_nobody(nameserver: str, topic: str, group: 
         await create_topic(producer, topic, 1)
         async with make_consumer(nameserver, group, topic) as consumer:
             with pytest.raises(RequestTimeout):
-                await producer.request(topic, b"first", timeout=0.5)
+                await producer.request(topic, b"first", timeout=2)
             (first,) = await read_messages(consumer, 1)
             task = asyncio.create_task(producer.request(topic, b"second", timeout=20))
             (second,) = await read_messages(consumer, 1)

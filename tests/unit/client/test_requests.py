@@ -141,9 +141,9 @@ async def test_nobody_replies(nameserver: NameServer, start_broker: StartBroker,
     broker = await start_broker()
     asker = await make_producer(nameserver.address, group="askers")
     with pytest.raises(
-        RequestTimeout, match=r"nobody replied .* topic questions within 300 ms.*is a consumer"
+        RequestTimeout, match=r"nobody replied .* topic questions within 1000 ms.*is a consumer"
     ) as caught:
-        await asker.request("questions", b"who?", timeout=0.3)
+        await asker.request("questions", b"who?", timeout=1)
     assert caught.value.retryable
     assert asker._requests._waiting == {}
     with pytest.raises(MessageIllegal):
@@ -195,10 +195,11 @@ async def test_the_broker_knows_the_requester_before_the_request_comes(
         return broker.answer(link, command)
 
     broker.script.append(look)
-    asker = await make_producer(scripted.address, group="askers", timeout=0.3)
-    with pytest.raises(RequestTimeout):
-        await asker.request("questions", b"who?")
+    asker = await make_producer(scripted.address, group="askers")
+    asking = asyncio.get_running_loop().create_task(asker.request("questions", b"who?", timeout=60))
+    await wait_until(lambda: bool(known))
     assert known == [True]
+    asking.cancel()
 
 
 async def test_a_request_that_cannot_be_sent(
@@ -235,8 +236,9 @@ async def test_a_requester_that_left_is_told_to_the_replier(
     broker = await start_broker()
     asker = await make_producer(nameserver.address, group="askers")
     replier = await make_producer(nameserver.address, group="repliers", options=OTHER)
-    with pytest.raises(RequestTimeout):
-        await asker.request("questions", b"who?", timeout=0.2)
+    asking = asyncio.get_running_loop().create_task(asker.request("questions", b"who?", timeout=60))
+    await wait_until(lambda: len(find_requests(broker)) == 1)
+    asking.cancel()
     await asker.close()
     assert broker.parts is not None
     clients = broker.parts.clients

@@ -241,7 +241,7 @@ async def test_a_watched_topic_is_asked_until_it_is_there(routes: Routes, script
 async def test_the_next_name_server_is_asked_and_kept(scripted: ScriptedCluster, caller: Caller) -> None:
     other = ScriptedNameServer()
     await other.server.start()
-    routes = make_routes(caller, f"{scripted.address};{other.address}", timeout_ms=200)
+    routes = make_routes(caller, f"{scripted.address};{other.address}", timeout_ms=1000)
     for server in (scripted.nameserver, other):
         server.topics["T"] = make_route_data({"broker-a": A})
     await routes.get("T")
@@ -317,7 +317,7 @@ async def test_a_missing_topic_where_no_broker_is(routes: Routes) -> None:
 
 
 async def test_a_missing_topic_when_the_list_is_not_answered(scripted: ScriptedCluster, caller: Caller) -> None:
-    routes = make_routes(caller, scripted.address, timeout_ms=100)
+    routes = make_routes(caller, scripted.address, timeout_ms=500)
     scripted.nameserver.is_list_silent = True
     with pytest.raises(NoRoute) as caught:
         await routes.get("orders")

@@ -117,14 +117,14 @@ async def test_unknown_code_is_refused_or_ignored() -> None:
 
 
 async def test_idle_connection_is_closed() -> None:
-    async with run_server(HANDLERS, refuse_unknown, idle_seconds=0.05) as server, open_peer(server.port) as peer:
+    async with run_server(HANDLERS, refuse_unknown, idle_seconds=0.3) as server, open_peer(server.port) as peer:
         assert (await peer.ask(make_request(ECHO))).code == 0
         assert await peer.wait_for_end() == b""
         await wait_for_links(server, 0)
 
 
 async def test_connection_in_use_is_kept_and_the_idle_one_beside_it_is_not() -> None:
-    async with run_two(idle_seconds=0.2) as (server, busy, idle):
+    async with run_two(idle_seconds=1) as (server, busy, idle):
         ended = asyncio.create_task(idle.wait_for_end())
         asked = 0
         while not ended.done():
@@ -134,7 +134,7 @@ async def test_connection_in_use_is_kept_and_the_idle_one_beside_it_is_not() -> 
 
 
 async def test_idle_peer_that_left_its_answers_unread_is_closed_too() -> None:
-    async with run_server(HANDLERS, refuse_unknown, idle_seconds=0.05) as server, open_peer(server.port) as peer:
+    async with run_server(HANDLERS, refuse_unknown, idle_seconds=0.3) as server, open_peer(server.port) as peer:
         (link,) = await wait_for_links(server, 1)
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         link.send(bytes(32 * 1024 * 1024))

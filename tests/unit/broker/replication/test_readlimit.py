@@ -53,9 +53,14 @@ async def read(peer: Peer, offset: int = 0) -> list[bytes]:
     return [message.body for message in decode_records(answer.command.body)] if answer.code == 0 else []
 
 
-def hold(peer: Peer, offset: int = 0, **fields: Any) -> asyncio.Task[Answer]:
+async def hold(peer: Peer, offset: int = 0, **fields: Any) -> asyncio.Task[Answer]:
+    """A pull that its broker has parked."""
+    holds = peer.broker.pull.holds
+    before = len(holds)
     header = pull_header(queue_offset=offset, sys_flag=EXPRESSION | HOLD, **fields)
-    return asyncio.create_task(peer.ask(RequestCode.PULL_MESSAGE, header))
+    task = asyncio.create_task(peer.ask(RequestCode.PULL_MESSAGE, header))
+    await wait_until(lambda: len(holds) > before, "the pull is parked")
+    return task
 
 
 # -- when it is so -----------------------------------------------------------------------------------------------------
@@ -82,8 +87,7 @@ async def test_an_asynchronous_master_shows_everything(make_broker: MakeBroker, 
 
 async def test_a_master_that_asks_for_no_copy_shows_everything(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     peer = make_peer(await make_broker(**SYNC_ON, in_sync_replicas=1))
-    task = hold(peer, topic="TBW102")
-    await wait_until(lambda: len(peer.broker.pull.holds))
+    task = await hold(peer, topic="TBW102")
     await peer.send("TBW102", body=b"x")
     assert (await task).code == ResponseCode.SUCCESS
 
@@ -91,21 +95,26 @@ async def test_a_master_that_asks_for_no_copy_shows_everything(make_broker: Make
 # -- what is hidden ----------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_slave_lacks_is_shown_when_it_has_it(group: Group) -> None:
+async def make_left_alone(group: Group) -> tuple[Broker, Peer]:
+    """A master whose slave has gone: both have the first message, and the second was not acknowledged."""
     master, slave = await make_pair(group)
     peer = group.connect(master)
     await peer.send("T", body=b"both")
     await group.remove(slave)
     await wait_until(lambda: not is_available(master))
     assert (await try_send(peer, body=b"one")).code == ResponseCode.SLAVE_NOT_AVAILABLE
+    return master, peer
+
+
+async def test_what_a_slave_lacks_is_shown_when_it_has_it(group: Group) -> None:
+    _, peer = await make_left_alone(group)
     assert (await read(peer), await find_max(peer)) == ([b"both"], 1)
     answer = await try_pull(peer, queue_offset=1)
     assert (answer.code, answer.header.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
     assert answer.header.max_offset == 1
     search = SearchOffsetHeader(topic="T", queue_id=0, timestamp=1 << 50)
     assert (await peer.expect(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search)).header.offset <= 1
-    task = hold(peer, 1)
-    await wait_until(lambda: len(master.pull.holds))
+    task = await hold(peer, 1)
     await group.add(1, **ON)
     assert (await task).header.next_begin_offset == 2
     assert (await read(peer), await find_max(peer)) == ([b"both", b"one"], 2)
@@ -123,12 +132,7 @@ async def test_who_was_told_a_higher_offset_is_not_sent_back(make_broker: MakeBr
 
 
 async def test_a_master_that_starts_alone_shows_what_it_showed_before(group: Group) -> None:
-    master, slave = await make_pair(group)
-    peer = group.connect(master)
-    await peer.send("T", body=b"both")
-    await group.remove(slave)
-    await wait_until(lambda: not is_available(master))
-    await try_send(peer, body=b"one")
+    master, _ = await make_left_alone(group)
     await group.remove(master)
     master = await group.add(0, BrokerRole.SYNC_MASTER, **ON)
     assert await read(group.connect(master)) == [b"both"]
@@ -162,27 +166,24 @@ def confirm(broker: Broker, position: int | None = None) -> None:
     broker.roles.server.on_confirm(link, tail_of(broker) if position is None else position)
 
 
-async def make_waited_for(make_broker: MakeBroker, make_peer: MakePeer, connect: Connect) -> tuple[Broker, Peer]:
+@pytest.fixture
+async def broker(make_broker: MakeBroker, make_peer: MakePeer, connect: Connect) -> Broker:
+    """A master with a topic, and a slave that reports when it is told to."""
     broker = await make_broker(**SYNC_ON)
     await join(broker, connect)
+    await make_peer(broker).make_topic("T")
+    return broker
+
+
+async def test_a_held_pull_wakes_in_the_turn_of_the_report(broker: Broker, make_peer: MakePeer) -> None:
     peer = make_peer(broker)
-    await peer.make_topic("T")
-    return broker, peer
-
-
-async def test_a_held_pull_wakes_in_the_turn_of_the_report(
-    make_broker: MakeBroker, make_peer: MakePeer, connect: Connect
-) -> None:
-    broker, peer = await make_waited_for(make_broker, make_peer, connect)
-    task = hold(make_peer(broker))
-    await wait_until(lambda: len(broker.pull.holds) == 1)
+    task = await hold(make_peer(broker))
     sends = []
     for number in range(3):
         sends.append(asyncio.create_task(try_send(peer, body=b"%d" % number)))
         await wait_until(lambda number=number: parts_of(broker).replication.waiting == number + 1)  # type: ignore[misc]
     # One that is parked behind them waits for them just so.
-    late = hold(make_peer(broker))
-    await wait_until(lambda: len(broker.pull.holds) == 2)
+    late = await hold(make_peer(broker))
     queue = parts_of(broker).store.queues.get("T", 0)
     assert queue is not None
     second = queue.entry(1)
@@ -192,8 +193,7 @@ async def test_a_held_pull_wakes_in_the_turn_of_the_report(
     for answer in (await task, await late):
         assert (answer.header.next_begin_offset, answer.header.max_offset) == (1, 1)
     assert [send.done() for send in sends] == [True, False, False]
-    again = hold(make_peer(broker), 1)
-    await wait_until(lambda: len(broker.pull.holds) == 1)
+    again = await hold(make_peer(broker), 1)
     confirm(broker)
     assert len(broker.pull.holds) == 0
     assert (await again).header.next_begin_offset == 3
@@ -201,11 +201,10 @@ async def test_a_held_pull_wakes_in_the_turn_of_the_report(
 
 
 async def test_nothing_is_read_again_and_again_before_the_report(
-    make_broker: MakeBroker, make_peer: MakePeer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker, peer = await make_waited_for(make_broker, make_peer, connect)
-    task = hold(make_peer(broker))
-    await wait_until(lambda: len(broker.pull.holds) == 1)
+    peer = make_peer(broker)
+    task = await hold(make_peer(broker))
     woken = 0
     resume = broker.pull.holds._resume
 
@@ -225,10 +224,9 @@ async def test_nothing_is_read_again_and_again_before_the_report(
     await asyncio.gather(*sends)
 
 
-async def test_a_batch_wakes_with_its_report(make_broker: MakeBroker, make_peer: MakePeer, connect: Connect) -> None:
-    broker, peer = await make_waited_for(make_broker, make_peer, connect)
-    task = hold(make_peer(broker), subscription="red")
-    await wait_until(lambda: len(broker.pull.holds) == 1)
+async def test_a_batch_wakes_with_its_report(broker: Broker, make_peer: MakePeer) -> None:
+    peer = make_peer(broker)
+    task = await hold(make_peer(broker), subscription="red")
     body = encode_batch([BatchItem(0, b"%d" % number, b"TAGS\x01red") for number in range(5)])
     send = asyncio.create_task(peer.ask(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), body))
     await wait_until(lambda: parts_of(broker).replication.waiting == 1)
@@ -239,12 +237,9 @@ async def test_a_batch_wakes_with_its_report(make_broker: MakeBroker, make_peer:
     assert (await send).code == ResponseCode.SUCCESS
 
 
-async def test_a_filter_is_asked_when_messages_become_readable(
-    make_broker: MakeBroker, make_peer: MakePeer, connect: Connect
-) -> None:
-    broker, peer = await make_waited_for(make_broker, make_peer, connect)
-    task = hold(make_peer(broker), subscription="red")
-    await wait_until(lambda: len(broker.pull.holds) == 1)
+async def test_a_filter_is_asked_when_messages_become_readable(broker: Broker, make_peer: MakePeer) -> None:
+    peer = make_peer(broker)
+    task = await hold(make_peer(broker), subscription="red")
     for tag in ("green", "red"):
         send = asyncio.create_task(try_send(peer, properties=f"TAGS\x01{tag}"))
         await wait_until(lambda: parts_of(broker).replication.waiting == 1)
@@ -265,8 +260,7 @@ async def test_the_option_changes_while_the_broker_runs(make_broker: MakeBroker,
     broker = await make_broker(**SYNC_ON)
     peer = make_peer(broker)
     await peer.make_topic("T")
-    task = hold(make_peer(broker))
-    await wait_until(lambda: len(broker.pull.holds))
+    task = await hold(make_peer(broker))
     await try_send(peer, body=b"0")
     assert len(broker.pull.holds) == 1
     await change(peer, "false")
@@ -276,8 +270,7 @@ async def test_the_option_changes_while_the_broker_runs(make_broker: MakeBroker,
     await change(peer, "true")
     assert (await read(peer), await find_max(peer)) == ([], 0)
     # Who has read more already waits where it is.
-    task = hold(make_peer(broker), 2)
-    await wait_until(lambda: len(broker.pull.holds))
+    task = await hold(make_peer(broker), 2)
     await change(peer, "auto")
     assert await read(peer) == [b"0", b"1"]
     await try_send(peer, body=b"2")
@@ -292,8 +285,7 @@ async def test_a_slave_shows_what_its_master_says(group: Group) -> None:
     peer = group.connect(master)
     await peer.make_topic("T")
     await wait_until(lambda: parts_of(slave).topics.get("T") is not None)
-    task = hold(group.connect(slave))
-    await wait_until(lambda: len(slave.pull.holds))
+    task = await hold(group.connect(slave))
     await peer.send("T", body=b"x")
     # Without another message, and without a heartbeat.
     assert (await task).header.next_begin_offset == 1
@@ -315,12 +307,7 @@ async def test_a_slave_whose_master_is_not_confirmed_hides_it(group: Group) -> N
 
 
 async def test_a_master_that_steps_down_does_not_show_what_it_hid(group: Group) -> None:
-    master, slave = await make_pair(group)
-    peer = group.connect(master)
-    await peer.send("T", body=b"both")
-    await group.remove(slave)
-    await wait_until(lambda: not is_available(master))
-    await try_send(peer, body=b"one")
+    master, peer = await make_left_alone(group)
     await master.roles.fence("the test says so")
     assert await read(peer) == [b"both"]
     await master.roles.become_slave(None, why="the test says so")
@@ -330,26 +317,33 @@ async def test_a_master_that_steps_down_does_not_show_what_it_hid(group: Group) 
 # -- a set of members that may be elected ------------------------------------------------------------------------------
 
 
-async def test_alone_in_the_set_a_master_shows_everything(
-    make_broker: MakeBroker, make_peer: MakePeer, connect: Connect
-) -> None:
+async def test_alone_in_the_set_a_master_shows_everything(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker = await make_broker(**SYNC_ON)
     peer = make_peer(broker)
     replication = parts_of(broker).replication
     replication.condition.set_members(frozenset({1}))
     await try_send(peer, body=b"0")
-    task = hold(make_peer(broker))
-    await wait_until(lambda: len(broker.pull.holds))
+    task = await hold(make_peer(broker))
     replication.condition.set_members(frozenset())
     replication.release()
     assert (await task).header.next_begin_offset == 1
-    task = hold(make_peer(broker), 1)
-    await wait_until(lambda: len(broker.pull.holds))
+    task = await hold(make_peer(broker), 1)
     await try_send(peer, body=b"1")
     assert (await task).header.next_begin_offset == 2
 
 
 # -- what it is for ----------------------------------------------------------------------------------------------------
+
+
+async def cut_off(master: Broker, slave: Broker) -> None:
+    """Let a master lose its slave, which goes on running."""
+    await slave.roles.follower.stop()
+    await wait_until(lambda: not is_available(master))
+
+
+async def promote(slave: Broker) -> None:
+    """Let a slave take over."""
+    await slave.roles.become_master(slave.roles.epoch + 1000, why="the test says so")
 
 
 async def follow(old: Broker, new: Broker) -> None:
@@ -366,12 +360,11 @@ async def test_what_was_never_acknowledged_takes_nobodys_place(
     master, slave = await make_pair(group, read_confirmed=chosen)
     peer = group.connect(master)
     await peer.send("T", body=b"both")
-    await slave.roles.follower.stop()
-    await wait_until(lambda: not is_available(master))
+    await cut_off(master, slave)
     await try_send(peer, body=b"one")
     position = len(await read(peer))
     await master.roles.fence("it is cut off")
-    await slave.roles.become_master(slave.roles.epoch + 1000, why="the test says so")
+    await promote(slave)
     await follow(master, slave)
     peer = group.connect(slave)
     await peer.send("T", body=b"acknowledged")
@@ -382,15 +375,13 @@ async def test_who_waits_for_what_was_cut_off_gets_what_takes_its_place(group: G
     master, slave = await make_pair(group)
     peer = group.connect(master)
     await peer.send("T", body=b"both")
-    await slave.roles.follower.stop()
-    await wait_until(lambda: not is_available(master))
+    await cut_off(master, slave)
     for _ in range(3):
         await try_send(peer, body=b"one")
     await master.roles.fence("it is cut off")
-    await slave.roles.become_master(slave.roles.epoch + 1000, why="the test says so")
+    await promote(slave)
     await follow(master, slave)
-    task = hold(peer, 1)
-    await wait_until(lambda: len(master.pull.holds))
+    task = await hold(peer, 1)
     await group.connect(slave).send("T", body=b"acknowledged")
     answer = await task
     assert [message.body for message in decode_records(answer.command.body)] == [b"acknowledged"]
@@ -424,14 +415,13 @@ async def test_no_reader_skips_an_acknowledged_message(group: Group, seed: int) 
         peer = group.connect(master)
         for _ in range(chance.randrange(8)):
             await chance.choice((send, consume))(peer)
-        await slave.roles.follower.stop()
-        await wait_until(lambda master=master: not is_available(master))  # type: ignore[misc]
+        await cut_off(master, slave)
         for _ in range(chance.randrange(8)):
             await chance.choice((send, consume))(peer)
         await master.roles.fence("it is cut off")
         if chance.random() < 0.5:
             await consume(peer)
-        await slave.roles.become_master(slave.roles.epoch + 1000, why="the test says so")
+        await promote(slave)
         if chance.random() < 0.5:
             await consume(group.connect(slave))
         await follow(master, slave)
