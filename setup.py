@@ -6,7 +6,7 @@ from setuptools import Extension, setup
 # `optional`: a machine without compiler gets a plain installation instead of an error.
 HOT = [
     Extension(f"eruca.wire.{name}", [f"src/eruca/wire/{name}.py"], optional=True, extra_compile_args=["-O2"])
-    for name in ("hot", "hotread", "hotcolumns", "hotproperties", "hotpack", "hotbatch")
+    for name in ("hot", "hotread", "hotcolumns", "hotproperties", "hotpack", "hotbatch", "hotsend", "hotreplay")
 ]
 
 setup(

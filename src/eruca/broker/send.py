@@ -7,7 +7,7 @@ also a refusal, has MSG_REGION and TRACE_ON: the Java client reads them without 
 from __future__ import annotations
 
 import random
-import struct
+from typing import Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from eruca.errors import ErucaError, InvalidName, MessageIllegal, RequestRefused
 from eruca.net.handlers import HandlerTable
 from eruca.net.link import Answer, Link, encode_refusal
 from eruca.store.encodedbatch import BatchFacts, StoredBatch
+from eruca.wire import hotsend
 from eruca.wire.batch import BatchItem, decode_batch, find_ends
 from eruca.wire.bodies import TopicConfig
 from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode, SerializeType
@@ -37,7 +38,10 @@ from eruca.wire.properties import get_property
 from eruca.wire.record import Message
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, set_host_bits
 
-_PREFIX = struct.Struct(">iI")
+# Looking a member of an enum up takes longer than comparing it.
+_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE
+_JSON: Final = SerializeType.JSON
+_SUCCESS: Final = ResponseCode.SUCCESS
 _VERSION_HONOURS_MAX_TIMES = 121
 _HOST_NOTE = "host"
 _LEVEL_DIGITS_MAX = 10
@@ -86,15 +90,9 @@ class SendHandlers:
         options = parts.options
         self.delays = DelayLevels(parts.store.options.delay_levels)
         self._refused = SendRefusedHeader(region=options.region, trace_on=options.trace_on)
-        # The answer to a send as bytes, in the field order of Java's map, with holes for what differs.
-        self._template = (
-            '{"code":%d,"extFields":{"queueId":"%d","TRACE_ON":"'
-            + ("true" if options.trace_on else "false")
-            + '","MSG_REGION":"'
-            + options.region
-            + '","msgId":"%s","queueOffset":"%d"},"flag":1,"language":"PYTHON","opaque":%d,'
-            + '"serializeTypeCurrentRPC":"JSON","version":407}'
-        )
+        # What all answers to a send have between their queue and their message id.
+        trace_on = "true" if options.trace_on else "false"
+        self._told_to_all = f'","TRACE_ON":"{trace_on}","MSG_REGION":"{options.region}","msgId":"'.encode()
         self._cluster_property = f"CLUSTER\x01{options.cluster}".encode()
 
     def register(self, table: HandlerTable) -> None:
@@ -116,7 +114,7 @@ class SendHandlers:
             marked = header.producer_group == ONCE_GROUP
             if marked and not self._parts.once.is_ready and self._parts.writable:
                 return self._store_when_ready(link, command, header_type)
-            if header.batch or command.code == RequestCode.SEND_BATCH_MESSAGE:
+            if header.batch or command.code == _BATCH:
                 return self._store_batch(link, command, header, marked)
             if header.properties is not None and ONCE_MARK in header.properties:
                 if marked:
@@ -150,7 +148,7 @@ class SendHandlers:
         if self._parts.replication.needs_wait(waits):
             self._answer_when_safe(link, command, place, waits)
             return None
-        return self.encode_stored(command, place, ResponseCode.SUCCESS)
+        return self.encode_stored(command, place, _SUCCESS)
 
     async def _answer_when_topic_saved(self, link: Link, command: Command, place: _Place, waits: bool) -> bytes | None:
         # A message that was acknowledged must be found after a crash, so its topic must be there too.
@@ -170,11 +168,10 @@ class SendHandlers:
 
     def encode_stored(self, command: Command, place: _Place, code: int) -> bytes:
         """Encode the answer to a send that was stored: where, and how safe it is."""
-        if command.serialization is SerializeType.JSON:
-            header = (
-                self._template % (code, place.queue_id, place.message_ids, place.queue_offset, command.opaque)
-            ).encode()
-            return b"".join((_PREFIX.pack(4 + len(header), len(header)), header))
+        if command.serialization is _JSON:
+            # By hand: every message comes by here.
+            ids, offset = place.message_ids, place.queue_offset
+            return hotsend.encode_stored(code, place.queue_id, self._told_to_all, ids, offset, command.opaque)
         options = self._parts.options
         answer = SendMessageAnswerHeader(
             message_id=place.message_ids,
@@ -201,20 +198,24 @@ class SendHandlers:
         topic = header.topic
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id = self._redirect_dead(command, header, topic, queue_id)
-        raw = (header.properties or "").encode()
+        text = header.properties
+        ordinary = hotsend.take_ordinary(text, self._cluster_property) if text and hotsend.compiled else None
         born_host, store_host = _host_of(link), self._parts.store_host
         message = Message(
             topic=topic,
             queue_id=queue_id,
             flag=header.flag,
             body=command.body,
-            properties=raw,
+            properties=ordinary or b"",
             sys_flag=set_host_bits(header.sys_flag, born_host, store_host),
             born_timestamp=header.born_timestamp,
             born_host=born_host,
             store_host=store_host,
             reconsume_times=header.reconsume_times or 0,
         )
+        if ordinary is not None:
+            return Draft(message, queue_id, True)
+        raw = (text or "").encode()
         waits = b"WAIT\x01false" not in raw
         if b"TRAN_MSG\x01true" in raw and get_property(raw, b"TRAN_MSG") == b"true":
             if self._parts.options.reject_transactions:

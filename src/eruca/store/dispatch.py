@@ -13,11 +13,12 @@ from contextlib import AbstractContextManager, nullcontext
 from eruca.errors import InvalidName, StoreError
 from eruca.store.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from eruca.store.damage import DamageList
+from eruca.store.filesystem import Buffer
 from eruca.store.index import Index
 from eruca.store.queues import Queues
 from eruca.store.removed import RemovedTopics
 from eruca.store.scan import Damage, RecordFacts
-from eruca.wire import hot
+from eruca.wire import hot, hotreplay
 from eruca.wire.digest import digest_properties, index_prefix
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.properties import RAW_DELAY, get_property
@@ -74,6 +75,7 @@ class Dispatch:
         self.last_damage: tuple[int, int] | None = None
         self._explained: tuple[int, list[int]] | None = None
         self.replayed: RecordFacts | None = None
+        self._replayer = hotreplay.Replayer(self._learn_lane, queues.find)
         # A slave's way to empty a queue that begins again: told the queue, and the position of its new first record.
         self.begin_anew: Callable[[ConsumeQueue, int], None] | None = None
 
@@ -154,6 +156,31 @@ class Dispatch:
                 queue.add(position, size, tags_code)
             self.replayed = facts
         return grown
+
+    def replay_log(
+        self, log: Buffer, at: int, end: int, base: int
+    ) -> tuple[int, int, list[tuple[ConsumeQueue, int]], Exception | None]:
+        """Dispatch good records of a segment, those from one place to another, as long as they are ordinary ones.
+
+        As `replay` for each, in one compiled call. Gives where the first one lies that is not done, the store time of
+        the last one that is, the queues that grew, each with its first new offset, and the error that ended it, if one
+        did.
+        """
+        index, removed, file, slots, room = self.index, self._removed, None, 0, 0
+        if index is not None and index.files:
+            last = index.files[-1]
+            file, slots, room = last.buffer, last.slots, last.room
+        covers = None if removed is None or removed.is_empty else removed.covers
+        stop, store_time, written, grown, trouble = self._replayer.run(
+            log, at, end, base, covers, index is not None, file, slots, room
+        )
+        if written:
+            last.add_run(written)
+        return stop, store_time, grown, trouble
+
+    def _learn_lane(self, encoded: bytes, queue_id: int) -> hotreplay.Lane | None:
+        topic, prefix = self._topics.get(encoded) or self._learn_topic(encoded)
+        return None if topic == SCHEDULE_TOPIC else hotreplay.Lane(topic, queue_id, prefix)
 
     def _replay_together(self, run: Sequence[RecordFacts], first: int, queue: ConsumeQueue, prefix: int) -> int:
         """Dispatch records that follow each other in a queue, as far as the files have room; gives how many."""

@@ -25,6 +25,8 @@ class Queues:
         self._segment_bytes = segment_bytes
         self._executor = executor
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        #: As `get`, told topic and queue id as one; a slave asks for every queue of every run of records.
+        self.find: Callable[[tuple[str, int]], ConsumeQueue | None] = self._queues.get
         # Topics whose files are being deleted.
         self._leaving: set[str] = set()
 

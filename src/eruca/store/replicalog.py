@@ -26,7 +26,7 @@ from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.filesystem import Buffer
 from eruca.store.messagestore import MessageStore
 from eruca.store.scan import Damage, RecordFacts, has_lost_sector, read_records, read_records_plainly
-from eruca.wire import hotread
+from eruca.wire import hotread, hotreplay
 from eruca.wire.record import (
     BLANK_BYTES,
     BLANK_HEAD,
@@ -103,10 +103,12 @@ class ReplicaLog:
         if self._compared is not None and rest:
             taken = self._compare(position, rest)
             position, rest = position + taken, rest[taken:]
-        if position != commitlog.tail and rest:
+        if not rest:
+            return
+        if position != commitlog.tail:
             self._start_at(position)
-        while rest:
-            rest = rest[commitlog.copy_in(rest) :]
+        while (taken := commitlog.copy_in(rest)) < len(rest):
+            rest = rest[taken:]
 
     def finish(self) -> int:
         """Cut a part of a record off the tail, so that the store itself can append; gives where the log ends.
@@ -186,11 +188,30 @@ class ReplicaLog:
                 if not self._find_damage_end():
                     return
                 continue
+            if hotreplay.compiled and self._replay_ordinary(segment, at, end):
+                continue
             facts = self._read_run(segment, at, end)
             if facts:
                 self._replay(facts)
             elif not self._step_over_blank(segment, at, end):
                 return
+
+    def _replay_ordinary(self, segment: Segment, at: int, end: int) -> bool:
+        """Dispatch records in one compiled call; False when the first one is not ordinary, or not there."""
+        store, buffer, base = self._store, segment.buffer, segment.start
+        good = hotread.skip_records(buffer, at, end, base, True)[0]
+        if good == at:
+            return False
+        done, store_time, grown, trouble = store.dispatch.replay_log(buffer, at, good, base)
+        if done > at:
+            store.flusher.last_store_time = store_time
+            self._log.show_copied(base + done)
+        if store.on_batch_arrival is not None:
+            for queue, begin in grown:
+                store.on_batch_arrival(queue.topic, queue.queue_id, begin, queue.max_offset)
+        if trouble is not None:
+            raise trouble
+        return done > at
 
     @staticmethod
     def _read_run(segment: Segment, at: int, end: int) -> list[RecordFacts]:

@@ -172,6 +172,8 @@ _FIXED: Final = struct.Struct(">hbhiii")
 _INT32: Final = struct.Struct(">i")
 _KEY_LENGTH: Final = struct.Struct(">h")
 _NULL: Final = msgspec.Raw(b"null")
+# Looking a member of an enum up takes as long as reading a small header.
+_JSON: Final = SerializeType.JSON
 
 
 def decode_json_header(data: bytes) -> Command:
@@ -182,7 +184,7 @@ def decode_json_header(data: bytes) -> Command:
         command = _decode_loose_header(data)
     if command.ext == _NULL:
         command.ext = None
-    command.serialization = SerializeType.JSON
+    command.serialization = _JSON
     return command
 
 

@@ -28,6 +28,7 @@ _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _FIXED_BYTES = cython.declare(cython.int, 91)
 _HEAD_BYTES = cython.declare(cython.int, 88)
 _ENTRY_BYTES = cython.declare(cython.int, 20)
+_COPY_BYTES_MAX = cython.declare(cython.int, 2048)
 
 
 @cython.cfunc
@@ -158,8 +159,11 @@ def skip_records(
     while _find_properties(p, at, end, base + at) >= 0:
         body_at = at + _HEAD_BYTES + _host_shift(_read_u32(p, at + 36))
         body_end = body_at + _read_u32(p, body_at - 4)
-        if check_crc and body_end > body_at and _differs(crc32(whole[body_at:body_end]), _read_u32(p, at + 8)):
-            break
+        if check_crc and body_end > body_at:
+            # A copy of a short body costs less than a view of it.
+            body = _take(p, body_at, body_end) if body_end - body_at <= _COPY_BYTES_MAX else whole[body_at:body_end]
+            if _differs(crc32(body), _read_u32(p, at + 8)):
+                break
         last_time = _store_time(p, at)
         if count == 0:
             first_time = last_time

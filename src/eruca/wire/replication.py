@@ -208,6 +208,12 @@ def encode_fenced_head(
     return _FENCED_HEAD.pack(len(fields) + size, zlib.crc32(data, zlib.crc32(fields))) + fields
 
 
+def encode_fenced_report(epoch: int, position: int) -> bytes:
+    """Encode a slave's report on a fenced link."""
+    fields = _FENCED_REPORT.pack(_KIND_REPORT, epoch, position)
+    return _FENCED_HEAD.pack(len(fields), zlib.crc32(fields)) + fields
+
+
 def encode_fenced(frame: FencedFrame) -> bytes:
     """Encode one frame of a fenced link."""
     match frame:
@@ -217,7 +223,7 @@ def encode_fenced(frame: FencedFrame) -> bytes:
             fields = _HELLO.pack(_KIND_HELLO, epoch, broker_id, position, check_begin, check_crc)
             fields += _encode_text(address)
         case Report(epoch, position):
-            fields = _FENCED_REPORT.pack(_KIND_REPORT, epoch, position)
+            return encode_fenced_report(epoch, position)
         case Refusal(epoch, reason):
             fields = _REFUSAL.pack(_KIND_REFUSAL, epoch) + _encode_text(reason)
     return _FENCED_HEAD.pack(len(fields), zlib.crc32(fields)) + fields

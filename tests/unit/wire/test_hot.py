@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from eruca.errors import WireError
 from eruca.store.indexfile import HEADER, SLOT, file_bytes, put_index_entries_plainly
 from eruca.store.scan import read_records_plainly
-from eruca.wire import digest, hot, hotread
+from eruca.wire import digest, hot, hotread, hotreplay, hotsend
 from eruca.wire.digest import digest_properties_plainly, index_prefix
 from eruca.wire.record import (
     Message,
@@ -39,7 +39,7 @@ from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from tests.paths import REPOSITORY
 
 SOURCES = REPOSITORY / "src" / "eruca" / "wire"
-MODULES = {"hot": hot, "hotread": hotread}
+MODULES = {"hot": hot, "hotread": hotread, "hotreplay": hotreplay, "hotsend": hotsend}
 each_module = pytest.mark.parametrize("name", MODULES)
 
 

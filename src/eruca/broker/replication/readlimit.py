@@ -70,9 +70,13 @@ class ReadLimit:
 
     def hide(self, topic: str, queue_id: int, offset: int, position: int, end_position: int) -> bool:
         """Messages of a queue came, the first from a position on: may the last, which ends at another, not be read?"""
+        key = (topic, queue_id)
+        # What comes behind a hidden message is hidden; many do, and finding the limit takes longer.
+        if key in self._hidden:
+            return True
         if end_position <= self.find_position():
             return False
-        self._hide((topic, queue_id), offset, position)
+        self._hide(key, offset, position)
         return True
 
     def _hide(self, key: tuple[str, int], offset: int, position: int) -> None:

@@ -47,8 +47,8 @@ from eruca.wire.replication import (
     LogChunk,
     LogReport,
     Refusal,
-    Report,
     encode_fenced,
+    encode_fenced_report,
     encode_report,
 )
 
@@ -124,7 +124,10 @@ class Follower:
         self._link: MasterLink | None = None
         self._flushing: asyncio.Future[bool] | None = None
         self._lag = LagMeter()
+        self._is_lag_noted = False
         self._epoch = 0
+        # Does this link report what the disk has, and not what is received?
+        self._reports_flushed = False
         self._master_start = 0
         self._is_behind = False
         # Something has come on this link.
@@ -242,7 +245,9 @@ class Follower:
             raise ConnectFailed(f"cannot connect to the master's port for slaves at {plan.address}: {why}") from error
         self._link = link
         self._epoch = plan.epoch or 0
+        self._reports_flushed = plan.epoch is not None and self._store.options.flush_mode is FlushMode.SYNC
         self._lag.forget()
+        self._is_lag_noted = False
         kind = "fenced" if plan.epoch is not None else "classic"
         log.log(
             logging.DEBUG if self._is_failing else logging.INFO,
@@ -285,14 +290,12 @@ class Follower:
     def _do(self, action: Action) -> None:
         match action:
             case SendHello(epoch, position):
-                self._write(HELLO_MAGIC + encode_fenced(self._make_hello(epoch, position)))
+                if self._link is not None:
+                    self._link.write(HELLO_MAGIC + encode_fenced(self._make_hello(epoch, position)))
             case SendReport(position):
-                fenced = self._machine is not None and self._machine.epoch is not None
-                self._write(
-                    encode_fenced(Report(self._epoch, position)) if fenced else encode_report(LogReport(position))
-                )
+                self._report(position)
             case Append():
-                raise AssertionError("only a chunk is appended, and `on_frames` has it")
+                raise AssertionError("only a chunk is appended, and the short way has it")
             case Close(reason):
                 if self._link is not None:
                     self._link.end(reason)
@@ -301,9 +304,11 @@ class Follower:
             case _:
                 assert_never(action)
 
-    def _write(self, data: bytes) -> None:
-        if self._link is not None:
-            self._link.write(data)
+    def _report(self, position: int) -> None:
+        link, machine = self._link, self._machine
+        if link is not None and machine is not None:
+            fenced = machine.epoch is not None
+            link.write(encode_fenced_report(self._epoch, position) if fenced else encode_report(LogReport(position)))
 
     def _make_hello(self, epoch: int, position: int) -> Hello:
         options, commitlog = self._parts.options, self._store.commitlog
@@ -320,22 +325,30 @@ class Follower:
 
     def on_frames(self, frames: Sequence[object]) -> None:
         """Take the frames of one read: append what they have, then report once."""
-        link, replica, machine = self._link, self._replica, self._machine
-        if link is None or replica is None or machine is None or self._loop is None:
+        link, replica, machine, loop = self._link, self._replica, self._machine, self._loop
+        if link is None or replica is None or machine is None or loop is None:
             return
-        before, now = replica.tail, self._loop.time()
+        now, fenced = loop.time(), machine.epoch is not None
         # What comes by a fenced link has a checksum of its own, so it is reported before its records are looked at:
         # senders wait for that.
-        reports_first = machine.epoch is not None and not self._reports_flushed
+        reports_first = fenced and not self._reports_flushed
         try:
             if self._is_failing:
                 replica.dispatch()  # first what the disk did not take before
             for frame in frames:
-                self._take_frame(frame, replica, machine, now)
+                # Nearly all frames are of this kind, and a busy master sends thousands a second.
+                if isinstance(frame, Chunk) and machine.take_next(
+                    frame.epoch, frame.position, len(frame.data), frame.confirmed, frame.tail, now
+                ):
+                    replica.copy(frame.position, frame.data)
+                    continue
+                self._take_other(frame, replica, machine, now)
                 if link.ended.done():
                     return
-            if reports_first and replica.tail != before:
-                self._tell_appended()
+            tail = replica.tail
+            has_grown = tail != machine.tail
+            if reports_first and has_grown:
+                self._tell_appended(tail, now)
             replica.dispatch()
         except StoreError as error:
             self._is_failing = True
@@ -343,40 +356,48 @@ class Follower:
             return
         self._is_taken = True
         # A Java master shows readers all it has.
-        self._parts.replication.reads.learn(replica.tail if machine.epoch is None else machine.master_confirmed)
-        self._note_lag(replica.tail, now)
-        if replica.tail != before:
+        self._parts.replication.reads.learn(machine.master_confirmed if fenced else tail)
+        self._note_lag(machine.master_tail, tail, now)
+        if has_grown:
             if self._is_failing:
                 self._is_failing = False
                 log.info("the log of the master at %s is copied again", self._agreement.addresses[1])
             if not reports_first:
-                self._tell_appended()
+                self._tell_appended(tail, now)
 
-    def _take_frame(self, frame: object, replica: ReplicaLog, machine: ReplicaLink, now: float) -> None:
-        data: bytes | memoryview = b""
+    def _take_other(self, frame: object, replica: ReplicaLog, machine: ReplicaLink, now: float) -> None:
+        """Take a frame that is no chunk of a fenced link, or not the next one."""
         event: Event
         match frame:
             case Chunk(epoch, position, confirmed, tail, _, data):
                 event = ChunkReceived(position, len(data), epoch, confirmed, tail)
             case LogChunk(position, data):
+                if machine.take_next(None, position, len(data), 0, position + len(data), now):
+                    replica.copy(position, data)
+                    return
                 event = ChunkReceived(position, len(data), None, 0, position + len(data))
             case Refusal(_, reason):
                 event = Refused(reason)
             case _:
                 event = Refused("it sends what only a slave does")
         for action in machine.handle(event, now):
-            if isinstance(action, Append):
-                replica.copy(action.position, data)
-            else:
-                self._do(action)
+            self._do(action)
 
-    def _tell_appended(self) -> None:
-        assert self._replica is not None
-        tail = self._replica.tail
+    def _tell_appended(self, tail: int, now: float) -> None:
+        machine = self._machine
+        assert machine is not None
         # A part of the log that is still compared with the master's is on the disk, but may not be right.
         flushed = min(tail, self._store.flusher.flushed)
-        self._handle(Appended(tail, flushed))
-        self._want_flushed()
+        position = machine.grow(tail, flushed, now)
+        if position < 0:
+            self._handle(Appended(tail, flushed))
+        else:
+            self._report(position)
+            # A report puts the next one off, so a timer that runs comes early enough.
+            if self._timer is None:
+                self._arm()
+        if self._reports_flushed:
+            self._want_flushed()
 
     def _want_flushed(self) -> None:
         """Have the disk take what is not reported before it has."""
@@ -386,22 +407,20 @@ class Follower:
             self._flushing = self._parts.background.group_commit.when_flushed(self._replica.tail)
             self._flushing.add_done_callback(self._on_flushed)
 
-    @property
-    def _reports_flushed(self) -> bool:
-        fenced = self._machine is not None and self._machine.epoch is not None
-        return fenced and self._store.options.flush_mode is FlushMode.SYNC
-
     def _on_flushed(self, _: asyncio.Future[bool]) -> None:
         self._flushing = None
         # Also when the disk never gets there, because the log was cut: what it has may not be reported on this link.
-        if self._replica is not None and self._link is not None:
-            self._tell_appended()
+        if self._replica is not None and self._link is not None and self._loop is not None:
+            self._tell_appended(self._replica.tail, self._loop.time())
 
-    def _note_lag(self, own_tail: int, now: float) -> None:
-        assert self._machine is not None
-        tail = self._machine.master_tail
-        self._lag.note(tail, now, own_tail)
+    def _note_lag(self, tail: int, own_tail: int, now: float) -> None:
         behind = tail - own_tail
+        # Nothing is lost by silence while nothing is missing and nothing was.
+        if behind > 0 or self._is_lag_noted:
+            self._lag.note(tail, now, own_tail)
+            self._is_lag_noted = behind > 0
+        if self._has_begun and not self._is_behind and behind <= _NEAR_BYTES:
+            return
         if not self._has_begun:
             self._has_begun = True
             if behind > _NEAR_BYTES:

@@ -144,6 +144,8 @@ class ReplicaLink:
         self.tail = 0
         # Where the next chunk must start: behind all that was received. 0: the log is empty, it may start anywhere.
         self._expected = 0
+        # Does this connection report what the disk has, and not what is received?
+        self._reports_flushed = False
         self._flushed = 0
         self._reported = 0
         self._heard_at = now
@@ -170,8 +172,7 @@ class ReplicaLink:
             return []
         match event:
             case ChunkReceived():
-                self._heard_at = now
-                return self._take_chunk(event)
+                return self._take_chunk(event, now)
             case Appended(tail, flushed):
                 return self._grow(tail, flushed, now)
             case Refused(reason):
@@ -179,11 +180,38 @@ class ReplicaLink:
             case Tick():
                 return self._pass_time(now)
 
+    # The two things that happen for every chunk have a short way, without events and actions: `handle` goes it too.
+
+    def take_next(self, epoch: int | None, position: int, size: int, confirmed: int, tail: int, now: float) -> bool:
+        """Take a chunk if it is the next one, whose bytes are to be appended; if not, `handle` says what is wrong."""
+        if self.state is not FollowerState.FOLLOWING or epoch != self.epoch or self._expected not in (0, position):
+            return False
+        self._heard_at = now
+        self.master_tail, self.master_confirmed = tail, confirmed
+        if size:
+            self._expected = position + size
+        return True
+
+    def grow(self, tail: int, flushed: int, now: float) -> int:
+        """Take note that the own log has grown; gives what is to be reported, -1 when there is nothing.
+
+        It is -1 as well when the log cannot be so long: `handle` closes the connection.
+        """
+        if self.state is not FollowerState.FOLLOWING or not self.tail <= tail <= self._expected:
+            return -1
+        self.tail, self._flushed = tail, flushed
+        own = min(tail, flushed) if self._reports_flushed else tail
+        if own <= self._reported:
+            return -1
+        self._reported, self._reported_at = own, now
+        return own
+
     def _connect(self, event: Connected, now: float) -> list[Action]:
         self.state = FollowerState.FOLLOWING
         self.epoch = event.epoch
         self._heard_at = self._reported_at = now
         self.tail = self._expected = event.tail
+        self._reports_flushed = event.epoch is not None and self._limits.report_flushed
         self._flushed = event.flushed
         self._reported = self._measure_own()
         self.master_tail = self.master_confirmed = 0
@@ -194,26 +222,21 @@ class ReplicaLink:
         self.seen_epoch = event.epoch
         return [SendHello(event.epoch, event.tail), SendReport(self._reported)]
 
-    def _take_chunk(self, chunk: ChunkReceived) -> list[Action]:
+    def _take_chunk(self, chunk: ChunkReceived, now: float) -> list[Action]:
+        if self.take_next(chunk.epoch, chunk.position, chunk.size, chunk.confirmed, chunk.tail, now):
+            return [Append(chunk.position, chunk.size)] if chunk.size else []
+        self._heard_at = now
         if (chunk.epoch is None) is not (self.epoch is None):
             return self._close("a fenced chunk on a link that is classic, or the other way round")
         if chunk.epoch != self.epoch:
             return self._close(f"a chunk of mastership {chunk.epoch} on a link of {self.epoch}")
-        if self._expected not in (0, chunk.position):
-            return self._close(f"the master sends from {chunk.position} on, and the log ends at {self._expected}")
-        self.master_tail, self.master_confirmed = chunk.tail, chunk.confirmed
-        if not chunk.size:
-            return []
-        self._expected = chunk.position + chunk.size
-        return [Append(chunk.position, chunk.size)]
+        return self._close(f"the master sends from {chunk.position} on, and the log ends at {self._expected}")
 
     def _grow(self, tail: int, flushed: int, now: float) -> list[Action]:
         if not self.tail <= tail <= self._expected:
             return self._close(f"the log went from {self.tail} to {tail}, and {self._expected} was received")
-        self.tail, self._flushed = tail, flushed
-        if self._measure_own() <= self._reported:
-            return []
-        return self._report(now)
+        position = self.grow(tail, flushed, now)
+        return [] if position < 0 else [SendReport(position)]
 
     def _pass_time(self, now: float) -> list[Action]:
         # Compared as `wake_at` computes it: a difference would be rounded, and the Tick come in vain.
@@ -230,9 +253,7 @@ class ReplicaLink:
 
     def _measure_own(self) -> int:
         """Give what may be reported: what is received, or what the disk has."""
-        if self.epoch is not None and self._limits.report_flushed:
-            return min(self.tail, self._flushed)
-        return self.tail
+        return min(self.tail, self._flushed) if self._reports_flushed else self.tail
 
     def _close(self, reason: str) -> list[Action]:
         self.state = FollowerState.CLOSING

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,12 @@ from tests.unit.store.samples import make_message, wait_for
 
 SEGMENT_BYTES = 1 << 20
 LOGGER = "eruca.broker.replication.replica"
+
+
+@pytest.fixture
+async def master(make_broker: MakeBroker) -> Broker:
+    """A master with an empty log."""
+    return await make_broker(name="master", **INTERVALS)
 
 
 def fill(broker: Broker, count: int, size: int = 100, *, mark: bytes = b"x") -> list[Message]:
@@ -52,8 +59,9 @@ async def wait_until_gone(master: Broker) -> None:
 
 
 @pytest.mark.parametrize("java", [False, True])
-async def test_an_empty_slave_copies_the_whole_log_and_then_what_is_new(make_broker: MakeBroker, java: bool) -> None:
-    master = await make_broker(name="master", **INTERVALS)
+async def test_an_empty_slave_copies_the_whole_log_and_then_what_is_new(
+    make_broker: MakeBroker, master: Broker, java: bool
+) -> None:
     if java:
         be_java(master)
     fill(master, 2500, 1000)  # three segments
@@ -75,9 +83,8 @@ async def test_an_empty_slave_copies_the_whole_log_and_then_what_is_new(make_bro
 
 @pytest.mark.parametrize("java", [False, True])
 async def test_a_log_that_does_not_begin_at_zero_is_copied_from_its_beginning(
-    make_broker: MakeBroker, java: bool
+    make_broker: MakeBroker, master: Broker, java: bool
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     fill(master, 2500, 1000)
     store = parts_of(master).store
     store.commitlog.chain.detach_first()  # it has expired
@@ -90,8 +97,9 @@ async def test_a_log_that_does_not_begin_at_zero_is_copied_from_its_beginning(
     assert read_log(slave) == read_log(master)
 
 
-async def test_with_the_option_off_a_java_master_gives_its_last_segment(make_broker: MakeBroker) -> None:
-    master = await make_broker(name="master", **INTERVALS)
+async def test_with_the_option_off_a_java_master_gives_its_last_segment(
+    make_broker: MakeBroker, master: Broker
+) -> None:
     be_java(master)
     fill(master, 2500, 1000)
     slave = await make_slave(make_broker, master, ha_copy_oldest=False)
@@ -101,8 +109,7 @@ async def test_with_the_option_off_a_java_master_gives_its_last_segment(make_bro
 
 
 @pytest.mark.parametrize("java", [False, True])
-async def test_an_empty_master_is_followed_too(make_broker: MakeBroker, java: bool) -> None:
-    master = await make_broker(name="master", **INTERVALS)
+async def test_an_empty_master_is_followed_too(make_broker: MakeBroker, master: Broker, java: bool) -> None:
     if java:
         be_java(master)
     slave = await make_slave(make_broker, master)
@@ -123,8 +130,7 @@ async def test_many_slaves_copy_at_once(make_broker: MakeBroker) -> None:
     assert [state.broker_id for state in master.roles.server.list_slaves()] == [1, 2, 3]
 
 
-async def test_a_held_pull_on_a_slave_is_answered_by_what_arrives(make_broker: MakeBroker) -> None:
-    master = await make_broker(name="master", **INTERVALS)
+async def test_a_held_pull_on_a_slave_is_answered_by_what_arrives(make_broker: MakeBroker, master: Broker) -> None:
     slave = await make_slave(make_broker, master)
     await wait_for(lambda: bool(master.roles.server.list_slaves()))
     heard: list[tuple[str, int, int, int]] = []
@@ -138,8 +144,7 @@ async def test_a_held_pull_on_a_slave_is_answered_by_what_arrives(make_broker: M
 # -- pauses ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_slave_that_was_away_goes_on_where_it_was(make_broker: MakeBroker) -> None:
-    master = await make_broker(name="master", **INTERVALS)
+async def test_a_slave_that_was_away_goes_on_where_it_was(make_broker: MakeBroker, master: Broker) -> None:
     fill(master, 10)
     slave = await make_slave(make_broker, master)
     await wait_until_equal(master, slave)
@@ -151,8 +156,7 @@ async def test_a_slave_that_was_away_goes_on_where_it_was(make_broker: MakeBroke
     assert read_log(again) == read_log(master)
 
 
-async def test_a_master_that_was_away_is_found_again(make_broker: MakeBroker) -> None:
-    master = await make_broker(name="master", **INTERVALS)
+async def test_a_master_that_was_away_is_found_again(make_broker: MakeBroker, master: Broker) -> None:
     fill(master, 10)
     slave = await make_slave(make_broker, master)
     await wait_until_equal(master, slave)
@@ -226,9 +230,8 @@ async def test_what_only_the_slave_has_is_set_aside_and_cut_off(make_broker: Mak
 
 
 async def test_a_master_that_was_replaced_is_not_followed(
-    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+    make_broker: MakeBroker, master: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     with caplog.at_level(logging.WARNING, LOGGER):
         slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS)
         store = parts_of(slave).store
@@ -240,9 +243,8 @@ async def test_a_master_that_was_replaced_is_not_followed(
 
 
 async def test_a_slave_whose_log_is_too_old_says_what_to_do(
-    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+    make_broker: MakeBroker, master: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     fill(master, 10)
     slave = await make_slave(make_broker, master)
     await wait_until_equal(master, slave)
@@ -257,9 +259,8 @@ async def test_a_slave_whose_log_is_too_old_says_what_to_do(
 
 
 async def test_only_a_master_of_the_same_name_is_followed(
-    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+    make_broker: MakeBroker, master: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     first = await make_slave(make_broker, master, 1)
     await wait_for(lambda: is_connected(first))
     with caplog.at_level(logging.WARNING, LOGGER):
@@ -272,9 +273,8 @@ async def test_only_a_master_of_the_same_name_is_followed(
 
 
 async def test_the_same_trouble_is_not_said_every_time(
-    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+    make_broker: MakeBroker, master: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     address, ha_address = master.options.address, master.options.ha_address
     await master.stop()
     asked = 0
@@ -296,9 +296,8 @@ async def test_the_same_trouble_is_not_said_every_time(
 
 
 async def test_a_full_disk_is_said_once_and_with_what_to_do(
-    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    make_broker: MakeBroker, master: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     slave = await make_slave(make_broker, master, ha_reconnect_ms=1)
     await wait_for(lambda: is_connected(slave))
     fill(master, 3)
@@ -372,11 +371,18 @@ async def make_proxy() -> AsyncIterator[MakeProxy]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def make_slave_behind(make_broker: MakeBroker, master: Broker, proxy: str, **options: Any) -> Broker:
+    """A slave that copies through a proxy, and asks the master itself how it stands."""
+    slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS | options)
+    slave.options.ha_master = proxy
+    slave.roles.follower._find_master = lambda: (master.options.address, proxy)
+    return slave
+
+
 @pytest.mark.parametrize("java", [False, True])
 async def test_bytes_that_change_on_the_way_are_fetched_again(
-    make_broker: MakeBroker, make_proxy: MakeProxy, java: bool, caplog: pytest.LogCaptureFixture
+    make_broker: MakeBroker, master: Broker, make_proxy: MakeProxy, java: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     if java:
         be_java(master)
     fill(master, 800, 1000)
@@ -387,18 +393,15 @@ async def test_bytes_that_change_on_the_way_are_fetched_again(
 
     proxy = await make_proxy(master, change)
     with caplog.at_level(logging.WARNING, LOGGER):
-        slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS)
-        slave.options.ha_master = proxy
-        slave.roles.follower._find_master = lambda: (master.options.address, proxy)
+        slave = await make_slave_behind(make_broker, master, proxy)
         await wait_until_equal(master, slave)
     assert read_log(slave) == read_log(master)
     assert ("no record" if java else "CRC") in caplog.text
 
 
 async def test_a_connection_that_breaks_in_the_middle_is_made_again(
-    make_broker: MakeBroker, make_proxy: MakeProxy
+    make_broker: MakeBroker, master: Broker, make_proxy: MakeProxy
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     fill(master, 3000, 1000)
 
     def cut(number: int, data: bytearray) -> None:
@@ -406,17 +409,12 @@ async def test_a_connection_that_breaks_in_the_middle_is_made_again(
             del data[1000:]
 
     proxy = await make_proxy(master, cut)
-    slave = await make_broker(
-        name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS | {"ha_housekeeping_ms": 200}
-    )
-    slave.options.ha_master = proxy
-    slave.roles.follower._find_master = lambda: (master.options.address, proxy)
+    slave = await make_slave_behind(make_broker, master, proxy, ha_housekeeping_ms=200)
     await wait_until_equal(master, slave)
     assert read_log(slave) == read_log(master)
 
 
-async def test_retention_is_left_to_each_broker(make_broker: MakeBroker) -> None:
-    master = await make_broker(name="master", **INTERVALS)
+async def test_retention_is_left_to_each_broker(make_broker: MakeBroker, master: Broker) -> None:
     fill(master, 2500, 1000)
     slave = await make_slave(make_broker, master)
     await wait_until_equal(master, slave)
@@ -442,8 +440,9 @@ async def test_a_slave_far_behind_says_when_it_has_caught_up(
     assert f"slave {slave.options.address} (id 1) has caught up" in said
 
 
-async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(make_broker: MakeBroker) -> None:
-    master = await make_broker(name="master", **INTERVALS)
+async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(
+    make_broker: MakeBroker, master: Broker
+) -> None:
     slave = await make_slave(make_broker, master, flush_mode=FlushMode.SYNC, flush_interval_ms=10**9)
     await wait_for(lambda: bool(master.roles.server.list_slaves()))
     group_commit = parts_of(slave).background.group_commit
@@ -464,8 +463,7 @@ async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(make_
     assert parts_of(slave).store.flusher.flushed == tail
 
 
-async def test_a_flush_that_was_given_up_is_asked_for_again(make_broker: MakeBroker) -> None:
-    master = await make_broker(name="master", **INTERVALS)
+async def test_a_flush_that_was_given_up_is_asked_for_again(make_broker: MakeBroker, master: Broker) -> None:
     slave = await make_slave(make_broker, master, flush_mode=FlushMode.SYNC, flush_interval_ms=10**9)
     await wait_for(lambda: bool(master.roles.server.list_slaves()))
     group_commit = parts_of(slave).background.group_commit
@@ -485,9 +483,8 @@ async def test_a_flush_that_was_given_up_is_asked_for_again(make_broker: MakeBro
 
 
 async def test_nothing_is_cut_for_epochs_that_cannot_be(
-    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    make_broker: MakeBroker, master: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     fill(master, 3)
     slave = await make_slave(make_broker, master)
     await wait_until_equal(master, slave)
@@ -508,9 +505,8 @@ async def test_nothing_is_cut_for_epochs_that_cannot_be(
 
 @pytest.mark.parametrize(("before", "after"), [(b'"epoch":1', b'"epoch":7'), (b'"code":0', b'"code":3')])
 async def test_a_state_with_a_digit_that_changed_on_its_way_is_not_believed(
-    make_broker: MakeBroker, before: bytes, after: bytes, caplog: pytest.LogCaptureFixture
+    make_broker: MakeBroker, master: Broker, before: bytes, after: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    master = await make_broker(name="master", **INTERVALS)
     fill(master, 3)
     handlers = master._table.handlers
     tell = handlers[RequestCode.REPLICATION_STATE]

@@ -1,0 +1,499 @@
+"""The inner loop of a slave, typed for Cython: from records of the log to the entries of their queues and of the index.
+
+As with `hot`, the same file runs as plain Python or compiled. The readable statement is `Dispatch.replay`, one record
+at a time; here is a run of ordinary ones, of any number of queues, and the first that is not ordinary ends it. What is
+small stands in `hot` too: without header files of their own, modules of this kind cannot share what is compiled.
+"""
+
+# mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+try:
+    import cython  # type: ignore[import-untyped]
+except ImportError:  # an installation without compiler and without Cython
+    from eruca.wire import nocython as cython
+
+if cython.compiled:
+    from cython.cimports.cpython import buffer as buffers  # type: ignore[import-untyped]
+    from cython.cimports.libc.string import memcmp  # type: ignore[import-untyped]
+
+compiled: bool = cython.compiled
+
+# C constants: a literal above 2**31 would otherwise be a Python integer in the middle of a loop.
+_MASK = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_WRAP = cython.declare(cython.longlong, 0x100000000)
+_SIGN = cython.declare(cython.ulonglong, 0x80000000)
+_INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+# Both kinds of records of a transaction that have no entry in a queue have this bit: prepared and rolled back.
+_HIDDEN_MASK = cython.declare(cython.uint, 0x4)
+_FIXED_BYTES = cython.declare(cython.int, 91)
+_HEAD_BYTES = cython.declare(cython.int, 88)
+_ENTRY_BYTES = cython.declare(cython.int, 20)
+# A record with more keys is not an ordinary one.
+_HASHES_MAX = cython.declare(cython.int, 32)
+# A bound, because topics come and go.
+_LANES_KEPT_MAX = cython.declare(cython.int, 65536)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
+    return (
+        (cython.cast(cython.uint, p[at]) << 24)
+        | (cython.cast(cython.uint, p[at + 1]) << 16)
+        | (cython.cast(cython.uint, p[at + 2]) << 8)
+        | cython.cast(cython.uint, p[at + 3])
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_i32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _read_u32(p, at)
+    return value - _WRAP if value > _INT_MAX else value
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_i64(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    high: cython.longlong = _read_i32(p, at)
+    return high * _WRAP + _read_u32(p, at + 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _write_u32(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uint) -> cython.void:
+    p[at] = (value >> 24) & 0xFF
+    p[at + 1] = (value >> 16) & 0xFF
+    p[at + 2] = (value >> 8) & 0xFF
+    p[at + 3] = value & 0xFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _write_i64(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    _write_u32(p, at, cython.cast(cython.uint, (value >> 32) & _MASK))
+    _write_u32(p, at + 4, cython.cast(cython.uint, value & _MASK))
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, word: cython.p_const_uchar, size: cython.Py_ssize_t
+) -> cython.bint:
+    """Does a word lie at a place?"""
+    if cython.compiled:
+        return memcmp(p + at, word, size) == 0
+    else:
+        return bytes(p[at : at + size]) == word
+
+
+@cython.cfunc
+@cython.inline
+def _take(p: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
+    if cython.compiled:
+        return p[start:end]
+    else:
+        return bytes(p[start:end])
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+@cython.cclass
+class _Memory:
+    """The bytes of a buffer, for as long as a run needs them; holding one costs a fraction of a typed view."""
+
+    held: buffers.Py_buffer
+    p: cython.p_uchar
+    size: cython.Py_ssize_t
+
+    @cython.cfunc
+    def hold(self, buffer: Any, writable: cython.bint) -> cython.int:
+        """Take a buffer, which cannot be closed until `release`."""
+        if cython.compiled:
+            flags: cython.int = buffers.PyBUF_WRITABLE if writable else buffers.PyBUF_SIMPLE
+            buffers.PyObject_GetBuffer(buffer, cython.address(self.held), flags)
+            self.p = cython.cast(cython.p_uchar, self.held.buf)
+            self.size = self.held.len
+        else:
+            self.p = memoryview(buffer)
+            self.size = len(self.p)
+        return 0
+
+    @cython.cfunc
+    def release(self) -> cython.int:
+        """Let go of it; nothing happens when there is none."""
+        if cython.compiled:
+            buffers.PyBuffer_Release(cython.address(self.held))
+        return 0
+
+
+@cython.cclass
+class Lane(_Memory):
+    """What is always true of a queue, and in a run where its next entry goes and what it has got."""
+
+    name: tuple[str, int]
+    prefix: cython.uint
+    # None while it is not part of a run.
+    queue: Any
+    at: cython.Py_ssize_t
+    room: cython.Py_ssize_t
+    begin: cython.longlong
+    offset: cython.longlong
+    end_position: cython.longlong
+
+    def __init__(self, topic: str, queue_id: int, prefix: int) -> None:
+        """`prefix` is the hash of `topic + "#"`, unsigned."""
+        self.name, self.prefix = (topic, queue_id), prefix
+        self.queue = None
+
+    @cython.cfunc
+    def open(self, queue: Any) -> cython.int:
+        """Begin where a queue ends; may raise."""
+        offset: cython.longlong = queue.max_offset
+        buffer, at, room = queue.find_room()
+        self.begin = self.offset = offset
+        self.at, self.room = at, room
+        self.end_position = 0
+        self.hold(buffer, True)
+        if self.at < 0 or self.room < 0 or self.at + _ENTRY_BYTES * self.room > self.size:
+            self.release()
+            raise ValueError(f"{room} entries at {at} are not inside {len(buffer)} bytes")
+        self.queue = queue
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def put(self, position: cython.longlong, size: cython.Py_ssize_t, tags_code: cython.longlong) -> cython.void:
+        """Write the next entry, for which there is room."""
+        _write_i64(self.p, self.at, position)
+        _write_u32(self.p, self.at + 8, cython.cast(cython.uint, size))
+        _write_i64(self.p, self.at + 12, tags_code)
+        self.at += _ENTRY_BYTES
+        self.room -= 1
+        self.offset += 1
+        self.end_position = position + size
+
+    @cython.cfunc
+    def close(self) -> Any:
+        """Tell the queue what it has got, and give it."""
+        queue = self.queue
+        self.queue = None
+        self.release()
+        if self.offset > self.begin:
+            queue.add_run(self.offset - self.begin, self.end_position)
+            queue.next_offset = self.offset
+        return queue
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _hash_ascii(
+    p: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t, h: cython.uint
+) -> cython.longlong:
+    """Continue Java's string hash over text; -1 when it is not ASCII."""
+    at: cython.Py_ssize_t
+    for at in range(start, end):
+        if p[at] >= 0x80:
+            return -1
+        h = (h * 31 + p[at]) & _MASK
+    return h
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _digest(
+    p: cython.p_const_uchar,
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    prefix: cython.uint,
+    with_keys: cython.bint,
+    out: cython.p_longlong,
+) -> cython.int:
+    """As `hot.digest_properties`, for properties from `start` to `size`: the hash of the tag goes to `out[0]`, those of
+    the keys behind it. Gives how many keys there are; -1 when there are too many, or some text is not ASCII.
+    """
+    end: cython.Py_ssize_t
+    middle: cython.Py_ssize_t
+    tags_at: cython.Py_ssize_t = 0
+    tags_end: cython.Py_ssize_t = 0
+    unique_at: cython.Py_ssize_t = 0
+    unique_end: cython.Py_ssize_t = 0
+    keys_at: cython.Py_ssize_t = 0
+    keys_end: cython.Py_ssize_t = 0
+    while start < size:
+        middle = start
+        while middle < size and p[middle] != 1 and p[middle] != 2:
+            middle += 1
+        end = middle
+        while end < size and p[end] != 2:
+            end += 1
+        if end > middle + 1 and p[middle] == 1:
+            if middle - start == 4:
+                if _is(p, start, b"TAGS", 4):
+                    tags_at, tags_end = middle + 1, end
+                elif _is(p, start, b"KEYS", 4):
+                    keys_at, keys_end = middle + 1, end
+            elif middle - start == 8 and _is(p, start, b"UNIQ_KEY", 8):
+                unique_at, unique_end = middle + 1, end
+        start = end + 1
+    h: cython.longlong = _hash_ascii(p, tags_at, tags_end, 0)
+    if h < 0:
+        return -1
+    out[0] = h - _WRAP if h >= _SIGN else h
+    if not with_keys:
+        return 0
+    count: cython.int = 0
+    if unique_end > 0:
+        h = _hash_ascii(p, unique_at, unique_end, prefix)
+        if h < 0:
+            return -1
+        count = 1
+        out[1] = h
+    start = keys_at
+    while start < keys_end:
+        end = start
+        while end < keys_end and p[end] != 0x20:
+            end += 1
+        if end > start:
+            h = _hash_ascii(p, start, end, prefix)
+            if h < 0 or count == _HASHES_MAX:
+                return -1
+            count += 1
+            out[count] = h
+        start = end + 1
+    return count
+
+
+# --- index ------------------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_entries(
+    p: cython.p_uchar,
+    room: cython.Py_ssize_t,
+    slots: cython.longlong,
+    hashes: cython.p_longlong,
+    count: cython.int,
+    position: cython.longlong,
+    store_time: cython.longlong,
+) -> cython.bint:
+    """As `hot.put_index_entries`, for `hashes[1]` and those behind it; False when the file has no place for them, or
+    has them: the record met a full disk between index and queue.
+    """
+    entries_at: cython.longlong = 40 + 4 * slots
+    if room < entries_at or slots <= 0 or position <= _read_i64(p, 24):
+        return False
+    used: cython.uint = _read_u32(p, 32)
+    number: cython.longlong = _read_i32(p, 36)
+    begin_time: cython.longlong = _read_i64(p, 0)
+    seconds: cython.longlong = 0
+    slot_at: cython.longlong
+    at: cython.longlong
+    previous: cython.uint
+    h: cython.longlong
+    n: cython.int
+    number = max(number, 1)
+    # There is no other check between a damaged number and the memory behind the file.
+    if entries_at + (number + count) * 20 > room:
+        return False
+    if number == 1:
+        begin_time = store_time
+        _write_i64(p, 0, store_time)
+        _write_i64(p, 16, position)
+    if begin_time > 0 and store_time > begin_time:
+        seconds = min((store_time - begin_time) // 1000, _INT_MAX)
+    for n in range(1, count + 1):
+        h = hashes[n]
+        if h > _INT_MAX:  # the absolute value as Java has it: 0 where it does not fit
+            h = (_WRAP - h) & _INT_MAX
+        slot_at = 40 + (h % slots) * 4
+        previous = _read_u32(p, slot_at)
+        if previous > number or previous >= _SIGN:
+            previous = 0
+        if previous == 0:
+            used += 1
+        at = entries_at + number * 20
+        _write_u32(p, at, cython.cast(cython.uint, h))
+        _write_i64(p, at + 4, position)
+        _write_u32(p, at + 12, cython.cast(cython.uint, seconds))
+        _write_u32(p, at + 16, previous)
+        _write_u32(p, slot_at, cython.cast(cython.uint, number))
+        number += 1
+    _write_i64(p, 8, store_time)
+    _write_i64(p, 24, position)
+    _write_u32(p, 32, used)
+    _write_u32(p, 36, cython.cast(cython.uint, number))
+    return True
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _find_topic(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where the topic of the record at `at` begins; -1 when it has no entry in a queue, or is not inside of `end`."""
+    if end - at < _FIXED_BYTES:
+        return -1
+    size: cython.Py_ssize_t = _read_u32(p, at)
+    flag: cython.uint = _read_u32(p, at + 36)
+    topic_at: cython.Py_ssize_t = at + _HEAD_BYTES + (12 if flag & 0x10 else 0) + (12 if flag & 0x20 else 0)
+    if flag & _HIDDEN_MASK or size > end - at or topic_at + 3 > at + size:
+        return -1
+    topic_at += _read_u32(p, topic_at - 4) + 1
+    if topic_at + 2 > at + size or topic_at + p[topic_at - 1] + 2 > at + size:
+        return -1
+    return topic_at
+
+
+@cython.cfunc
+def _close_lanes(lanes: list[Any]) -> list[tuple[Any, int]]:
+    """Let queues know what they have got; gives those that grew, each with its first new offset."""
+    lane: Lane
+    grown: list[tuple[Any, int]] = []
+    for found in lanes:
+        lane = found
+        queue = lane.close()
+        if lane.offset > lane.begin:
+            grown.append((queue, lane.begin))
+    return grown
+
+
+@cython.cclass
+class Replayer:
+    """Writes the entries of records that lie in the log one behind the other."""
+
+    _learn: Any
+    _find_queue: Any
+    _lanes: dict[bytes, Any]
+
+    def __init__(
+        self, learn: Callable[[bytes, int], Lane | None], find_queue: Callable[[tuple[str, int]], Any]
+    ) -> None:
+        """`learn` makes the lane of an encoded topic and a queue id, or None when no record there is ordinary.
+        `find_queue` gives the queue of a topic and a queue id, or None when there is none yet.
+        """
+        self._learn = learn
+        self._find_queue = find_queue
+        self._lanes = {}
+
+    def run(
+        self,
+        log: Any,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        base: cython.longlong,
+        covers: Callable[[str, int, int], bool] | None,
+        with_keys: cython.bint,
+        index: Any,
+        slots: cython.longlong,
+        index_room: cython.longlong,
+    ) -> tuple[int, int, int, list[tuple[Any, int]], Exception | None]:
+        """Dispatch the records from `at` to `end`, which `hotread.skip_records` has passed, while they are ordinary.
+
+        `base` is the position of the first byte of `log`. `covers` says of topic, queue id and position whether the
+        topic was deleted after a record; None: none was. `with_keys`: there is an index; `index` is its last file, None
+        before the first, with room for so many entries.
+
+        Gives where the first record lies that is not done, the store time of the last one that is, how many index
+        entries were written, the queues that grew, each with its first new offset, and the error that ended it, if it
+        was one (a disk is full).
+        """
+        records: _Memory = _Memory.__new__(_Memory)
+        file: _Memory = _Memory.__new__(_Memory)
+        opened: list[Any] = []
+        lane: Lane
+        p: cython.p_const_uchar
+        if cython.compiled:
+            out: cython.longlong[33]
+        else:
+            out = [0] * 33
+        topic_at: cython.Py_ssize_t
+        size: cython.Py_ssize_t
+        its_time: cython.longlong
+        store_time: cython.longlong = 0
+        written: cython.longlong = 0
+        count: cython.int
+        trouble: Exception | None = None
+        try:
+            records.hold(log, False)
+            p = records.p
+            file.hold(b"" if index is None else index, index is not None)
+            # A place without a record ends it, and so does the first record that is not ordinary.
+            while (topic_at := _find_topic(p, at, min(end, records.size))) >= 0:
+                size = _read_u32(p, at)
+                found = self._find_lane(p, at, topic_at, base + at, covers, opened)
+                if found is None:
+                    break
+                lane = found
+                if lane.offset != _read_i64(p, at + 20) or lane.room <= 0:
+                    break
+                count = _digest(p, topic_at + p[topic_at - 1] + 2, at + size, lane.prefix, with_keys, out)
+                if count < 0:
+                    break
+                its_time = _read_i64(p, at + 56 + (12 if _read_u32(p, at + 36) & 0x10 else 0))
+                if count > 0:
+                    if written + count > index_room:
+                        break
+                    if not _put_entries(file.p, file.size, slots, out, count, base + at, its_time):
+                        break
+                    written += count
+                lane.put(base + at, size, out[0])
+                store_time = its_time
+                at += size
+        except Exception as error:
+            trouble = error  # for the caller, who must know what is done by then
+        finally:
+            file.release()
+            records.release()
+            grown = _close_lanes(opened)
+        return at, store_time, written, grown, trouble
+
+    @cython.cfunc
+    def _find_lane(
+        self,
+        p: cython.p_const_uchar,
+        at: cython.Py_ssize_t,
+        topic_at: cython.Py_ssize_t,
+        position: cython.longlong,
+        covers: Any,
+        opened: list[Any],
+    ) -> Any:
+        """The lane of a record, open; None when the record is not ordinary."""
+        lane: Lane
+        name: bytes = _take(p, at + 12, at + 16) + _take(p, topic_at, topic_at + p[topic_at - 1])
+        found = self._lanes.get(name)
+        if found is None:
+            found = self._learn(name[4:], _read_i32(p, at + 12))
+            if found is None:
+                return None
+            if len(self._lanes) >= _LANES_KEPT_MAX:
+                self._lanes.clear()
+            self._lanes[name] = found
+        lane = found
+        if lane.queue is None:
+            queue = self._find_queue(lane.name)
+            # Of the records of a queue only the first ones can be of a topic that was deleted since.
+            if queue is None or (covers is not None and covers(*lane.name, position)):
+                return None
+            lane.open(queue)
+            opened.append(lane)
+        return lane

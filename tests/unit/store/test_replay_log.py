@@ -1,0 +1,355 @@
+"""Records that a slave finds in its log are dispatched in runs: queues and index get what each record alone gives them.
+
+`hotreplay` is held to `Dispatch.replay` three times: as it is built, as plain Python beside Cython, and as plain Python
+without it.
+"""
+
+from __future__ import annotations
+
+import mmap
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca.config import StoreOptions, parse_delay_levels
+from eruca.errors import StoreError
+from eruca.store.consumequeue import ConsumeQueue, Entry
+from eruca.store.dispatch import Dispatch
+from eruca.store.index import Index
+from eruca.store.queues import Queues
+from eruca.store.removed import RemovedTopics
+from eruca.store.scan import read_records_plainly
+from eruca.testing import VirtualClock
+from eruca.testing.faults import Fault, SimulatedDisk
+from eruca.wire import hotreplay
+from eruca.wire.digest import index_prefix
+from eruca.wire.names import SCHEDULE_TOPIC
+from eruca.wire.record import Message, encode_record
+from eruca.wire.sysflag import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from tests.unit.store.samples import ROOT, make_disk
+from tests.unit.wire.test_hot import load_twins
+
+LEVELS = parse_delay_levels(StoreOptions().delay_levels)
+NOW = 1_700_000_000_000
+TWINS = load_twins("hotreplay")
+each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
+
+
+def make_dispatch(twin: Any, disk: SimulatedDisk | None = None, *, with_index: bool = True) -> Dispatch:
+    """Dispatch into empty queues and an empty index, with small files."""
+    disk = disk or make_disk()
+    queues = Queues(disk, ROOT / "consumequeue", 200)
+    index = Index(disk, ROOT / "index", 16, 64, VirtualClock()) if with_index else None
+    dispatch = Dispatch(queues, index, LEVELS, RemovedTopics(disk, ROOT / "removed"))
+    if twin is not hotreplay:
+
+        def learn(encoded: bytes, queue_id: int) -> Any:
+            topic = encoded.decode()
+            return None if topic == SCHEDULE_TOPIC else twin.Lane(topic, queue_id, index_prefix(topic))
+
+        dispatch._replayer = twin.Replayer(learn, queues.find)
+    return dispatch
+
+
+class Log:
+    """Records one behind the other, each the next of its queue."""
+
+    def __init__(self, base: int = 0) -> None:
+        self.base = base
+        self.data = bytearray(7)
+        self.ends: dict[tuple[str, int], int] = {}
+
+    def add(self, topic: str = "t", queue_id: int = 0, sys_flag: int = 0, properties: bytes = b"TAGS\x01a") -> None:
+        """Append a record."""
+        offset = 0
+        if sys_flag & TRANSACTION_PREPARED == 0:
+            offset = self.ends.get((topic, queue_id), 0)
+            self.ends[topic, queue_id] = offset + 1
+        self.data += encode_record(
+            Message(
+                topic,
+                queue_id=queue_id,
+                body=b"body",
+                properties=properties,
+                sys_flag=sys_flag,
+                born_host=bytes(20 if sys_flag & BORN_HOST_V6 else 8),
+                store_host=bytes(20 if sys_flag & STORE_HOST_V6 else 8),
+                store_timestamp=NOW + len(self.data),
+                queue_offset=offset,
+                position=self.base + len(self.data),
+            )
+        )
+
+
+def replay_alone(dispatch: Dispatch, log: Log) -> None:
+    """Dispatch every record by itself."""
+    for facts in read_records_plainly(log.data, 7, len(log.data), log.base, len(log.data)):
+        dispatch.replay(facts, into_index=True)
+
+
+def replay_together(dispatch: Dispatch, log: Log, at: int = 7, end: int | None = None) -> tuple[int, list[Any]]:
+    """Dispatch runs, and by itself what is not ordinary; gives how many of those there were, and what grew."""
+    alone, told, end = 0, [], len(log.data) if end is None else end
+    while at < end:
+        stop, store_time, grown, trouble = dispatch.replay_log(log.data, at, end, log.base)
+        if trouble is not None:
+            raise trouble
+        told += [(queue.topic, queue.queue_id, begin) for queue, begin in grown]
+        if stop > at:
+            facts = read_records_plainly(log.data, at, stop, log.base, len(log.data))
+            assert (facts[-1][0] + facts[-1][1], facts[-1][6]) == (log.base + stop, store_time)
+        else:
+            [facts_of_one] = read_records_plainly(log.data, at, end, log.base, 1)
+            dispatch.replay(facts_of_one, into_index=True)
+            stop += facts_of_one[1]
+            alone += 1
+        at = stop
+    return alone, told
+
+
+def list_entries(queue: ConsumeQueue) -> list[Entry | None]:
+    """All entries of a queue."""
+    return [queue.entry(n) for n in range(queue.min_offset, queue.max_offset)]
+
+
+def expect_same(one: Dispatch, other: Dispatch) -> None:
+    """Queues and index of both must be the same."""
+    assert [(queue.topic, queue.queue_id) for queue in one.queues] == [(q.topic, q.queue_id) for q in other.queues]
+    for mine, theirs in zip(one.queues, other.queues, strict=True):
+        assert list_entries(mine) == list_entries(theirs)
+        assert (mine.max_offset, mine.next_offset, mine.end_position) == (
+            theirs.max_offset, theirs.next_offset, theirs.end_position,
+        )  # fmt: skip
+    assert (one.index is None) is (other.index is None)
+    if one.index is not None and other.index is not None:
+        assert [bytes(file.buffer) for file in one.index.files] == [bytes(file.buffer) for file in other.index.files]
+        for file in one.index.files:
+            assert file.room <= file.entries_max - file.next_entry
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["t", "orders", SCHEDULE_TOPIC]) | st.just("t"),
+        st.integers(0, 3),
+        st.just(0)
+        | st.sampled_from(
+            [COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, BORN_HOST_V6, STORE_HOST_V6]
+        ),
+        st.sampled_from(
+            [
+                b"",
+                b"TAGS\x01a",
+                b"UNIQ_KEY\x01u1\x02KEYS\x01a  b \x02TAGS\x01tag\x02",
+                b"KEYS\x01polygenelubricants\x02TAGS\x01polygenelubricants",
+                "TAGS\x01消息\x02KEYS\x01ключ b".encode(),
+                b"KEYS\x01" + b" ".join(b"k%d" % n for n in range(33)),
+                b"TAGS\x01\x02\x01x\x02TAGS\x02KEYS\x02UNIQ_KEY",
+                b"TAGS\x01one\x02DELAY\x013\x02TAGS\x01two",
+            ]
+        ),
+    ),
+    max_size=60,
+)
+
+
+@each_twin
+@given(rows=ROWS, with_index=st.booleans(), base=st.integers(0, 2**40))
+def test_a_run_is_dispatched_as_each_record_alone(
+    twin: ModuleType, rows: list[tuple[str, int, int, bytes]], with_index: bool, base: int
+) -> None:
+    log = Log(base)
+    for row in rows:
+        log.add(*row)
+    alone, together = (make_dispatch(twin, with_index=with_index) for _ in range(2))
+    replay_alone(alone, log)
+    replay_together(together, log)
+    expect_same(together, alone)
+
+
+@each_twin
+def test_ordinary_records_of_several_queues_are_one_run(twin: ModuleType) -> None:
+    log = Log()
+    for number in range(8):
+        log.add("t", number % 4, properties=b"TAGS\x01a\x02UNIQ_KEY\x01u%d" % number)
+    dispatch = make_dispatch(twin)
+    # A queue that does not exist yet is made for its first record, and the index for its first key.
+    assert replay_together(dispatch, log) == (4, [("t", n, 1) for n in range(4)])
+    begin = len(log.data)
+    for number in range(8):
+        log.add("t", number % 4)
+    assert replay_together(dispatch, log, begin) == (0, [("t", n, 2) for n in range(4)])
+
+
+@each_twin
+@pytest.mark.parametrize("sys_flag", [TRANSACTION_PREPARED, TRANSACTION_ROLLBACK])
+def test_what_has_no_entry_in_a_queue_ends_a_run(twin: ModuleType, sys_flag: int) -> None:
+    log = Log()
+    log.add()
+    log.add(sys_flag=sys_flag)
+    log.add()
+    dispatch = make_dispatch(twin)
+    assert replay_together(dispatch, log) == (2, [("t", 0, 1)])
+
+
+@each_twin
+def test_a_record_that_is_not_the_next_of_its_queue_ends_a_run(twin: ModuleType) -> None:
+    log = Log()
+    for _ in range(3):
+        log.add()
+    dispatch = make_dispatch(twin)
+    replay_together(dispatch, log)
+    assert dispatch.replay_log(log.data, 7, len(log.data), 0)[:3] == (7, 0, [])
+    queue = dispatch.queues.get("t", 0)
+    assert queue is not None
+    assert queue.max_offset == 3
+
+
+@each_twin
+def test_a_record_of_a_topic_deleted_since_ends_a_run_and_those_behind_it_do_not(twin: ModuleType) -> None:
+    log = Log()
+    log.add()
+    dispatch = make_dispatch(twin)
+    replay_together(dispatch, log)
+    begin = len(log.data)
+    log.add()
+    deleted = len(log.data)
+    assert dispatch._removed is not None
+    dispatch._removed.add("t", deleted)
+    assert dispatch.replay_log(log.data, begin, deleted, 0)[:3] == (begin, 0, [])
+    log.ends["t", 0] = 1
+    log.add()
+    assert dispatch.replay_log(log.data, deleted, len(log.data), 0)[0] == len(log.data)
+
+
+@each_twin
+def test_a_queue_that_was_deleted_gets_nothing(twin: ModuleType) -> None:
+    log = Log()
+    log.add()
+    log.add()
+    dispatch = make_dispatch(twin)
+    replay_together(dispatch, log)
+    old = dispatch.queues.get("t", 0)
+    dispatch.queues.remove_topic("t")
+    log.ends.clear()
+    begin = len(log.data)
+    log.add()
+    log.add()
+    replay_together(dispatch, log, begin)
+    new = dispatch.queues.get("t", 0)
+    assert new is not None and old is not None and new is not old
+    assert (old.max_offset, new.max_offset) == (0, 2)
+
+
+@each_twin
+def test_what_was_indexed_before_the_disk_was_full_is_not_indexed_again(twin: ModuleType) -> None:
+    log = Log()
+    log.add()
+    log.add(properties=b"KEYS\x01k")
+    dispatch = make_dispatch(twin)
+    [first, second] = read_records_plainly(log.data, 7, len(log.data), 0, 2)
+    dispatch.replay(first, into_index=True)
+    assert dispatch.index is not None
+    dispatch.index.add([5], second[0], NOW)
+    assert dispatch.replay_log(log.data, second[0], len(log.data), 0)[0] == second[0]
+
+
+@each_twin
+def test_what_is_done_before_the_disk_fails_is_told(twin: ModuleType) -> None:
+    disk = make_disk()
+    log = Log()
+    for queue_id in (0, 1, 1):
+        log.add("t", queue_id)
+    dispatch = make_dispatch(twin, disk)
+    replay_together(dispatch, log)
+    begin = len(log.data)
+    log.add("t", 0)
+    middle = len(log.data)
+    log.add("t", 1)
+    queues = [dispatch.queues.get("t", n) for n in range(2)]
+    queues[1]._room = 0  # type: ignore[union-attr]
+    queues[1].chain.segments[-1].allocated_end = 0  # type: ignore[union-attr]
+    disk.fail(disk.calls + 1, Fault.ENOSPC)
+    stop, store_time, grown, trouble = dispatch.replay_log(log.data, begin, len(log.data), 0)
+    assert (stop, store_time, grown) == (middle, NOW + begin, [(queues[0], 1)])
+    assert isinstance(trouble, StoreError)
+    stop, _, grown, trouble = dispatch.replay_log(log.data, stop, len(log.data), 0)
+    assert (stop, grown, trouble) == (len(log.data), [(queues[1], 2)], None)
+
+
+class Hollow:
+    """A queue that says it has more room than there is."""
+
+    max_offset = 0
+
+    def find_room(self) -> tuple[bytearray, int, int]:
+        """Lie."""
+        return bytearray(39), 0, 2
+
+
+@each_twin
+def test_room_that_is_not_there_is_an_error_and_not_a_crash(twin: ModuleType) -> None:
+    log = Log()
+    log.add(properties=b"KEYS\x01k")
+    replayer = twin.Replayer(lambda topic, queue_id: twin.Lane("t", queue_id, 1), lambda name: Hollow())
+    told = log.data, 7, len(log.data), 0, None, False, None, 0, 0
+    stop, _, written, grown, trouble = replayer.run(*told)
+    assert (stop, written, grown) == (7, 0, [])
+    assert isinstance(trouble, ValueError)
+    # Again, because a lane that was not opened must not count as open.
+    assert isinstance(replayer.run(*told)[4], ValueError)
+
+
+@each_twin
+@pytest.mark.parametrize("size", [0, 39, 40, 127])
+def test_an_index_file_that_is_too_small_gets_nothing(twin: ModuleType, size: int) -> None:
+    log = Log()
+    log.add()
+    log.add(properties=b"KEYS\x01k")
+    dispatch = make_dispatch(twin, with_index=False)
+    [first, second] = read_records_plainly(log.data, 7, len(log.data), 0, 2)
+    dispatch.replay(first, into_index=True)
+    index = bytearray(size)
+    told = log.data, second[0], len(log.data), 0, None, True, index, 12, 9
+    assert dispatch._replayer.run(*told)[:4] == (second[0], 0, 0, [])
+    assert index == bytearray(size)
+    queue = dispatch.queues.get("t", 0)
+    assert queue is not None
+    assert queue.max_offset == 1
+    told = log.data, second[0], len(log.data), 0, None, True, bytearray(128), 12, 9
+    assert dispatch._replayer.run(*told)[0] == len(log.data)
+
+
+@each_twin
+@given(data=st.binary(max_size=300), at=st.integers(0, 300))
+def test_noise_is_not_read_beyond_its_end(twin: ModuleType, data: bytes, at: int) -> None:
+    dispatch = make_dispatch(twin)
+    for end in (len(data), len(data) + 500):
+        assert dispatch._replayer.run(data, at, end, 0, None, True, None, 0, 0)[:4] == (at, 0, 0, [])
+
+
+@each_twin
+def test_mapped_files_can_be_closed_after_a_run(twin: ModuleType) -> None:
+    log = Log()
+    log.add()
+    log.add(properties=b"KEYS\x01k")
+    dispatch = make_dispatch(twin, with_index=False)
+    [first, second] = read_records_plainly(log.data, 7, len(log.data), 0, 2)
+    dispatch.replay(first, into_index=True)
+    mapped, index = mmap.mmap(-1, 4096), mmap.mmap(-1, 4096)
+    mapped[: len(log.data)] = log.data
+    told = second[0], len(log.data), 0, None, True, index, 12, 9
+    assert dispatch._replayer.run(mapped, *told)[0] == len(log.data)
+    mapped.close()
+    index.close()
+    trouble = dispatch._replayer.run(mapped, *told)[4]
+    assert isinstance(trouble, ValueError)
