@@ -41,7 +41,10 @@ $(LOCKED): requirements/bootstrap.txt requirements/dev.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements/dev.txt
 	@touch $@
 
-$(READY): $(LOCKED) pyproject.toml
+# Sources that are compiled where there is a compiler: a change of one compiles them again.
+COMPILED := setup.py $(wildcard src/eruca/wire/hot*.py)
+
+$(READY): $(LOCKED) pyproject.toml $(COMPILED)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
