@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from eruca.broker.admin import AdminHandlers
+from eruca.broker.arrivals import Arrivals
 from eruca.broker.clienthandlers import ClientHandlers
 from eruca.broker.clients import Clients, ConsumerGroup
 from eruca.broker.failover import FailoverDriver, open_client
@@ -53,7 +54,6 @@ from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import ConsumerGroupHeader
 from eruca.wire.host import pack_host
-from eruca.wire.record import Message
 
 log = logging.getLogger(__name__)
 
@@ -206,10 +206,11 @@ class Broker:
             self.state,
         ):
             handlers.register(self._table)
-        parts.store.on_arrival = self._on_arrival
-        parts.store.on_batch_arrival = self._on_batch_arrival
-        self._reads = parts.replication.reads
-        self._reads.on_readable = self._wake_readers
+        reads = parts.replication.reads
+        arrivals = Arrivals(parts.store, reads, self.pull.holds)
+        parts.store.on_arrival = arrivals.on_arrival
+        parts.store.on_batch_arrival = arrivals.on_batch
+        reads.on_readable = arrivals.wake
 
     async def _listen(self) -> None:
         """Open the main port and the fast one, which does not take pulls."""
@@ -234,37 +235,6 @@ class Broker:
         return ServerSettings(host=self.options.bind_host, port=port, idle_seconds=self.options.idle_seconds)
 
     # -- what parts tell ---------------------------------------------------------------------------------------------
-
-    def _on_arrival(self, message: Message, max_offset: int, tags_code: int) -> None:
-        reads = self._reads
-        if reads.is_bounding:
-            end = message.position + message.size
-            if reads.hide(message.topic, message.queue_id, max_offset - 1, end, end):
-                return
-        self.pull.holds.on_arrival(message.topic, message.queue_id, max_offset, tags_code)
-
-    def _on_batch_arrival(self, topic: str, queue_id: int, begin: int, end: int) -> None:
-        if self._reads.is_bounding:
-            assert self.parts is not None
-            queue = self.parts.store.queues.get(topic, queue_id)
-            assert queue is not None
-            first = queue.entry(begin)
-            assert first is not None
-            if self._reads.hide(topic, queue_id, begin, first.position, queue.end_position):
-                return
-        self._wake_readers(topic, queue_id, begin, end)
-
-    def _wake_readers(self, topic: str, queue_id: int, begin: int, end: int) -> None:
-        holds = self.pull.holds
-        if not holds.has_queue(topic, queue_id):
-            return
-        assert self.parts is not None
-        queue = self.parts.store.queues.get(topic, queue_id)
-        assert queue is not None
-        for offset in range(begin, end):
-            entry = queue.entry(offset)
-            assert entry is not None
-            holds.on_arrival(topic, queue_id, offset + 1, entry.tags_code)
 
     def _on_topic_change(self, topic: TopicConfig | None) -> None:
         assert self.parts is not None
@@ -308,7 +278,7 @@ class Broker:
                 saved_version = parts.offsets.version
                 parts.saver.mark("offsets")
             parts.once.save_if_changed()
-            if self._reads.is_bounding:
+            if parts.replication.reads.is_bounding:
                 self._members.save_if_moved()
 
         async def tick() -> None:

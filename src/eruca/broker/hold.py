@@ -1,4 +1,4 @@
-"""Held pulls: requests for messages that are not there yet, answered in the turn of the loop in which one arrives.
+"""Held pulls: requests for messages that are not there yet, answered as soon as one arrives (`arrivals`).
 
 A hold wakes when a message of its queue passes its filter, when its time is over, and at every scan if its queue grew
 by messages that do not match (so that the consumer's offset moves on).
