@@ -335,6 +335,26 @@ async def test_foreign_key_is_not_believed(cluster: Cluster, caplog: pytest.LogC
     await cluster.wait_for_master(0)
 
 
+async def test_a_damaged_key_of_a_member_is_written_again(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    await cluster.start(0, 1)
+    await cluster.wait_for_master(0)
+    await cluster.wait_for_set(0, 1)
+    for member in (0, 1):
+        key = cluster.keys.member(member)
+        found = await cluster.client.get(key)
+        assert found is not None
+        await cluster.client.put(key, found.value.replace(b"position", b"po3ition"), found.lease)
+        await cluster.wait_for(lambda key=key: f"{key} is not one of ours" in caplog.text, "a word")  # type: ignore[misc]
+
+    def are_readable() -> bool:
+        views = [broker.driver.machine.view for broker in cluster.brokers.values()]
+        return all(view is not None and all(e.is_readable for e in view.members.values()) for view in views)
+
+    await cluster.wait_for(are_readable, "keys that can be read")
+    await cluster.brokers[0].kill()
+    await cluster.wait_for_master(1)
+
+
 async def test_nobody_to_step_down_for(cluster: Cluster) -> None:
     await cluster.start(0)
     master = await cluster.wait_for_master(0)

@@ -153,6 +153,8 @@ class FailoverDriver:
         self._resync_wanted = asyncio.Event()
         self._phase_changed = asyncio.Event()
         self._is_out_of_reach = False
+        # Keys of members that could not be read, and their revisions.
+        self._unreadable: set[tuple[int, int]] = set()
         self._services: list[asyncio.Task[None]] = []
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -398,6 +400,10 @@ class FailoverDriver:
         except BAD_JSON as error:
             log.error("failover: a key under %s is not one of ours: %s", self._keys.prefix, error)
             return
+        unreadable = {(entry.member, entry.revision) for entry in view.members.values() if not entry.is_readable}
+        for member, _ in sorted(unreadable - self._unreadable):
+            log.error("failover: the key %s is not one of ours; that member writes it again", self._keys.member(member))
+        self._unreadable = unreadable
         self.tell(Seen(view))
 
     def _note_reach(self, error: ErucaError | None) -> None:

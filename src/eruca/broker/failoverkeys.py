@@ -7,6 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from eruca.core.failover.view import MasterEntry, MemberEntry, StateEntry, View
+from eruca.errors import BAD_JSON
 from eruca.net.etcd import Change, KeyValue, Snapshot
 
 
@@ -46,7 +47,7 @@ class Keys:
         return f"{self._members}{number}"
 
     def read_view(self, revision: int, items: dict[str, KeyValue]) -> View:
-        """What the keys say. Raises one of `BAD_JSON` when one of them is not ours."""
+        """What the keys say; that of a member may say nothing. Raises one of `BAD_JSON` when another is not ours."""
         master = state = None
         members: dict[int, MemberEntry] = {}
         for key, item in items.items():
@@ -60,20 +61,18 @@ class Keys:
                 state = StateEntry(known.epoch, frozenset(known.in_sync), item.mod_revision)
             elif key.startswith(self._members) and key.removeprefix(self._members).isdecimal():
                 number = int(key.removeprefix(self._members))
-                entry = msgspec.json.decode(item.value, type=_Member)
-                members[number] = MemberEntry(
-                    number,
-                    entry.address,
-                    entry.ha_address,
-                    entry.position,
-                    entry.epoch,
-                    entry.seen_epoch,
-                    entry.round,
-                    entry.cold,
-                    item.lease,
-                    item.mod_revision,
-                )
+                members[number] = _read_member(number, item)
         return View(revision, master, state, members)
+
+
+def _read_member(number: int, item: KeyValue) -> MemberEntry:
+    """A member as its key says. One key that cannot be read must not leave all members without a master."""
+    try:
+        entry = msgspec.json.decode(item.value, type=_Member)
+    except BAD_JSON:
+        entry = _Member("", "", 0, 0)
+    place, log_end = (entry.address, entry.ha_address), (entry.position, entry.epoch, entry.seen_epoch)
+    return MemberEntry(number, *place, *log_end, entry.round, entry.cold, item.lease, item.mod_revision)
 
 
 class Mirror:

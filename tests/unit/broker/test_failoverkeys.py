@@ -40,6 +40,15 @@ def test_foreign_value_is_refused(value: bytes) -> None:
         KEYS.read_view(1, {KEYS.state: hold(KEYS.state, value, 1)})
 
 
+@pytest.mark.parametrize("value", [b"", b"not ours", encode_member(MEMBER).replace(b"position", b"pos\xc3tion")])
+def test_a_member_that_cannot_be_read_is_there_and_says_nothing(value: bytes) -> None:
+    other = KEYS.member(2)
+    items = {KEYS.member(1): hold(KEYS.member(1), encode_member(MEMBER), 9, 71), other: hold(other, value, 8, 70)}
+    view = KEYS.read_view(12, items)
+    assert view.members == {1: MEMBER, 2: MemberEntry(2, "", "", 0, 0, 0, 0, False, 70, 8)}
+    assert [entry.is_readable for entry in view.members.values()] == [True, False]
+
+
 def test_mirror_takes_changes_once_and_in_order() -> None:
     mirror = Mirror()
     one, two = hold("a", b"1", 3), hold("a", b"2", 5)

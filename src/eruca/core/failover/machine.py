@@ -318,10 +318,10 @@ class Failover:
         round_now = view.state.revision if self._stands(view) and view.state is not None else 0
         if own is None:
             self._call(Publish(self._lease, round_now, self._is_cold, 0))
-        elif own.lease != self._lease and own.address != self._me.address:
+        elif own.is_readable and own.lease != self._lease and own.address != self._me.address:
             # Where this broker listens nobody else does: a key with its address is from its own last life.
             self._tell_once(f"a broker at {own.address} has the same brokerId {own.member}", is_warning=True)
-        elif own.lease != self._lease or (round_now and own.round != round_now):
+        elif own.lease != self._lease or (round_now and own.round != round_now) or not own.is_readable:
             self._call(Publish(self._lease, round_now, self._is_cold, own.revision))
 
     def _find_role(self, view: View) -> None:

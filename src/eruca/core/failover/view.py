@@ -60,6 +60,11 @@ class MemberEntry:
     lease: int
     revision: int
 
+    @property
+    def is_readable(self) -> bool:
+        """Could the key be read? Of one that was damaged on its way only lease and revision are known, from etcd."""
+        return bool(self.address)
+
 
 @dataclass(frozen=True, slots=True)
 class View:
