@@ -402,7 +402,9 @@ class FailoverDriver:
             return
         unreadable = {(entry.member, entry.revision) for entry in view.members.values() if not entry.is_readable}
         for member, _ in sorted(unreadable - self._unreadable):
-            log.error("failover: the key %s is not one of ours; that member writes it again", self._keys.member(member))
+            log.warning(
+                "failover: the key %s is not one of ours; that member writes it again", self._keys.member(member)
+            )
         self._unreadable = unreadable
         self.tell(Seen(view))
 
