@@ -153,6 +153,8 @@ class FailoverDriver:
         self._resync_wanted = asyncio.Event()
         self._phase_changed = asyncio.Event()
         self._is_out_of_reach = False
+        # What was read last could not be understood.
+        self._is_view_bad = False
         # Keys of members that could not be read, and their revisions.
         self._unreadable: set[tuple[int, int]] = set()
         self._services: list[asyncio.Task[None]] = []
@@ -398,8 +400,12 @@ class FailoverDriver:
         try:
             view = self._keys.read_view(self._mirror.revision, self._mirror.items)
         except BAD_JSON as error:
-            log.error("failover: a key under %s is not one of ours: %s", self._keys.prefix, error)
+            # Once it may be the answer that was damaged on its way; what is so again is in etcd.
+            level = logging.ERROR if self._is_view_bad else logging.WARNING
+            log.log(level, "failover: a key under %s is not one of ours: %s", self._keys.prefix, error)
+            self._is_view_bad = True
             return
+        self._is_view_bad = False
         unreadable = {(entry.member, entry.revision) for entry in view.members.values() if not entry.is_readable}
         for member, _ in sorted(unreadable - self._unreadable):
             log.warning(
