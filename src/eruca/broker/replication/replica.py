@@ -126,8 +126,6 @@ class Follower:
         self._lag = LagMeter()
         self._is_lag_noted = False
         self._epoch = 0
-        # Does this link report what the disk has, and not what is received?
-        self._reports_flushed = False
         self._master_start = 0
         self._is_behind = False
         # Something has come on this link.
@@ -245,7 +243,6 @@ class Follower:
             raise ConnectFailed(f"cannot connect to the master's port for slaves at {plan.address}: {why}") from error
         self._link = link
         self._epoch = plan.epoch or 0
-        self._reports_flushed = plan.epoch is not None and self._store.options.flush_mode is FlushMode.SYNC
         self._lag.forget()
         self._is_lag_noted = False
         kind = "fenced" if plan.epoch is not None else "classic"
@@ -331,7 +328,7 @@ class Follower:
         now, fenced = loop.time(), machine.epoch is not None
         # What comes by a fenced link has a checksum of its own, so it is reported before its records are looked at:
         # senders wait for that.
-        reports_first = fenced and not self._reports_flushed
+        reports_first = fenced and not machine.reports_flushed
         try:
             if self._is_failing:
                 replica.dispatch()  # first what the disk did not take before
@@ -396,12 +393,13 @@ class Follower:
             # A report puts the next one off, so a timer that runs comes early enough.
             if self._timer is None:
                 self._arm()
-        if self._reports_flushed:
+        if machine.reports_flushed:
             self._want_flushed()
 
     def _want_flushed(self) -> None:
         """Have the disk take what is not reported before it has."""
-        if self._replica is None or not self._reports_flushed or self._flushing is not None:
+        machine = self._machine
+        if self._replica is None or machine is None or not machine.reports_flushed or self._flushing is not None:
             return
         if self._store.flusher.flushed < self._replica.tail:
             self._flushing = self._parts.background.group_commit.when_flushed(self._replica.tail)

@@ -144,8 +144,8 @@ class ReplicaLink:
         self.tail = 0
         # Where the next chunk must start: behind all that was received. 0: the log is empty, it may start anywhere.
         self._expected = 0
-        # Does this connection report what the disk has, and not what is received?
-        self._reports_flushed = False
+        #: Does this connection report what the disk has, and not what is received?
+        self.reports_flushed = False
         self._flushed = 0
         self._reported = 0
         self._heard_at = now
@@ -200,7 +200,7 @@ class ReplicaLink:
         if self.state is not FollowerState.FOLLOWING or not self.tail <= tail <= self._expected:
             return -1
         self.tail, self._flushed = tail, flushed
-        own = min(tail, flushed) if self._reports_flushed else tail
+        own = self._measure_own()
         if own <= self._reported:
             return -1
         self._reported, self._reported_at = own, now
@@ -211,7 +211,7 @@ class ReplicaLink:
         self.epoch = event.epoch
         self._heard_at = self._reported_at = now
         self.tail = self._expected = event.tail
-        self._reports_flushed = event.epoch is not None and self._limits.report_flushed
+        self.reports_flushed = event.epoch is not None and self._limits.report_flushed
         self._flushed = event.flushed
         self._reported = self._measure_own()
         self.master_tail = self.master_confirmed = 0
@@ -253,7 +253,7 @@ class ReplicaLink:
 
     def _measure_own(self) -> int:
         """Give what may be reported: what is received, or what the disk has."""
-        return min(self.tail, self._flushed) if self._reports_flushed else self.tail
+        return min(self.tail, self._flushed) if self.reports_flushed else self.tail
 
     def _close(self, reason: str) -> list[Action]:
         self.state = FollowerState.CLOSING
