@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stage import Stage, open_stage
+from stage import Stage, open_stage, tell
 
 from eruca import Consumer, Outgoing, Producer
 
@@ -22,23 +22,23 @@ async def main(stage: Stage) -> None:
     async with Producer(stage.nameserver, group=stage.name("writers")) as producer:
         for text, tag in (("dear reader", "letter"), ("buy now!", "advert"), ("kind regards", "letter")):
             receipt = await producer.send(topic, text.encode(), tags=tag)
-            print(f"* Sent {text!r} as {tag}: stored at offset {receipt.offset} of queue {receipt.queue.queue_id}.")
+            tell(f"* Sent {text!r} as {tag}: stored at offset {receipt.offset} of queue {receipt.queue.queue_id}.")
         await producer.send_batch(topic, [Outgoing(f"page {n}".encode(), tags="letter") for n in (1, 2, 3)])
-        print("* Sent three pages as one batch.")
+        tell("* Sent three pages as one batch.")
 
     read = 0
     async with Consumer(stage.nameserver, group=group, subscribe={topic: "letter"}, start="earliest") as consumer:
         async for message in consumer:
             if message.body == b"kind regards" and message.attempts == 0:
-                print("  not now: kind regards")
+                tell("  not now: kind regards")
                 await message.retry(delay_level=1)
                 continue
-            print(f"  read: {message.body.decode()}{' (came again)' if message.attempts else ''}")
+            tell(f"  read: {message.body.decode()}{' (came again)' if message.attempts else ''}")
             await message.ack()
             read += 1
             if read == 5:
                 break
-    print("* All five letters were read, and no advert.")
+    tell("* All five letters were read, and no advert.")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from celery import Celery, Task
+from stage import open_stage, tell
 
 import eruca.integrations.kombu  # noqa: F401  # makes eruca:// known
 
@@ -31,16 +32,16 @@ app.conf.broker_connection_retry_on_startup = True
 @app.task(name="send_mail")  # type: ignore[untyped-decorator]
 def send_mail(to: str, text: str) -> None:
     """What a worker does."""
-    print(f"  worker: mail to {to}: {text}", flush=True)
+    tell(f"  worker: mail to {to}: {text}")
 
 
 @app.task(name="add", bind=True, max_retries=3)  # type: ignore[untyped-decorator]
 def add(self: Task, numbers: list[int]) -> None:
     """A task that does not succeed at once, and says to Celery that it wants another try."""
     if not self.request.retries:
-        print("  worker: the adding machine is warming up", flush=True)
+        tell("  worker: the adding machine is warming up")
         raise self.retry(countdown=0)
-    print(f"  worker: {' + '.join(map(str, numbers))} = {sum(numbers)}, at the second try", flush=True)
+    tell(f"  worker: {' + '.join(map(str, numbers))} = {sum(numbers)}, at the second try")
 
 
 def give_tasks() -> int:
@@ -61,13 +62,13 @@ def run_worker() -> subprocess.Popen[str]:
 def main() -> None:
     """Give tasks, and watch the worker until it has done them."""
     count = give_tasks()
-    print("* 3 tasks were sent.")
+    tell("* 3 tasks were sent.")
     worker = run_worker()
     assert worker.stdout is not None
     try:
         for line in worker.stdout:
             if line.startswith("  worker:"):
-                print(line, end="")
+                tell(line.rstrip())
                 count -= 1
             if not count:
                 break
@@ -76,12 +77,10 @@ def main() -> None:
         worker.wait(30)
         worker.stdout.close()
     assert not count, "the worker ended before all tasks were done"
-    print("* All tasks are done, and the worker was told to stop.")
+    tell("* All tasks are done, and the worker was told to stop.")
 
 
 if __name__ == "__main__":
-    from stage import open_stage
-
     with open_stage(__doc__) as stage:
         os.environ["NAMESRV_ADDR"] = stage.nameserver
         os.environ["TASKS_QUEUE"] = app.conf.task_default_queue = stage.name("mails")

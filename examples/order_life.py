@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stage import Stage, open_stage
+from stage import Stage, open_stage, tell
 
 from eruca import Consumer, Message, Producer
 
@@ -37,10 +37,10 @@ class Shop:
             order, step = message.keys[0], message.body.decode()
             if (order, step) == ("o-3", "paid") and self.is_bank_away:
                 self.is_bank_away = False
-                print(f"  {name}: {order} {step}: the bank does not answer, so this comes again before anything else")
+                tell(f"  {name}: {order} {step}: the bank does not answer, so this comes again before anything else")
                 raise ConnectionError("the bank does not answer")
             self.lives[order].append(step)
-            print(f"  {name}: {order} {step}")
+            tell(f"  {name}: {order} {step}")
             if sum(map(len, self.lives.values())) == len(ORDERS) * len(STEPS):
                 self.complete.set()
 
@@ -54,12 +54,12 @@ async def main(stage: Stage) -> None:
         for step in STEPS:
             for order in ORDERS:
                 await producer.send(stage.name("orders"), step.encode(), keys=[order], shard=order)
-    print(f"* {len(ORDERS)} orders were placed, paid and done, all mixed; the steps of one order are in one queue.")
+    tell(f"* {len(ORDERS)} orders were placed, paid and done, all mixed; the steps of one order are in one queue.")
     async with shop.make_worker(stage, "Ada"), shop.make_worker(stage, "Bob"):
         await asyncio.wait_for(shop.complete.wait(), 60)
     for order, life in shop.lives.items():
         assert life == STEPS, f"{order} lived {life}"
-    print("* Every order was placed, then paid, then done.")
+    tell("* Every order was placed, then paid, then done.")
 
 
 if __name__ == "__main__":

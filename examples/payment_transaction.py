@@ -19,7 +19,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from stage import IMPATIENT, Stage, open_stage
+from stage import IMPATIENT, Stage, open_stage, tell
 
 from eruca import Consumer, Decision, Message, TransactionalProducer
 
@@ -48,7 +48,7 @@ class Ledger:
         with closing(sqlite3.connect(self._path)) as database:
             found = database.execute("SELECT who FROM payments WHERE id = ?", (message.transaction_id,)).fetchone()
         decision = Decision.COMMIT if found else Decision.ROLLBACK
-        print(f"  The broker asks about the payment of {message.keys[0]}: {decision.value}.")
+        tell(f"  The broker asks about the payment of {message.keys[0]}: {decision.value}.")
         self.asked.put(message.keys[0])
         return decision
 
@@ -64,9 +64,9 @@ async def pay(cashier: TransactionalProducer, ledger: Ledger, topic: str, who: s
     try:
         async with cashier.transaction(topic, str(amount).encode(), keys=[who]) as half:
             await asyncio.to_thread(ledger.book, half.transaction_id, who, amount)
-        print(f"* {who} paid {amount}.")
+        tell(f"* {who} paid {amount}.")
     except ValueError as error:
-        print(f"* {who} did not pay: {error}.")
+        tell(f"* {who} did not pay: {error}.")
 
 
 async def pay_and_die(stage: Stage, path: Path, topic: str, who: str, when: str) -> None:
@@ -92,7 +92,7 @@ async def main(stage: Stage, path: Path) -> None:
         process = multiprocessing.get_context("spawn").Process(target=run_and_die, args=(stage, path, topic, who, when))
         process.start()
         await asyncio.to_thread(process.join)
-        print(f"* The process that took the payment of {who} died {when}, and the broker has only the half.")
+        tell(f"* The process that took the payment of {who} died {when}, and the broker has only the half.")
 
     arrived: asyncio.Queue[str] = asyncio.Queue()
     known: set[str] = set()
@@ -112,12 +112,12 @@ async def main(stage: Stage, path: Path) -> None:
         await pay(cashier, ledger, topic, "ben")
         for _ in range(2):
             who = await asyncio.wait_for(arrived.get(), 180)
-            print(f"  {who} gets {points[who]} points.")
+            tell(f"  {who} gets {points[who]} points.")
         open_questions = {"carla", "dora"}
         while open_questions:
             open_questions.discard(await asyncio.to_thread(ledger.asked.get, timeout=180))
     assert points == {"anna": 3, "ben": 0, "carla": 5, "dora": 0}, points
-    print("* Who paid has points, and nobody else: " + ", ".join(f"{who} {n}" for who, n in points.items()) + ".")
+    tell("* Who paid has points, and nobody else: " + ", ".join(f"{who} {n}" for who, n in points.items()) + ".")
 
 
 if __name__ == "__main__":

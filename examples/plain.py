@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 
-from stage import Stage, open_stage
+from stage import Stage, open_stage, tell
 
 from eruca.sync import Consumer, Message, Producer
 
@@ -22,14 +22,14 @@ def main(stage: Stage) -> None:
         for number, value in enumerate((20.5, 21.0, 35.9), 1):
             producer.send(topic, str(value).encode(), keys=[f"r-{number}"], tags="hot" if value > 30 else "fine")
         futures = [producer.send_soon(topic, f"{value}".encode(), tags="fine") for value in (19.5, 19.0)]
-        print(f"* Five readings were sent, two of them in the background: {[f.result().offset for f in futures]}.")
+        tell(f"* Five readings were sent, two of them in the background: {[f.result().offset for f in futures]}.")
 
     alarm = threading.Event()
     watch = Consumer(stage.nameserver, group=stage.name("watch"), start="earliest")
 
     @watch.handler(topic, tags="hot")
     def ring(message: Message) -> None:
-        print(f"  {message.keys[0]} is {message.body.decode()} degrees: ring the bell!")
+        tell(f"  {message.keys[0]} is {message.body.decode()} degrees: ring the bell!")
         alarm.set()
 
     with watch:
@@ -43,7 +43,7 @@ def main(stage: Stage) -> None:
             message.ack()
             if count == 5:
                 break
-    print(f"* The average of {count} readings is {total / count:.2f} degrees.")
+    tell(f"* The average of {count} readings is {total / count:.2f} degrees.")
 
 
 if __name__ == "__main__":

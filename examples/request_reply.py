@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stage import IMPATIENT, Stage, open_stage
+from stage import IMPATIENT, Stage, open_stage, tell
 
 from eruca import Consumer, Message, Producer
 from eruca.errors import RequestTimeout
@@ -38,11 +38,11 @@ async def main(stage: Stage) -> None:
         async with clerk:
             for fruit in PRICES:
                 reply = await desk.request(topic, fruit.encode(), timeout=10)
-                print(f"* What is one {fruit}? {reply.body.decode()}")
+                tell(f"* What is one {fruit}? {reply.body.decode()}")
             try:
                 await desk.request(topic, b"moonfruit", timeout=1)
             except RequestTimeout as error:
-                print(f"* What is one moonfruit? No answer: {error}")
+                tell(f"* What is one moonfruit? No answer: {error}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from stage import IMPATIENT, Stage, open_stage
+from stage import IMPATIENT, Stage, open_stage, tell
 
 from eruca import Consumer, Message, Producer
 
@@ -26,7 +26,7 @@ async def main(stage: Stage) -> None:
     @consumer.handler(topic)
     async def book(message: Message) -> None:
         invoice = json.loads(message.body)
-        print(f"  {invoice['id']}: delivery {message.attempts + 1}")
+        tell(f"  {invoice['id']}: delivery {message.attempts + 1}")
         if invoice["id"] == "i-2" and message.attempts == 0:
             raise ConnectionError("the ledger is locked just now")
         if invoice["amount"] < 0:
@@ -36,15 +36,15 @@ async def main(stage: Stage) -> None:
     async with Producer(stage.nameserver, group=stage.name("sales")) as producer:
         for invoice in ({"id": "i-1", "amount": 10}, {"id": "i-2", "amount": 20}, {"id": "i-3", "amount": -30}):
             await producer.send(topic, json.dumps(invoice).encode(), keys=[str(invoice["id"])])
-        print("* Three invoices were sent. The second will fail once, the third always.")
+        tell("* Three invoices were sent. The second will fail once, the third always.")
         async with consumer:
             for _ in range(2):
-                print(f"* {await asyncio.wait_for(booked.get(), 120)} is booked.")
+                tell(f"* {await asyncio.wait_for(booked.get(), 120)} is booked.")
             letter = await read_dead_letter(stage, group)
-            print(f"* {letter.keys[0]} is a dead letter after {letter.attempts} deliveries: {letter.body.decode()}")
+            tell(f"* {letter.keys[0]} is a dead letter after {letter.attempts} deliveries: {letter.body.decode()}")
             repaired = json.loads(letter.body) | {"amount": 30}
             await producer.send(topic, json.dumps(repaired).encode(), keys=letter.keys)
-            print(f"* Repaired and sent again; {await asyncio.wait_for(booked.get(), 120)} is booked.")
+            tell(f"* Repaired and sent again; {await asyncio.wait_for(booked.get(), 120)} is booked.")
 
 
 async def read_dead_letter(stage: Stage, group: str) -> Message:

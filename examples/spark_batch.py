@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 
 from sparkstage import open_spark
-from stage import Stage, open_stage
+from stage import Stage, open_stage, tell
 
 from eruca.sync import Producer
 
@@ -26,7 +26,7 @@ def main(stage: Stage) -> None:
         for place, degrees in READINGS:
             producer.send(topic, json.dumps({"place": place, "degrees": degrees}).encode(), tags=place)
         producer.send(topic, b"the battery is low", tags="roof")
-    print(f"* {len(READINGS) + 1} messages were sent.")
+    tell(f"* {len(READINGS) + 1} messages were sent.")
 
     with open_spark() as spark:
         from pyspark.sql import functions
@@ -36,14 +36,14 @@ def main(stage: Stage) -> None:
         # These are the three lines.
         source = spark.read.format("rocketmq").option("nameServer", stage.nameserver).option("subscribe", topic)
         messages = source.load()
-        print(f"* By tag: {sorted((row.tags, row['count']) for row in messages.groupBy('tags').count().collect())}")
+        tell(f"* By tag: {sorted((row.tags, row['count']) for row in messages.groupBy('tags').count().collect())}")
 
         good, bad = split_bad(decode_json(messages, "place string not null, degrees double"))
         hottest = good.groupBy("value.place").agg(functions.max("value.degrees").alias("most"))
         row = hottest.orderBy("most", ascending=False).first()
-        print(f"* The hottest place is the {row.place}, with {row.most} degrees.")
+        tell(f"* The hottest place is the {row.place}, with {row.most} degrees.")
         for row in bad.collect():
-            print(f"* Set aside: {bytes(row.body).decode()!r}, as {row.error}.")
+            tell(f"* Set aside: {bytes(row.body).decode()!r}, as {row.error}.")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ Spark writes the rows, and a plain consumer of the same package reads them. Need
 from __future__ import annotations
 
 from sparkstage import open_spark
-from stage import Stage, open_stage
+from stage import Stage, open_stage, tell
 
 from eruca.sync import Consumer, Producer
 
@@ -28,7 +28,7 @@ def main(stage: Stage) -> None:
         )
         sink = frame.write.format("rocketmq").option("nameServer", stage.nameserver).option("topic", topic)
         sink.mode("append").save()
-    print(f"* Spark sent {len(PRICES)} prices.")
+    tell(f"* Spark sent {len(PRICES)} prices.")
 
     found = []
     wanted = {topic: "fruit || herb"}
@@ -39,8 +39,8 @@ def main(stage: Stage) -> None:
             if len(found) == len(PRICES):
                 break
     for line in sorted(found):
-        print(f"  {line}")
-    print("* All prices were read.")
+        tell(f"  {line}")
+    tell("* All prices were read.")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkstage import open_spark
-from stage import Stage, open_stage
+from stage import Stage, open_stage, tell
 
 from eruca.sync import Outgoing, Producer
 
@@ -33,8 +33,8 @@ def main(stage: Stage) -> None:
             stream(spark, stage, topic, Path(directory))
             clicks = spark.read.parquet(f"{directory}/clicks")
             distinct = clicks.select("body").distinct().count()
-            print(f"* Run {part + 1}: {clicks.count()} clicks in the files, {distinct} distinct.")
-    print("* Nothing is missing, and nothing is there twice.")
+            tell(f"* Run {part + 1}: {clicks.count()} clicks in the files, {distinct} distinct.")
+    tell("* Nothing is missing, and nothing is there twice.")
 
 
 def stream(spark: Any, stage: Stage, topic: str, directory: Path) -> None:
@@ -63,7 +63,7 @@ def stream(spark: Any, stage: Stage, topic: str, directory: Path) -> None:
     spark.streams.removeListener(commits)
     commits.close()
     batches = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
-    print(f"  {sum(batches)} new clicks in {len(batches)} batches")
+    tell(f"  {sum(batches)} new clicks in {len(batches)} batches")
 
 
 if __name__ == "__main__":

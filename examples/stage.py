@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,12 @@ from eruca import ClientOptions
 
 # For a consumer of a topic that does not exist yet: it looks every half second instead of every half minute.
 IMPATIENT = ClientOptions(route_interval_ms=500)
+
+
+def tell(line: str) -> None:
+    """Print a line of the story. It comes out whole, also when handlers in several threads tell at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 @dataclass(frozen=True)
@@ -45,11 +52,11 @@ def open_stage(story: str) -> Iterator[Stage]:
     # The story tells what happens; the stack traces of handlers that fail on purpose would not make it clearer.
     logging.getLogger("eruca").setLevel(logging.CRITICAL)
     if nameserver:
-        print(f"* The cluster is the one at {nameserver}.")
+        tell(f"* The cluster is the one at {nameserver}.")
         yield Stage(nameserver, "-" + secrets.token_hex(3))
         return
     from eruca.testing import EmbeddedBroker
 
     with EmbeddedBroker(hurry=True) as broker:
-        print("* A broker was started for this story. It is in a hurry: retries and check-backs come at once.")
+        tell("* A broker was started for this story. It is in a hurry: retries and check-backs come at once.")
         yield Stage(broker.nameserver)

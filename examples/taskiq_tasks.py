@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from stage import open_stage, tell
+
 from eruca.integrations.taskiq import ErucaBroker
 
 # Both sides import this module, and find the cluster by NAMESRV_ADDR.
@@ -25,13 +27,13 @@ broker = ErucaBroker(topic=os.environ.get("TASKS_TOPIC", "mails"))
 @broker.task("send_mail")
 async def send_mail(to: str, text: str) -> None:
     """What a worker does."""
-    print(f"  worker: mail to {to}: {text}", flush=True)
+    tell(f"  worker: mail to {to}: {text}")
 
 
 @broker.task("add")
 def add(numbers: list[int]) -> None:
     """A plain function runs in a thread of the worker."""
-    print(f"  worker: {' + '.join(map(str, numbers))} = {sum(numbers)}", flush=True)
+    tell(f"  worker: {' + '.join(map(str, numbers))} = {sum(numbers)}")
 
 
 async def give_tasks() -> int:
@@ -55,12 +57,12 @@ def run_worker() -> subprocess.Popen[str]:
 def main() -> None:
     """Give tasks, and watch the worker until it has done them."""
     count = asyncio.run(give_tasks())
-    print(f"* {count} tasks were sent.")
+    tell(f"* {count} tasks were sent.")
     worker = run_worker()
     assert worker.stdout is not None
     try:
         for line in worker.stdout:
-            print(line, end="")
+            tell(line.rstrip())
             count -= line.startswith("  worker:")
             if not count:
                 break
@@ -69,12 +71,10 @@ def main() -> None:
         worker.wait(30)
         worker.stdout.close()
     assert not count, "the worker ended before all tasks were done"
-    print("* All tasks are done, and the worker was told to stop.")
+    tell("* All tasks are done, and the worker was told to stop.")
 
 
 if __name__ == "__main__":
-    from stage import open_stage
-
     with open_stage(__doc__) as stage:
         os.environ["NAMESRV_ADDR"] = stage.nameserver
         os.environ["TASKS_TOPIC"] = broker.topic = stage.name("mails")
