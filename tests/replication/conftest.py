@@ -1,18 +1,33 @@
-"""The Java peer, prepared once for all tests of this suite."""
+"""The Java peer, prepared once for all tests of this suite, and members that elect a master in a real etcd."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 # Failed assertions of what tests share are to say as much as those of tests.
 pytest.register_assert_rewrite(
     "tests.clients.stage",
-    *[f"tests.replication.{name}" for name in ("pairs", "groups", "following", "killing", "faults")],
+    *[f"tests.replication.{name}" for name in ("pairs", "groups", "following", "killing", "faults", "electing")],
 )
 
+from eruca.net.etcd import open_etcd  # noqa: E402
 from tests.interop.javapeer import Peer, prepare_peer  # noqa: E402
+from tests.replication.electing import Cluster  # noqa: E402
+from tests.replication.etcdserver import EtcdServer  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def peer() -> Peer:
     return prepare_peer()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with EtcdServer(tmp_path / "etcd") as etcd:
+        cluster = Cluster(etcd, await open_etcd([etcd.endpoint], timeout_s=5))
+        yield cluster
+        etcd.thaw()
+        await cluster.stop()

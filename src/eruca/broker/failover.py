@@ -1,9 +1,13 @@
 """Automatic failover of a broker: does in etcd and in the broker what the machine of `core.failover` decides.
 
-The member's view of etcd is a mirror of the keys of its broker name: read whole, kept current by a watch, and read
-again every second, because a watch can fall silent without a word. Calls run beside each other and their answers are
-told to the machine; changes of the role run one after the other, and one that was not begun when another is wanted is
-left out. Two things never wait: closing the gate (`may_acknowledge`), which every acknowledgement passes, and a fence.
+The member's view of etcd is a copy of all keys of its broker name. It is read when a watch says that something changed,
+after every change of its own, and every second, because a watch can fall silent without a word. Nothing in between
+etcd and a broker vouches for the bytes unless it is TLS, so a single answer is not believed: keys are taken as two
+answers in a row have them, what a call did is what is read after it, and a lease lives as long as two answers say.
+
+Calls run beside each other and their answers are told to the machine; changes of the role run one after the other, and
+one that was not begun when another is wanted is left out. Two things never wait: closing the gate (`may_acknowledge`),
+which every acknowledgement passes, and a fence.
 """
 
 from __future__ import annotations
@@ -12,14 +16,14 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from eruca.broker.failoverkeys import Keys, Mirror, encode_master, encode_member, encode_state
+from eruca.broker.failoverkeys import Keys
 from eruca.broker.options import BrokerOptions
 from eruca.clock import Clock
-from eruca.core.failover.machine import Failover, Identity, Phase, Rules
+from eruca.core.failover.machine import Failover, Phase
+from eruca.core.failover.rules import Identity, Rules
 from eruca.core.failover.view import (
     Acknowledge,
     Action,
@@ -55,14 +59,16 @@ from eruca.core.failover.view import (
     Tell,
     Tick,
 )
-from eruca.errors import BAD_JSON, ConfigError, ErucaError, EtcdRefused, NetError
-from eruca.net.etcd import EtcdClient, Transaction, open_etcd, split_endpoints
+from eruca.errors import ConfigError, ConnectionLost, ErucaError, EtcdRefused, NetError
+from eruca.net.etcd import EtcdClient, Snapshot, Transaction, open_etcd, split_endpoints
 
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.05
 _RESYNC_S = 1.0
 _RETRY_S = 0.2
+# Answers about all keys that may differ before etcd counts as out of reach.
+_READS_MAX = 5
 # How long an operator's wish for another master keeps this one from standing again.
 _STEP_DOWN_S = 10.0
 # How long an operator waits for what was asked.
@@ -145,18 +151,16 @@ class FailoverDriver:
         self.rules = rules or Rules(cold_s=lease_s, slave_timeout_s=timeout_s, alone_s=lease_s + timeout_s)
         identity = Identity(options.configured_id, options.address, is_founder=options.configured_id == 0)
         self.machine = Failover(identity, self.rules, required=self._standing.measure().required)
-        self._mirror = Mirror()
+        # The keys as etcd had them last.
+        self._known = Snapshot(0, {})
         self._until = -math.inf
         self._required: frozenset[int] = frozenset()
         self._wanted: Lead | Follow | Detach | None = None
         self._role_wanted = asyncio.Event()
-        self._resync_wanted = asyncio.Event()
         self._phase_changed = asyncio.Event()
         self._is_out_of_reach = False
-        # What was read last could not be understood.
-        self._is_view_bad = False
-        # Keys of members that could not be read, and their revisions.
-        self._unreadable: set[tuple[int, int]] = set()
+        # Keys that say nothing, and their revisions.
+        self._damaged: set[tuple[str, int]] = set()
         self._services: list[asyncio.Task[None]] = []
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -312,9 +316,6 @@ class FailoverDriver:
             event = Failed(call)
         else:
             self._note_reach(None)
-        if isinstance(event, ClaimRefused | SetRefused | Published):
-            # What etcd holds is another thing than was thought, or will be in a moment.
-            self._resync_wanted.set()
         self.tell(event)
 
     async def _make_call(self, call: Call) -> Event:
@@ -323,7 +324,8 @@ class FailoverDriver:
         match call:
             case Grant():
                 lease = await client.grant_lease(self._options.failover_lease_s)
-                return LeaseGranted(lease.id, lease.seconds, sent)
+                seconds = min(lease.seconds, await client.keep_lease(lease.id))
+                return LeaseGranted(lease.id, seconds, sent) if seconds > 0 else Failed(call)
             case Keep(number):
                 return LeaseKept(number, await client.keep_lease(number), sent)
             case Revoke(number):
@@ -331,87 +333,100 @@ class FailoverDriver:
                 return Revoked(number)
             case Publish():
                 own = keys.member(self._options.configured_id)
-                result = await client.commit(
-                    Transaction().expect(own, call.revision).put(own, self._describe(call), call.lease)
-                )
-                return Published(result.revision)
+                await self._commit(Transaction().expect(own, call.revision).put(own, self._describe(call), call.lease))
+                return Published(self._known.revision)
             case Claim():
                 return await self._claim(call)
             case ChangeSet(epoch, members, master_revision, state_revision):
                 transaction = Transaction().expect(keys.master, master_revision).expect(keys.state, state_revision)
-                result = await client.commit(transaction.put(keys.state, encode_state(epoch, members)))
-                if not result.succeeded:
-                    return SetRefused(result.revision)
+                value = keys.write_state(epoch, members)
+                await self._commit(transaction.put(keys.state, value))
+                revision = self._find(keys.state, value)
+                if not revision:
+                    return SetRefused(self._known.revision)
                 log.info("failover: the in-sync set is %s", sorted(members))
-                return SetChanged(members, result.revision)
+                return SetChanged(members, revision)
 
     def _describe(self, call: Publish) -> bytes:
         end, options = self._standing.find_log_end(), self._options
         place = (options.configured_id, options.address, options.ha_address)
         log_end = (end.position, end.epoch, end.seen)
-        return encode_member(MemberEntry(*place, *log_end, call.round, call.is_cold, call.lease, 0))
+        return self._keys.write_member(MemberEntry(*place, *log_end, call.round, call.is_cold, call.lease, 0))
 
     async def _claim(self, call: Claim) -> Event:
         options, keys = self._options, self._keys
-        transaction = Transaction().expect(keys.master, 0).expect(keys.state, call.state_revision)
+        transaction = Transaction().expect(keys.master, call.master_revision).expect(keys.state, call.state_revision)
         for member, revision in call.seen:
             transaction.expect(keys.member(member), revision)
         place = (options.configured_id, options.address, options.ha_address)
-        transaction.put(keys.master, encode_master(call.epoch, *place), call.lease)
-        transaction.put(keys.state, encode_state(call.epoch, call.in_sync))
-        result = await self._client.commit(transaction)
-        return Claimed(call.epoch, result.revision) if result.succeeded else ClaimRefused(result.revision)
+        value = keys.write_master(call.epoch, *place, call.lease)
+        transaction.put(keys.master, value, call.lease)
+        transaction.put(keys.state, keys.write_state(call.epoch, call.in_sync))
+        await self._commit(transaction)
+        revision = self._find(keys.master, value)
+        return Claimed(call.epoch, revision) if revision else ClaimRefused(self._known.revision)
+
+    async def _commit(self, transaction: Transaction) -> None:
+        """Do a transaction, and look what etcd holds then."""
+        await self._client.commit(transaction)
+        await self._read_all()
+
+    def _find(self, key: str, value: bytes) -> int:
+        """The revision of a key when it holds this, otherwise 0."""
+        item = self._known.items.get(key)
+        return item.mod_revision if item is not None and item.value == value else 0
 
     async def _watch(self) -> None:
-        """Follow the keys as they change."""
+        """Look at the keys when they change."""
         try:
             await self._read_all()
-            async for _, changes in self._client.watch(self._keys.prefix, self._mirror.revision + 1):
-                if self._mirror.apply(changes):
-                    self._show()
+            async for _, changes in self._client.watch(self._keys.prefix, self._known.revision + 1):
+                if changes:
+                    await self._read_all()
         except (NetError, EtcdRefused) as error:
             self._note_reach(error)
         await asyncio.sleep(_RETRY_S)
 
     async def _resync(self) -> None:
-        """Read the keys again now and then, whatever the watch says."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_RESYNC_S):
-                await self._resync_wanted.wait()
-        self._resync_wanted.clear()
+        """Look at the keys now and then, whatever the watch says."""
+        await asyncio.sleep(_RESYNC_S)
         try:
             await self._read_all()
         except (NetError, EtcdRefused) as error:
             self._note_reach(error)
 
     async def _read_all(self) -> None:
-        known = self._mirror.revision
-        snapshot = await self._client.get_prefix(self._keys.prefix)
+        known = self._known.revision
+        snapshot = await self._read_twice(known)
         if snapshot.revision < known:
             # Reads never go back, so this is another etcd than before. What it says of the past cannot be believed.
             log.error(
                 "failover: etcd went back from revision %d to %d (restored from a backup?): restart the brokers of %s",
                 *(known, snapshot.revision, self._options.name),
             )
-        elif self._mirror.reset(snapshot):
+        elif snapshot.revision >= self._known.revision:
+            self._known = snapshot
             self._show()
 
+    async def _read_twice(self, known: int) -> Snapshot:
+        """All keys as two answers in a row have them. Other keys of etcd may change between the two."""
+        one = await self._client.get_prefix(self._keys.prefix)
+        if one == self._known:
+            return one
+        for _ in range(_READS_MAX):
+            two = await self._client.get_prefix(self._keys.prefix)
+            is_later = one.revision <= two.revision and (one.revision < known) == (two.revision < known)
+            if is_later and one.items == two.items:
+                return one
+            one = two
+        raise ConnectionLost("etcd answers something else every time: are answers damaged on their way?")
+
     def _show(self) -> None:
-        try:
-            view = self._keys.read_view(self._mirror.revision, self._mirror.items)
-        except BAD_JSON as error:
-            # Once it may be the answer that was damaged on its way; what is so again is in etcd.
-            level = logging.ERROR if self._is_view_bad else logging.WARNING
-            log.log(level, "failover: a key under %s is not one of ours: %s", self._keys.prefix, error)
-            self._is_view_bad = True
-            return
-        self._is_view_bad = False
-        unreadable = {(entry.member, entry.revision) for entry in view.members.values() if not entry.is_readable}
-        for member, _ in sorted(unreadable - self._unreadable):
-            log.warning(
-                "failover: the key %s is not one of ours; that member writes it again", self._keys.member(member)
-            )
-        self._unreadable = unreadable
+        view = self._keys.read_view(self._known)
+        damaged = self._keys.find_damaged(view)
+        for key, _ in sorted(damaged - self._damaged):
+            log.warning("failover: the key %s does not hold what one of us wrote; its writer makes it good", key)
+        self._damaged = damaged
         self.tell(Seen(view))
 
     def _note_reach(self, error: ErucaError | None) -> None:

@@ -1,14 +1,23 @@
-"""The keys of one broker name in etcd: where they are, what they hold, and a mirror of them."""
+"""The keys of one broker name in etcd: where they are, and what they hold.
+
+A value is JSON: what it says (`held`), and a checksum (`check`) of that together with its key and its lease. What was
+damaged on its way to etcd, and what somebody else wrote, is told by it: a digit that became another would be believed.
+"""
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Mapping
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from eruca.core.failover.view import MasterEntry, MemberEntry, StateEntry, View
 from eruca.errors import BAD_JSON
-from eruca.net.etcd import Change, KeyValue, Snapshot
+from eruca.net.etcd import KeyValue, Snapshot
+
+_T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class _Master(msgspec.Struct, rename="camel"):
@@ -28,13 +37,18 @@ class _Member(msgspec.Struct, rename="camel"):
     ha_address: str
     position: int
     epoch: int
-    seen_epoch: int = 0
-    round: int = 0
-    cold: bool = False
+    seen_epoch: int
+    round: int
+    cold: bool
+
+
+class _Sealed(msgspec.Struct):
+    held: msgspec.Raw
+    check: int
 
 
 class Keys:
-    """Where the keys of one broker name are, and how they are read."""
+    """Where the keys of one broker name are, and how they are read and written."""
 
     def __init__(self, prefix: str, cluster: str, name: str) -> None:
         self.prefix = f"{prefix.rstrip('/')}/{quote(cluster, safe='')}/{quote(name, safe='')}/"
@@ -46,72 +60,80 @@ class Keys:
         """The key of a member."""
         return f"{self._members}{number}"
 
-    def read_view(self, revision: int, items: dict[str, KeyValue]) -> View:
-        """What the keys say; that of a member may say nothing. Raises one of `BAD_JSON` when another is not ours."""
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def read_view(self, snapshot: Snapshot) -> View:
+        """What the keys say; those that are not as they were written say nothing."""
         master = state = None
         members: dict[int, MemberEntry] = {}
-        for key, item in items.items():
+        for key, item in snapshot.items.items():
             if key == self.master:
-                held = msgspec.json.decode(item.value, type=_Master)
-                master = MasterEntry(
-                    held.epoch, held.configured_id, held.address, held.ha_address, item.lease, item.mod_revision
-                )
+                master = _read_master(key, item)
             elif key == self.state:
-                known = msgspec.json.decode(item.value, type=_State)
-                state = StateEntry(known.epoch, frozenset(known.in_sync), item.mod_revision)
+                state = _read_state(key, item)
             elif key.startswith(self._members) and key.removeprefix(self._members).isdecimal():
                 number = int(key.removeprefix(self._members))
-                members[number] = _read_member(number, item)
-        return View(revision, master, state, members)
+                members[number] = _read_member(number, key, item)
+        return View(snapshot.revision, master, state, members)
+
+    def find_damaged(self, view: View) -> set[tuple[str, int]]:
+        """The keys that say nothing, and their revisions."""
+        entries: Mapping[str, MasterEntry | StateEntry | MemberEntry | None] = {
+            self.master: view.master,
+            self.state: view.state,
+            **{self.member(number): entry for number, entry in view.members.items()},
+        }
+        return {(key, entry.revision) for key, entry in entries.items() if entry is not None and not entry.is_readable}
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def write_master(self, epoch: int, configured_id: int, address: str, ha_address: str, lease: int) -> bytes:
+        """What the key of the master holds."""
+        return _seal(self.master, lease, _Master(epoch, configured_id, address, ha_address))
+
+    def write_state(self, epoch: int, members: frozenset[int]) -> bytes:
+        """What the key of the state holds."""
+        return _seal(self.state, 0, _State(epoch, sorted(members)))
+
+    def write_member(self, entry: MemberEntry) -> bytes:
+        """What the key of a member holds; its revision is etcd's."""
+        log_end = (entry.position, entry.epoch, entry.seen)
+        held = _Member(entry.address, entry.ha_address, *log_end, entry.round, entry.is_cold)
+        return _seal(self.member(entry.member), entry.lease, held)
 
 
-def _read_member(number: int, item: KeyValue) -> MemberEntry:
-    """A member as its key says. One key that cannot be read must not leave all members without a master."""
+def _read_master(key: str, item: KeyValue) -> MasterEntry:
+    held = _open(key, item, _Master) or _Master(0, -1, "", "")
+    return MasterEntry(held.epoch, held.configured_id, held.address, held.ha_address, item.lease, item.mod_revision)
+
+
+def _read_state(key: str, item: KeyValue) -> StateEntry:
+    held = _open(key, item, _State)
+    if held is None or not held.in_sync:
+        return StateEntry(0, frozenset(), item.mod_revision, item.version, is_damaged=True)
+    return StateEntry(held.epoch, frozenset(held.in_sync), item.mod_revision, item.version)
+
+
+def _read_member(number: int, key: str, item: KeyValue) -> MemberEntry:
+    held = _open(key, item, _Member) or _Member("", "", 0, 0, 0, 0, False)
+    place, log_end = (held.address, held.ha_address), (held.position, held.epoch, held.seen_epoch)
+    return MemberEntry(number, *place, *log_end, held.round, held.cold, item.lease, item.mod_revision)
+
+
+def _seal(key: str, lease: int, held: msgspec.Struct) -> bytes:
+    text = msgspec.json.encode(held)
+    return msgspec.json.encode(_Sealed(msgspec.Raw(text), _sum(key, lease, text)))
+
+
+def _open(key: str, item: KeyValue, kind: type[_T]) -> _T | None:
     try:
-        entry = msgspec.json.decode(item.value, type=_Member)
+        sealed = msgspec.json.decode(item.value, type=_Sealed)
+        if sealed.check != _sum(key, item.lease, bytes(sealed.held)):
+            return None
+        return msgspec.json.decode(sealed.held, type=kind)
     except BAD_JSON:
-        entry = _Member("", "", 0, 0)
-    place, log_end = (entry.address, entry.ha_address), (entry.position, entry.epoch, entry.seen_epoch)
-    return MemberEntry(number, *place, *log_end, entry.round, entry.cold, item.lease, item.mod_revision)
+        return None
 
 
-class Mirror:
-    """The keys of a prefix as etcd had them last."""
-
-    def __init__(self) -> None:
-        self.revision = 0
-        self.items: dict[str, KeyValue] = {}
-
-    def reset(self, snapshot: Snapshot) -> bool:
-        """Take all keys as they are; says whether that is newer than what was known."""
-        if snapshot.revision < self.revision:
-            return False
-        self.revision, self.items = snapshot.revision, dict(snapshot.items)
-        return True
-
-    def apply(self, changes: list[Change]) -> bool:
-        """Take changes in order; those that are known already count for nothing."""
-        new = [change for change in changes if change.revision > self.revision]
-        for change in new:
-            if change.now is not None:
-                self.items[change.key] = change.now
-            else:
-                self.items.pop(change.key, None)
-            self.revision = change.revision
-        return bool(new)
-
-
-def encode_master(epoch: int, configured_id: int, address: str, ha_address: str) -> bytes:
-    """What the key of the master holds."""
-    return msgspec.json.encode(_Master(epoch, configured_id, address, ha_address))
-
-
-def encode_state(epoch: int, members: frozenset[int]) -> bytes:
-    """What the key of the state holds."""
-    return msgspec.json.encode(_State(epoch, sorted(members)))
-
-
-def encode_member(entry: MemberEntry) -> bytes:
-    """What the key of a member holds; lease and revision are etcd's."""
-    held = _Member(entry.address, entry.ha_address, entry.position, entry.epoch, entry.seen, entry.round, entry.is_cold)
-    return msgspec.json.encode(held)
+def _sum(key: str, lease: int, text: bytes) -> int:
+    return zlib.crc32(b"%s %d %s" % (key.encode(), lease, text))

@@ -42,6 +42,8 @@ class KeyValue(msgspec.Struct, frozen=True):
     value: bytes = b""
     create_revision: int = 0
     mod_revision: int = 0
+    # How often it was written since it was created.
+    version: int = 0
     lease: int = 0
 
 

@@ -13,7 +13,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from eruca.core.failover.machine import Failover, Identity, Phase, Rules
+from eruca.core.failover.machine import Failover, Phase
+from eruca.core.failover.rules import Identity, Rules
 from eruca.core.failover.view import (
     Acknowledge,
     Action,
@@ -27,6 +28,7 @@ from eruca.core.failover.view import (
     Failed,
     Fence,
     Follow,
+    Forced,
     Grant,
     Keep,
     Lead,
@@ -71,6 +73,8 @@ class Faults:
     pauses: bool = True
     step_downs: bool = True
     etcd_outages: bool = True
+    # The part of what is written to etcd that is damaged on its way.
+    damage: float = 0.0
     # Sequences that are unlikely by chance: the master is cut off while it changes the set, and whoever has everything
     # vanishes with it.
     spite: bool = True
@@ -107,6 +111,8 @@ class Etcd:
                     changed = self.view.revision + 1
                     self.world.published_at[changed] = now
                     put = replace(entry, revision=changed)
+                    if self._damages():
+                        put = MemberEntry(entry.member, "", "", 0, 0, 0, 0, False, lease, changed)
                     self._write(replace(self.view, revision=changed, members={**self.view.members, put.member: put}))
                 return Published(self.view.revision)
             case Claim():
@@ -117,16 +123,23 @@ class Etcd:
     def _claim(self, member: Member, call: Claim) -> Event:
         view = self.view
         state_revision = view.state.revision if view.state is not None else 0
-        holds = view.master is None and state_revision == call.state_revision and call.lease in self.leases
-        if not holds or any(self._revision_of(other) != revision for other, revision in call.seen):
+        master_revision = view.master.revision if view.master is not None else 0
+        holds = (master_revision, state_revision) == (call.master_revision, call.state_revision)
+        holds = holds and all(self._revision_of(other) == revision for other, revision in call.seen)
+        if not holds or call.lease not in self.leases:
             return ClaimRefused(view.revision)
         self.world.check_election(member, view, call)
         revision = view.revision + 1
         name = f"m{member.id}"
         master = MasterEntry(call.epoch, member.id, name, name, call.lease, revision)
-        self._write(
-            replace(view, revision=revision, master=master, state=StateEntry(call.epoch, call.in_sync, revision))
-        )
+        state = self._write_state(call.epoch, call.in_sync, revision)
+        if self._damages():
+            master = MasterEntry(0, -1, "", "", call.lease, revision)
+        self._write(replace(view, revision=revision, master=master, state=state))
+        if not master.is_readable or not state.is_readable:
+            # It leads when it has said so again.
+            del self.world.owners[call.epoch]
+            return ClaimRefused(revision)
         return Claimed(call.epoch, revision)
 
     def _change(self, call: ChangeSet) -> Event:
@@ -136,8 +149,20 @@ class Etcd:
         if (master_revision, view.state.revision) != (call.master_revision, call.state_revision):
             return SetRefused(view.revision)
         revision = view.revision + 1
-        self._write(replace(view, revision=revision, state=StateEntry(call.epoch, call.members, revision)))
-        return SetChanged(call.members, revision)
+        state = self._write_state(call.epoch, call.members, revision)
+        self._write(replace(view, revision=revision, state=state))
+        return SetChanged(call.members, revision) if state.is_readable else SetRefused(revision)
+
+    def _write_state(self, epoch: int, members: frozenset[int], revision: int) -> StateEntry:
+        version = self.view.state.version + 1 if self.view.state is not None else 1
+        if self._damages():
+            return StateEntry(0, frozenset(), revision, version, is_damaged=True)
+        return StateEntry(epoch, members, revision, version)
+
+    def _damages(self) -> bool:
+        damages = self.world.faults.damage > 0 and self.world.random.random() < self.world.faults.damage
+        self.world.damaged += damages
+        return damages
 
     def _revision_of(self, member: int) -> int:
         entry = self.view.members.get(member)
@@ -352,6 +377,8 @@ class World:
         # What happened, for whoever looks into a seed that failed.
         self.trace: list[str] | None = None
         self.elections = 0
+        self.damaged = 0
+        self.forced = 0
         self.not_the_best = 0
         self.published_at: dict[int, float] = {}
         self.owners: dict[int, int] = {}
@@ -542,7 +569,7 @@ class World:
 
     def check_election(self, winner: Member, view: View, call: Claim) -> None:
         """Nothing acknowledged is lost, epochs are new, and nobody with more is passed over at once."""
-        self.elections += 1
+        self.elections += not call.master_revision
         assert call.epoch not in self.owners, f"epoch {call.epoch} has two masters"
         assert all(call.epoch > epoch for epoch in self.owners)
         self.owners[call.epoch] = winner.id
@@ -551,8 +578,8 @@ class World:
         )
         assert winner.log[: len(self.shown)] == self.shown, f"member {winner.id} lacks what readers have seen"
         self.check_master(None)
-        if view.state is None:
-            return
+        if view.state is None or view.state.is_damaged or call.master_revision:
+            return  # founded, or decided before something was damaged
         self.check_standing(winner, view.members[winner.id], view)
 
     def check_standing(self, winner: Member, own: MemberEntry, view: View) -> None:
@@ -686,13 +713,22 @@ class World:
 
     def heal(self) -> None:
         """Make everything well again."""
-        self.faults = replace(self.faults, slow=min(self.faults.slow, 0.01))
+        self.faults = replace(self.faults, slow=min(self.faults.slow, 0.01), damage=0.0)
         self.cut.clear()
         self.etcd.is_down = False
         for member in self.members:
             member.paused_until = 0.0
             if not member.is_alive:
                 member.start()
+
+    def force_when_nobody_knows(self) -> None:
+        """What an operator does when the state is damaged, and nobody of the set has seen what it was before."""
+        state = self.etcd.view.state
+        if state is not None and state.is_damaged and self.etcd.view.master is None:
+            best = max(self.members, key=lambda member: (member.log_epoch, len(member.log)))
+            best.tell(Forced(3.0))
+            self.forced += 1
+            self.at(self.now + 5.0, self.force_when_nobody_knows)
 
     def find_leaders(self) -> list[Member]:
         return [m for m in self.members if m.is_alive and m.machine.phase is Phase.LEADING and m.is_open()]

@@ -8,8 +8,8 @@
     = leading                     the phase it is in now
 
 A view of etcd has parts: `seen rev=9 | master m0 epoch=2 rev=8 lease=70 | state epoch=2 set=0,1 rev=8 | m1 rev=5`.
-Parts that stay as they were in the view before are written `...`. `ERUCA_REWRITE=1` writes what the machine does into
-the files, for a reader to judge.
+Parts that stay as they were in the view before are written `...`, one that says nothing `master damaged lease=70`.
+`ERUCA_REWRITE=1` writes what the machine does into the files, for a reader to judge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from eruca.core.failover.machine import Failover, Identity, Rules
+from eruca.core.failover.machine import Failover
+from eruca.core.failover.rules import Identity, Rules
 from eruca.core.failover.view import (
     Acknowledge,
     Action,
@@ -190,10 +191,11 @@ class Script:
                 return f"revoke lease={lease}"
             case Publish(lease, number, is_cold, revision):
                 return f"publish round={number} over={revision} lease={lease}{' cold' if is_cold else ''}"
-            case Claim(epoch, in_sync, lease, state_revision, seen):
+            case Claim(epoch, in_sync, lease, state_revision, seen, master_revision):
                 members = " ".join(f"m{member}@{at}" for member, at in seen)
-                found = f"state@{state_revision} {members}".rstrip()
-                return f"claim epoch={epoch} set={_write_set(in_sync)} lease={lease} if no master, {found}"
+                master = f"master@{master_revision}" if master_revision else "no master"
+                found = f"{master}, state@{state_revision} {members}".rstrip()
+                return f"claim epoch={epoch} set={_write_set(in_sync)} lease={lease} if {found}"
             case ChangeSet(epoch, members, master_revision, state_revision):
                 found = f"master@{master_revision} state@{state_revision}"
                 return f"change-set epoch={epoch} set={_write_set(members)} if {found}"
@@ -224,8 +226,11 @@ def _put(view: View, part: str, revision: int) -> View:
     name, *words = part.split()
     values: dict[str, Any] = dict(word.split("=", 1) for word in words if "=" in word)
     at = int(values.get("rev", revision))
+    version = int(values.get("version", 0))
+    if words and words[0] == "damaged":
+        return _damage(view, name, at, version, int(values.get("lease", 0)))
     if name == "state":
-        return replace(view, state=StateEntry(int(values["epoch"]), _read_set(values["set"]), at))
+        return replace(view, state=StateEntry(int(values["epoch"]), _read_set(values["set"]), at, version))
     if name == "master":
         owner = words[0]
         number = int(owner[1:])
@@ -245,6 +250,16 @@ def _put(view: View, part: str, revision: int) -> View:
         int(values.get("lease", 70 + number)),
         at,
     )
+    return replace(view, members={**view.members, number: entry})
+
+
+def _damage(view: View, name: str, at: int, version: int, lease: int) -> View:
+    if name == "state":
+        return replace(view, state=StateEntry(0, frozenset(), at, version, is_damaged=True))
+    if name == "master":
+        return replace(view, master=MasterEntry(0, -1, "", "", lease, at))
+    number = int(name[1:])
+    entry = MemberEntry(number, "", "", 0, 0, 0, 0, False, lease, at)
     return replace(view, members={**view.members, number: entry})
 
 

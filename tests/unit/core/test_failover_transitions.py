@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from eruca.core.failover.machine import Failover, Identity, Phase, Rules
+from eruca.core.failover.machine import Failover, Phase
+from eruca.core.failover.rules import Identity, Rules
 from eruca.core.failover.view import (
     Acknowledge,
     Action,
@@ -49,10 +51,13 @@ from eruca.core.failover.view import (
 from tests.figures import note_figures
 
 ME, LEASE = 1, 71
-STATE = StateEntry(4, frozenset({0, 1, 2}), 8)
+STATE = StateEntry(4, frozenset({0, 1, 2}), 8, 2)
+DAMAGED = StateEntry(0, frozenset(), 20, 3, is_damaged=True)
 OTHER = MasterEntry(4, 0, "m0", "m0", 70, 5)
 MINE = MasterEntry(5, ME, "m1", "m1", LEASE, 20)
 LATER = MasterEntry(6, 2, "m2", "m2", 72, 30)
+MINE_DAMAGED = MasterEntry(0, -1, "", "", LEASE, 20)
+ANOTHERS_DAMAGED = MasterEntry(0, -1, "", "", 72, 30)
 
 
 def member(number: int, *, published: bool, revision: int) -> MemberEntry:
@@ -82,6 +87,10 @@ EVENTS: dict[str, tuple[Event, float]] = {
     "seen itself": (Seen(view(20, MINE)), 0.01),
     "seen a later master": (Seen(view(30, LATER)), 0.01),
     "seen nothing at all": (Seen(View(31)), 0.01),
+    "seen its damaged claim": (Seen(view(20, MINE_DAMAGED)), 0.01),
+    "seen its claim with a damaged state": (Seen(replace(view(20, MINE), state=DAMAGED)), 0.01),
+    "seen a damaged claim": (Seen(view(30, ANOTHERS_DAMAGED)), 0.01),
+    "seen a damaged state": (Seen(replace(view(20, None), state=DAMAGED)), 0.01),
     "granted": (LeaseGranted(LEASE, 3.0, 0.0), 0.0),
     "kept": (LeaseKept(LEASE, 3.0, 0.0), 0.01),
     "lease over": (LeaseKept(LEASE, 0.0, 0.0), 0.01),
@@ -109,7 +118,10 @@ EVENTS: dict[str, tuple[Event, float]] = {
 }
 
 # Where an event leads; what is not here leaves the phase as it is.
-FENCING = ("tick after long", "lease over", "revoked", "step down", "seen a later master", "seen nothing at all")
+FENCING = (
+    *("tick after long", "lease over", "revoked", "step down", "seen a later master", "seen nothing at all"),
+    *("seen its damaged claim", "seen a damaged claim", "seen a damaged state"),
+)
 NEXT: dict[tuple[Phase, str], Phase] = {
     (Phase.DETACHING, "role done"): Phase.WAITING,
     (Phase.DETACHING, "seen another master"): Phase.FOLLOWING,
@@ -121,6 +133,9 @@ NEXT: dict[tuple[Phase, str], Phase] = {
     (Phase.FOLLOWING, "seen all published"): Phase.DETACHING,
     (Phase.FOLLOWING, "seen itself"): Phase.DETACHING,
     (Phase.FOLLOWING, "seen nothing at all"): Phase.DETACHING,
+    (Phase.FOLLOWING, "seen a damaged state"): Phase.DETACHING,
+    (Phase.FOLLOWING, "seen its damaged claim"): Phase.DETACHING,
+    (Phase.FOLLOWING, "seen its claim with a damaged state"): Phase.DETACHING,
     (Phase.RISING, "role done"): Phase.LEADING,
     (Phase.RISING, "role failed"): Phase.FENCED,
     **{(phase, name): Phase.FENCED for phase in (Phase.RISING, Phase.LEADING) for name in FENCING},
@@ -156,12 +171,12 @@ class Walk:
         before = self.machine.phase
         actions = self.machine.handle(event, self.now)
         for action in actions:
-            self.check(action, before, actions)
+            self.check(action, before, actions, event)
         assert self.machine.phase is Phase.LEADING or self.until <= self.now, "the gate is open without mastership"
         assert self.until <= self.machine.deadline or self.until == -math.inf
         return actions
 
-    def check(self, action: Action, before: Phase, actions: list[Action]) -> None:
+    def check(self, action: Action, before: Phase, actions: list[Action], event: Event) -> None:
         phase = self.machine.phase
         match action:
             case Acknowledge(until):
@@ -173,7 +188,8 @@ class Walk:
                 assert phase is Phase.RISING or any(isinstance(other, Fence) for other in actions)
                 self.ticket = ticket
             case Fence(ticket, _):
-                assert before in (Phase.WAITING, Phase.RISING, Phase.LEADING)
+                # Or it never claimed what is damaged, and was on the way to WAITING until now.
+                assert before in (Phase.WAITING, Phase.RISING, Phase.LEADING) or isinstance(event, RoleDone)
                 closed = next(i for i, a in enumerate(actions) if isinstance(a, Acknowledge) and a.until < self.now)
                 assert closed < actions.index(action), "fenced before the gate was closed"
                 self.ticket = ticket

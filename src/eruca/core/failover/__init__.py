@@ -31,6 +31,11 @@ taken: a claim that is late cannot come true on a lease that nobody keeps in min
 again gives its lease back and stands for election like everybody else. When etcd is gone for all, the master fences
 itself when its lease is over and slaves go on serving reads; writes go on when etcd is back.
 
+What is damaged on its way to etcd is there and says nothing. A claim that came true so is made again over its own keys,
+and the member leads when it has read what it wrote. A damaged set is written again by the master, which needs the old
+and the new one meanwhile; if it dies before, those who saw the set before, and missed no change, go by that. A damaged
+key of a member is written again by it. So only a damaged `state` that nobody in the set remembers wants an operator.
+
 Messages that nobody waits for (WAIT=false, ASYNC_MASTER) are as safe as the slave's copy is new, as in RocketMQ. A
 slave that flushes later than it reports (ASYNC_FLUSH) may lose what it confirmed to a power failure, as anywhere.
 Slaves that speak the classic protocol (Java's) copy the log but have no part in any of this: they are in no set and are

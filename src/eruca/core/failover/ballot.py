@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eruca.core.failover.view import MemberEntry, StateEntry, View
 from eruca.core.replication.numbering import count_promotion
+
+
+def carry_state(view: View, before: View | None) -> View:
+    """A view in which a damaged state says what it said before, when no other change came in between.
+
+    The change that was damaged does not count as made: whoever wanted it acknowledges nothing without those who had to
+    have everything before, until it has read in etcd what it wrote.
+    """
+    state, last = view.state, before.state if before is not None else None
+    if state is None or last is None or not state.is_damaged:
+        return view
+    if last.version not in (state.version, state.version - 1):
+        return view
+    return replace(view, state=replace(state, epoch=last.epoch, in_sync=last.in_sync))
 
 
 def list_published(view: View, state: StateEntry) -> list[MemberEntry]:

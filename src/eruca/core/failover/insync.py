@@ -96,6 +96,12 @@ class InSync:
         """etcd holds this set."""
         self.members, self.revision, self.pending = members, revision, None
 
+    def rewrite(self, revision: int) -> None:
+        """etcd holds at this revision what nobody can read: it is written again."""
+        self.revision = revision
+        if self.pending is None:
+            self.pending = self.members
+
     def observe(self, progress: Progress, now: float) -> None:
         """Look at the slaves; `pending` and `needed` say what follows."""
         for member, track in self._tracks.items():

@@ -11,10 +11,19 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from eruca.core.failover.ballot import choose_epoch, find_revisions, has_log, keep_living, list_published, rank
+from eruca.core.failover.ballot import (
+    carry_state,
+    choose_epoch,
+    find_revisions,
+    has_log,
+    keep_living,
+    list_published,
+    rank,
+)
 from eruca.core.failover.insync import InSync
+from eruca.core.failover.rules import Identity, Rules
 from eruca.core.failover.view import (
     Acknowledge,
     Action,
@@ -66,38 +75,8 @@ class Phase(enum.Enum):
     FENCED = "fenced"  # was the master; its lease is not given back yet
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Times in seconds."""
-
-    # Part of the lease that a master does not use: clocks may run differently by so much.
-    margin: float = 0.15
-    # A lease is kept alive so often while it lives.
-    keeps: int = 6
-    retry_s: float = 0.2
-    # How long an election waits for members that live but have not published, and who is next if nobody claims.
-    election_s: float = 0.3
-    takeover_s: float = 0.5
-    # The same for a member that has seen no master since its start.
-    cold_s: float = 3.0
-    # After how much lag a member leaves the in-sync set, and when the last ones do.
-    slave_timeout_s: float = 3.0
-    alone_s: float = 6.0
-    # How long a member that could not become the master leaves it to others.
-    hold_s: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who a member is."""
-
-    member: int
-    address: str
-    # Was it configured as the master? It makes `state` when there is none.
-    is_founder: bool
-
-
 _NEVER = -math.inf
+_DAMAGED = "the key of the master in etcd is damaged"
 
 
 class Failover:
@@ -113,6 +92,8 @@ class Failover:
         self.epoch = 0
         self.sync: InSync | None = None
         self._lease: int | None = None
+        # What it was granted for: no answer makes it longer.
+        self._lease_s = 0.0
         self._deadline = _NEVER
         self._keep_at = _NEVER
         self._busy: set[type[Call]] = set()
@@ -165,16 +146,16 @@ class Failover:
         match event:
             case Seen(view):
                 if self.view is None or view.revision >= self.view.revision:
-                    self.view = view
+                    self.view = carry_state(view, self.view)
             case LeaseGranted(lease, seconds, sent):
                 self._busy.discard(Grant)
                 if self._lease is None:
-                    self._lease = lease
+                    self._lease, self._lease_s = lease, seconds
                     self._extend(seconds, sent)
             case LeaseKept(lease, seconds, sent):
                 self._busy.discard(Keep)
                 if lease == self._lease:
-                    self._extend(seconds, sent) if seconds > 0 else self._lose_lease()
+                    self._extend(min(seconds, self._lease_s), sent) if seconds > 0 else self._lose_lease()
             case Revoked(lease):
                 self._busy.discard(Revoke)
                 if lease == self._lease:
@@ -303,6 +284,8 @@ class Failover:
             return
         elif master is None or master.revision != self._master_revision:
             self._fence("etcd does not name this broker as the master any more")
+        elif not master.is_readable:
+            self._fence(_DAMAGED)
 
     def _keep_lease(self) -> None:
         if self._lease is None:
@@ -334,8 +317,11 @@ class Failover:
             return
         self._round = None
         self._forced_until = _NEVER
-        if master.member == self._me.member:
+        if master.member == self._me.member or (not master.is_readable and master.lease == self._lease):
             self._meet_self(view, master)
+            return
+        if not master.is_readable:
+            self._tell_once(f"{_DAMAGED}: waiting for its owner, or for the end of its lease")
             return
         self._is_cold = False
         here = (master.epoch, master.address, master.ha_address)
@@ -352,8 +338,15 @@ class Failover:
         elif master.lease != self._lease:
             self._tell_once(f"epoch {master.epoch} of this broker's last life is not over yet: waiting for its lease")
         elif view.state is not None and self.phase is Phase.WAITING:
-            # The claim came true, only its answer was lost.
-            self._rise(master.epoch, master.revision, view.state.in_sync, view.state.revision)
+            state, claimed = view.state, self._claimed
+            if master.is_readable and state.is_readable:
+                # The claim came true, only its answer was lost.
+                self._rise(master.epoch, master.revision, state.in_sync, state.revision)
+            elif claimed is not None:
+                # It came true and was damaged on its way. Nobody else can have claimed since, so it is said again.
+                self._call(Claim(claimed.epoch, claimed.in_sync, master.lease, state.revision, (), master.revision))
+            else:
+                self._fence(_DAMAGED)
 
     # -- electing ----------------------------------------------------------------------------------------------------
 
@@ -373,6 +366,12 @@ class Failover:
             self._claim(view, frozenset({self._me.member}), ())
         elif state is None:
             self._found(view, own)
+        elif not state.in_sync:
+            self._tell_once(
+                "there is no master, and the key of the state in etcd is damaged, so it is not known who has all "
+                "messages: `eruca cluster promote --force` takes the member of your choice, best the last master",
+                is_warning=True,
+            )
         elif self._me.member not in state.in_sync:
             self._tell_once(
                 f"there is no master, and this broker may lack acknowledged messages: waiting for one of the members "
@@ -417,7 +416,7 @@ class Failover:
             return
         if self._round is None or self._round[0] != 0:
             self._round = (0, self._now)
-        if self._now < self._round[1] + self._rules.election_s:
+        if self._now < self._round[1] + self._rules.election_s or not all(m.is_readable for m in view.members.values()):
             return
         longer = [m for m in view.members.values() if (m.epoch, m.position) > (own.epoch, own.position)]
         if longer:
@@ -453,7 +452,9 @@ class Failover:
     def _keep_set(self, view: View) -> None:
         sync, state = self.sync, view.state
         assert sync is not None
-        if state is not None and state.epoch == self.epoch and state.revision > sync.revision:
+        if state is not None and not state.is_readable and state.revision >= sync.revision:
+            sync.rewrite(state.revision)
+        elif state is not None and state.epoch == self.epoch and state.revision > sync.revision:
             sync.adopt(state.in_sync, state.revision)
         self._require(sync.needed)
         if sync.pending is not None:

@@ -8,7 +8,8 @@ Under `<prefix>/<cluster>/<broker name>/`:
                     lives on the lease of the member
 
 Nothing here is trusted to be new: every change is a transaction that compares revisions, so whoever decided on an old
-view fails.
+view fails. Nor is it trusted to be what was written: a value that was damaged on its way to etcd is there and says
+nothing (`is_readable`), but for what etcd itself knows: lease, revision, version. Who wrote it makes it good.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ class MasterEntry:
     lease: int
     revision: int
 
+    @property
+    def is_readable(self) -> bool:
+        """Does it say who is the master?"""
+        return bool(self.address)
+
 
 @dataclass(frozen=True, slots=True)
 class StateEntry:
@@ -39,6 +45,15 @@ class StateEntry:
     epoch: int
     in_sync: frozenset[int]
     revision: int
+    # How often it was written.
+    version: int = 0
+    # Is this what the key held before it was damaged? Empty when that is not known either.
+    is_damaged: bool = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Does the key say what stands here?"""
+        return not self.is_damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,7 @@ class MemberEntry:
 
     @property
     def is_readable(self) -> bool:
-        """Could the key be read? Of one that was damaged on its way only lease and revision are known, from etcd."""
+        """Does it say where this member is and what it has?"""
         return bool(self.address)
 
 
@@ -256,13 +271,17 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Become the master when there is none and state and members are at these revisions: Claimed or ClaimRefused."""
+    """Become the master when there is none and state and members are at these revisions: Claimed or ClaimRefused.
+
+    A claim of ours that came true and was damaged on its way is made again over the key it left, at that revision.
+    """
 
     epoch: int
     in_sync: frozenset[int]
     lease: int
     state_revision: int
     seen: tuple[tuple[int, int], ...]
+    master_revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
