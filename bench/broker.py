@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.parts.javaload import REPEATS, Load, run_load, start_eruca
+from bench.parts.javaload import REPEATS, WARM_UP, Load, prepare_server, run_load, start_eruca
 from bench.runner import Aim, Run, Sample
-from tests.interop.javapeer import JavaBroker, JavaNameServer, find_ports, prepare_peer
+from tests.interop.javapeer import JavaBroker, JavaNameServer, find_ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ def run_bench(run: Run) -> None:
     run.repeats = min(run.repeats, REPEATS)
     with run.scratch() as directory, _start_java(directory) as java, _start_eruca(directory) as eruca:
         round_number = [0]
+        if not run.quick:
+            for side in (java, eruca):
+                _measure(run, _Load(*WARM_UP), side, round_number)()
         for load in LOADS:
             sides = {side.name: _measure(run, load, side, round_number) for side in (eruca, java)}
             ours = sides.pop("eruca")
@@ -94,7 +97,7 @@ def _describe(result: dict[str, float]) -> Sample:
 
 @contextmanager
 def _start_java(directory: Path) -> Iterator[_Side]:
-    peer = prepare_peer()
+    peer = prepare_server()
     home = directory / "java"
     home.mkdir()
     with JavaNameServer(peer, home / "nameserver") as nameserver:

@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.parts.javaload import REPEATS, Load, run_load, start_eruca
+from bench.parts.javaload import REPEATS, WARM_UP, Load, prepare_server, run_load, start_eruca
 from bench.parts.load import read_cpu_seconds
 from bench.runner import Aim, BenchError, Figure, Run, Sample
 from tests.interop.brokers import PATIENCE
-from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer, find_broker_port, find_ports, prepare_peer
+from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer, find_broker_port, find_ports
 from tests.replication.pairs import Watch
 
 _SYNC_SECONDS_MAX = 60.0
@@ -37,7 +37,6 @@ class _Load(Load):
 
 
 _PACED = _Load("1,000 sends a second, 128 B", "e2e", 10_000, ("--rate", "1000", "--size", "128"), paced=True)
-_WARM_UP = _Load("warm-up", "sync", 40_000, ("--threads", "16", "--size", "128"))
 LOADS = (
     _Load("sync send, 16 threads, 128 B", "sync", 60_000, ("--threads", "16", "--size", "128")),
     _Load("sync send, 64 threads, 1 KiB", "sync", 60_000, ("--threads", "64", "--size", "1024")),
@@ -50,16 +49,6 @@ LOADS = (
 DISK_LOADS = (
     _Load("sync send, 64 threads, 1 KiB", "sync", 20_000, ("--threads", "64", "--size", "1024"), aimed=False),
 )
-
-
-class _LongLived(Peer):
-    """The official jars with the flags of a server that stays, not those of a test that is soon over."""
-
-    def command(self, main: str, *arguments: str, home: Path, heap: str = "256m") -> list[str]:
-        """The command line that runs a main class with all its files below `home`."""
-        line = super().command(main, *arguments, home=home, heap=heap)
-        short = {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
-        return [line[0], "-XX:+UseG1GC", *[part for part in line[1:] if part not in short]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +65,7 @@ class _Pair:
 def run_bench(run: Run) -> None:
     """Measure every load on both pairs, one after the other, several times; then some with the disk."""
     run.repeats = min(run.repeats, REPEATS)
-    found = prepare_peer()
-    peer = _LongLived(found.jars, found.classes)
+    peer = prepare_server()
     for flush, loads in (("ASYNC_FLUSH", LOADS), ("SYNC_FLUSH", DISK_LOADS)):
         with (
             run.scratch() as directory,
@@ -86,9 +74,8 @@ def run_bench(run: Run) -> None:
         ):
             rounds = [0]
             if not run.quick:
-                # Java gets time to compile what it does often.
                 for pair in (java, eruca):
-                    _measure(run, _WARM_UP, pair, rounds)()
+                    _measure(run, _Load(*WARM_UP), pair, rounds)()
             for load in loads:
                 name = f"{load.name}, {flush}"
                 figure = run.measure(

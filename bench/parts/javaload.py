@@ -1,4 +1,4 @@
-"""The load program of the Java peer, and servers of ours for it: what the benchmarks of brokers share."""
+"""The load program of the Java peer, and servers for it: what the benchmarks of brokers share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from bench.runner import BenchError, Run
+from tests.interop.javapeer import Peer, prepare_peer
 from tests.paths import PEER
 
 # A round of all loads on both sides takes two minutes.
@@ -35,6 +38,26 @@ class Load:
     def count_for(self, run: Run) -> int:
         """How many messages a run takes."""
         return self.count // _QUICK_SHARE if run.quick else self.count
+
+
+# Java gets time to compile what it does often.
+WARM_UP: Final = ("warm-up", "sync", 40_000, ("--threads", "16", "--size", "128"))
+
+
+class _LongLived(Peer):
+    """The official jars with the flags of a server that stays, not those of a test that is soon over."""
+
+    def command(self, main: str, *arguments: str, home: Path, heap: str = "256m") -> list[str]:
+        """The command line that runs a main class with all its files below `home`."""
+        line = super().command(main, *arguments, home=home, heap=heap)
+        short = {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+        return [line[0], "-XX:+UseG1GC", *[part for part in line[1:] if part not in short]]
+
+
+def prepare_server() -> Peer:
+    """The Java peer as whoever runs it for good starts it."""
+    found = prepare_peer()
+    return _LongLived(found.jars, found.classes)
 
 
 def run_load(nameserver: str, mode: str, topic: str, count: int, *arguments: str) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 import tarfile
@@ -67,6 +68,14 @@ def make_rich_store(root: Path, rounds: int = 40, *, options: StoreOptions = OPT
             store.remove_topic("Gone")
     store.close()
     return stored
+
+
+def make_removals_of_queues(root: Path) -> None:
+    """Have a store say of each queue what it says of removed topics, as a slave does whose master made them again."""
+    path = root / "config" / "removedTopics.json"
+    removed = json.loads(path.read_bytes())
+    assert set(removed) == {"Gone"}
+    path.write_text(json.dumps({"Gone/0": removed["Gone"], "Gone/1": 1 << 40, "Go/0": 1 << 40}))
 
 
 # -- what can be wrong with one ----------------------------------------------------------------------------------------

@@ -13,7 +13,15 @@ from eruca.errors import ConfigError
 from eruca.spark.pipelines.fsck import find_faults, run_fsck
 from eruca.store.maintenance import Kind, Level, verify_store
 from eruca.store.messagestore import open_store
-from tests.spark.stores import GOLDEN_NAMES, HARMS, make_options, make_rich_store, repeat_offsets, unpack_golden
+from tests.spark.stores import (
+    GOLDEN_NAMES,
+    HARMS,
+    make_options,
+    make_removals_of_queues,
+    make_rich_store,
+    repeat_offsets,
+    unpack_golden,
+)
 from tests.store_samples import hash_files, make_message, patch
 
 TORN_AT = 652926
@@ -47,6 +55,14 @@ def test_the_golden_stores(spark: Any, tmp_path: Path) -> None:
     assert any("torn" in text and str(TORN_AT) in text for text in summary.warnings)
     missing = [row["reason"] for row in rows if row["kind"] == "consume-queue"]
     assert sum(int(reason.split()[0]) for reason in missing) == 2427
+
+
+def test_queues_that_began_again(spark: Any, tmp_path: Path) -> None:
+    roots = [tmp_path / name for name in ("topics", "queues")]
+    for root in roots:
+        make_rich_store(root)
+    make_removals_of_queues(roots[1])
+    assert find_faults(spark, [str(root) for root in roots]).collect() == []
 
 
 @pytest.mark.whole

@@ -26,6 +26,7 @@ from tests.spark.stores import (
     expire,
     lose_a_page,
     make_options,
+    make_removals_of_queues,
     make_rich_store,
     read_files,
     repeat_offsets,
@@ -80,6 +81,16 @@ def test_our_brokers_own_bytes(spark: Any, tmp_path: Path) -> None:
     assert with_old.clean
     open_store(root, make_options()).close()
     compare_derived(root, written)
+
+
+def test_queues_that_began_again(spark: Any, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    make_rich_store(root)
+    make_removals_of_queues(root)
+    written = copy_store(root, "written")
+    summary = run_rebuild(spark, [str(root)])
+    compare_derived(root, written)
+    assert summary.facts["queue entries"] == 360 - 40 - 40 - 21 == count_entries(root)
 
 
 # Those that every other way of reading a log meets too wait for the whole suite.

@@ -48,8 +48,9 @@ class RemovedTopics:
 
     @property
     def positions(self) -> dict[str, int]:
-        """The position for each topic."""
-        return dict(self._positions)
+        """The position for each topic, and for each queue that began again, which is written `topic/queue`."""
+        of_queues = {f"{topic}{_OF_QUEUE}{queue_id}": at for (topic, queue_id), at in self._of_queues.items()}
+        return self._positions | of_queues
 
     @property
     def is_empty(self) -> bool:
@@ -74,8 +75,7 @@ class RemovedTopics:
 
     def save(self) -> None:
         """Write the list; may run in a thread."""
-        of_queues = {f"{topic}{_OF_QUEUE}{queue_id}": at for (topic, queue_id), at in self._of_queues.items()}
-        replace_file(self._disk, self._path, msgspec.json.encode(self._positions | of_queues))
+        replace_file(self._disk, self._path, msgspec.json.encode(self.positions))
 
     def covers(self, topic: str, queue_id: int, position: int) -> bool:
         """Was the topic of a record at this position deleted after it?"""

@@ -34,7 +34,7 @@ from eruca.spark.derivedrows import (
 )
 from eruca.spark.pipelines.job import track_job
 from eruca.spark.pipelines.places import Place
-from eruca.spark.pipelines.rebuild import derive_entries
+from eruca.spark.pipelines.rebuild import derive_entries, find_removed
 from eruca.spark.pipelines.summary import JobSummary
 from eruca.spark.storechecks import ERROR, WARNING, check_index, check_log, check_offsets, check_queues
 from eruca.spark.storefiles import StoreLog
@@ -109,9 +109,8 @@ class StoreFrames:
         """What the logs ask of the consume queues."""
         entries = derive_entries(self.read_log(_ENTRY_COLUMNS), more=("store", "storeTimestamp", "isOpen"))
         for each in self._facts:
-            for topic, position in each.removed.items():
-                gone = (F.col("store") == each.store) & (F.col("topic") == topic)
-                entries = entries.where(~(gone & (F.col("physicalOffset") < position)))
+            if each.removed:
+                entries = entries.where(~((F.col("store") == each.store) & find_removed(each.removed)))
         return entries
 
     def read_keys(self) -> Any:

@@ -84,8 +84,8 @@ class Survey:
 def derive_entries(records: Any, removed: Mapping[str, int] | None = None, more: Sequence[str] = ()) -> Any:
     """The entries of the consume queues: from records of `rocketmq-store` with `tagsCode` to one row for each entry.
 
-    Halves and what was rolled back have none, nor has a topic that was deleted later (`removed`: up to which position).
-    `more` are further columns to keep.
+    Halves and what was rolled back have none, nor has a topic or queue that was removed later (`find_removed`). `more`
+    are further columns to keep.
     """
     entries = records.where(
         F.col("topic").rlike(TOPIC_PATTERN)
@@ -93,9 +93,16 @@ def derive_entries(records: Any, removed: Mapping[str, int] | None = None, more:
         & ~F.col("transactionState").isin("prepared", "rolledBack")
     )
     if removed:
-        until = F.create_map(*(F.lit(each) for pair in removed.items() for each in pair))
-        entries = entries.where(F.col("physicalOffset") >= F.coalesce(until[F.col("topic")], F.lit(0)))
+        entries = entries.where(~find_removed(removed))
     return entries.select("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode", *more)
+
+
+def find_removed(removed: Mapping[str, int]) -> Any:
+    """Whether the topic or the queue of a record was removed after it; by `topic` or `topic/queue`, up to where."""
+    until = F.create_map(*(F.lit(each) for pair in removed.items() for each in pair))
+    queue = F.concat_ws("/", "topic", "queueId")
+    positions = [F.coalesce(until[name], F.lit(0)) for name in (F.col("topic"), queue)]
+    return F.col("physicalOffset") < F.greatest(*positions)
 
 
 def derive_keys(records: Any) -> Any:
