@@ -17,12 +17,15 @@ import queue
 import sqlite3
 import tempfile
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 from stage import IMPATIENT, Stage, open_stage, tell
 
 from eruca import Consumer, Decision, Message, TransactionalProducer
 
+# Longer than a booking takes: about one that is still at it the broker does not ask.
+CHECK_AFTER = timedelta(seconds=30)
 EVERYBODY = {"anna": 30, "ben": 70, "carla": 50, "dora": 90}
 
 
@@ -62,7 +65,7 @@ async def pay(cashier: TransactionalProducer, ledger: Ledger, topic: str, who: s
     """Book a payment together with the message about it."""
     amount = EVERYBODY[who]
     try:
-        async with cashier.transaction(topic, str(amount).encode(), keys=[who]) as half:
+        async with cashier.transaction(topic, str(amount).encode(), keys=[who], check_after=CHECK_AFTER) as half:
             await asyncio.to_thread(ledger.book, half.transaction_id, who, amount)
         tell(f"* {who} paid {amount}.")
     except ValueError as error:

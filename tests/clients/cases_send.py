@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -30,6 +31,7 @@ from tests.clients.stage import (
     make_consumer,
     poll,
     read_messages,
+    read_queue,
     send_numbered,
     wait_for_topic,
     whole,
@@ -141,7 +143,8 @@ async def case_times_and_hosts_arrive(nameserver: str, topic: str, group: str) -
     async with Producer(nameserver, group=group) as producer:
         before = datetime.now(UTC) - timedelta(milliseconds=1)
         message = await fetch(producer, await producer.send(topic, b"x"))
-        assert before <= message.born_at <= message.stored_at + timedelta(milliseconds=1) <= datetime.now(UTC)
+        assert before <= message.born_at <= message.stored_at + timedelta(milliseconds=1)
+        assert message.stored_at <= datetime.now(UTC)
         assert message.store_host == await find_broker(producer.session)
         assert message.born_host.startswith("127.0.0.1:")
 
@@ -400,11 +403,15 @@ async def case_close_waits_for_what_is_under_way(nameserver: str, topic: str, gr
 async def case_a_delay_is_kept(nameserver: str, topic: str, group: str) -> None:
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
+        (queue,) = await producer.list_queues(topic)
+        began = time.monotonic()
         sent = [
             await producer.send(topic, b"by time", delay=timedelta(seconds=1), keys=["k"], tags="t"),
             await producer.send(topic, b"by level", delay=1),
         ]
-        assert await fetch_topic(producer.session, topic, 0) == []
+        early = await read_queue(producer.session, queue)
+        # A busy machine may look too late.
+        assert early == [] or time.monotonic() - began >= 0.9
         messages = await fetch_topic(producer.session, topic, 2)
         assert [message.body for message in messages] == [b"by time", b"by level"]
         assert [message.message_id for message in messages] == [receipt.message_id for receipt in sent]

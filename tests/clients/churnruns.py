@@ -19,9 +19,11 @@ QUEUES = 8
 # A killed member leaves its locks behind for this long; its client relies on them for half of it.
 LOCK_LIVE_MS = 4000
 ARRIVE_SECONDS_MAX = 60
-# Members commit every 200 ms and a handler works for some ms; the rest is for a busy machine. Between two changes the
-# group works longer than that, so that there are times in which nothing may come again.
+# Members commit every 200 ms and a handler works for some ms; the rest is for a busy machine. Between two changes of a
+# long run the group works longer than that, so that there are times in which nothing may come again.
 WINDOW_SECONDS = 1.0
+# For runs whose changes follow each other more closely anyway.
+PATIENT_SECONDS = 5.0
 # Two of each language; `python` has coroutines for handlers, `plain` functions that run in threads.
 MIXED = ("java", "java", "python", "plain")
 
@@ -40,6 +42,8 @@ class ChurnRun:
     keys: int = 24
     # Messages in all; 0 sends until the last change is over.
     count: int = 0
+    # Within which a change explains that a message comes again.
+    window_s: float = WINDOW_SECONDS
 
     def has_more(self, done: int, history: History) -> bool:
         """Is another change to be made, after so many?"""
@@ -71,7 +75,7 @@ def run_churn(
     broker_name: str = BROKER_NAME,
 ) -> ChurnResult:
     """Have a group go through a run, and assert what must hold after each change and in the end."""
-    history = History(commit_seconds=WINDOW_SECONDS, catch_up_seconds=WINDOW_SECONDS)
+    history = History(commit_seconds=run.window_s, catch_up_seconds=run.window_s)
     starts: dict[str, Start] = {
         "java": lambda name: JavaMember(peer, home, name, settings),
         "python": lambda name: PythonMember(home, name, settings),

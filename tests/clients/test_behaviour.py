@@ -5,6 +5,8 @@ A case is an `async def case_NAME(nameserver, topic, group)` in one of the modul
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from blockbuster import BlockBuster
 
@@ -17,12 +19,16 @@ CASES = find_cases()
 pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 3 * CASE_SECONDS_MAX)
 
 
-@pytest.fixture(autouse=True)
-def allow_what_cases_do(forbid_blocking_calls: BlockBuster) -> None:
+@pytest.fixture
+def excuse_calls() -> Callable[[BlockBuster], None]:
     """Let loops that run side by side wait for each other's imports, and cases have directories; no more may block."""
-    forbid_blocking_calls.functions["threading.Lock.acquire"].deactivate()
-    for function in forbid_blocking_calls.functions.values():
-        function.can_block_in("tempfile.py", {"__init__", "cleanup", "_cleanup"})
+
+    def excuse(buster: BlockBuster) -> None:
+        del buster.functions["threading.Lock.acquire"]
+        for function in buster.functions.values():
+            function.can_block_in("tempfile.py", {"__init__", "cleanup", "_cleanup"})
+
+    return excuse
 
 
 @pytest.mark.parametrize(

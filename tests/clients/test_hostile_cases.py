@@ -36,6 +36,8 @@ from tests.clients.mutations import Step
 # What a scripted server does with a request; None is the right answer.
 Script = Callable[[Command], list[Step] | None]
 _WAIT_S = 20.0
+# Calls that are answered are answered in time, however busy the machine is.
+_CALL_MS = 2000
 
 
 class ScriptedPeer(HostilePeer):
@@ -68,7 +70,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def make_consumer(peer: HostilePeer, **how: Any) -> Consumer:
-    options = ClientOptions(nameservers=peer.address, call_timeout_ms=300, ip="127.0.0.1")
+    options = ClientOptions(nameservers=peer.address, call_timeout_ms=_CALL_MS, ip="127.0.0.1")
     return Consumer(group="g", options=options, start="earliest", rebalance_interval_ms=50, drain=0.5, **how)
 
 
@@ -124,7 +126,7 @@ async def test_closing_takes_one_timeout_however_many_queues_there_are() -> None
         await consumer.start()
         await wait_until(lambda: len(consumer.queues) == 200)
         silent = True
-        async with asyncio.timeout(_WAIT_S):  # 200 timeouts one after the other are a minute
+        async with asyncio.timeout(_WAIT_S):  # 200 timeouts one after the other are minutes
             await consumer.close()
         assert consumer.queues == []
 
@@ -134,7 +136,7 @@ async def test_a_server_that_reads_nothing_ends_a_oneway_send() -> None:
         return [math.inf] if request.flag & FLAG_ONEWAY else None
 
     async with serve(read_nothing) as peer:
-        options = ClientOptions(nameservers=peer.address, call_timeout_ms=300, ip="127.0.0.1")
+        options = ClientOptions(nameservers=peer.address, call_timeout_ms=_CALL_MS, ip="127.0.0.1")
         async with asyncio.timeout(_WAIT_S), Producer(group="shop", options=options, compress_from=None) as producer:
             with pytest.raises(CallTimeout, match="does not read"):
                 for _ in range(200):
@@ -354,7 +356,7 @@ async def test_the_search_for_a_time_ends_although_a_queue_never_comes_to_an_end
         return [encode_command(request.answer(ResponseCode.SUCCESS, header, body))]
 
     async with serve(go_on, queues=1) as peer:
-        options = ClientOptions(nameservers=peer.address, call_timeout_ms=300, ip="127.0.0.1")
+        options = ClientOptions(nameservers=peer.address, call_timeout_ms=_CALL_MS, ip="127.0.0.1")
         async with asyncio.timeout(_WAIT_S), PullConsumer(group="g", options=options) as consumer:
             queue = (await consumer.list_queues(TOPIC))[0]
             with pytest.raises(CallTimeout):

@@ -14,7 +14,7 @@ import pytest
 
 from eruca import ClientOptions, MessageQueue, Producer
 from eruca.client.pull.scheduledpull import PullContext, ScheduledPull
-from tests.clients.churnruns import LOCK_LIVE_MS, QUEUES, WINDOW_SECONDS, ChurnRun, run_churn
+from tests.clients.churnruns import LOCK_LIVE_MS, PATIENT_SECONDS, QUEUES, WINDOW_SECONDS, ChurnRun, run_churn
 from tests.clients.history import History
 from tests.clients.members import JavaFeed, JavaMember, Member, MemberSettings, poll, wait_for_owners
 from tests.clients.pythonmember import PythonMember
@@ -57,7 +57,8 @@ def eruca(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ErucaCluster]:
 
 def test_mixed_group_survives_a_few_changes(peer: Peer, eruca: ErucaCluster, tmp_path: Path) -> None:
     settings = MemberSettings(eruca.name_server, "group-few", "mixed-few", **BUSY)
-    result = run_churn(ChurnRun(seed=SEED, changes=4, between=200), peer, eruca, tmp_path, settings)
+    run = ChurnRun(seed=SEED, changes=4, between=200, window_s=PATIENT_SECONDS)
+    result = run_churn(run, peer, eruca, tmp_path, settings)
     assert result.crashes >= 1
 
 
@@ -101,7 +102,7 @@ def test_mixed_group_of_a_machine_room_has_the_queues_of_its_room(peer: Peer, tm
         feed = stack.enter_context(JavaFeed(peer, tmp_path / "far-feed", far, FAR))
         far_queues = feed.create_topic(topic, QUEUES)
         one_room = MemberSettings(near.name_server, "group-near", topic, "machine-room r1", **BUSY)
-        run = ChurnRun(seed=SEED, places=("java", "python", "plain"), changes=3, between=200)
+        run = ChurnRun(seed=SEED, places=("java", "python", "plain"), changes=3, between=200, window_s=PATIENT_SECONDS)
         result = run_churn(run, peer, near, tmp_path, one_room, NEAR)
         assert result.crashes >= 1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.churnruns import LOCK_LIVE_MS, MIXED, QUEUES, ChurnRun, run_churn
+from tests.clients.churnruns import LOCK_LIVE_MS, MIXED, PATIENT_SECONDS, QUEUES, ChurnRun, run_churn
 from tests.clients.members import MemberSettings
 from tests.figures import note_figures
 from tests.interop.brokers import SETTINGS, ErucaCluster
@@ -41,7 +41,16 @@ def eruca(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ErucaCluster]:
 
 def test_order_is_kept_over_a_few_changes(peer: Peer, eruca: ErucaCluster, tmp_path: Path) -> None:
     settings = MemberSettings(eruca.name_server, "group-few", "ordered-few", ordered=True, **BUSY)
-    run = ChurnRun(seed=SEED, places=PYTHON, changes=3, between=300, per_second=1000, keys=40, count=5000)
+    run = ChurnRun(
+        seed=SEED,
+        places=PYTHON,
+        changes=3,
+        between=300,
+        per_second=1000,
+        keys=40,
+        count=5000,
+        window_s=PATIENT_SECONDS,
+    )
     result = run_churn(run, peer, eruca, tmp_path, settings)
     assert result.sent == run.count
     assert result.crashes >= 1

@@ -29,8 +29,9 @@ from tests.unit.cli.upprocess import run_here
 HALF = 12
 OLD = [f"old {number}" for number in range(HALF)]
 NEW = [f"new {number}" for number in range(HALF)]
-# The moment between the halves: so that also who searches for the nearest message finds the right one.
-GAP_MS = 400
+# The moment between the halves, longer than a send takes: so that also who searches for the nearest message finds the
+# right one.
+GAP_MS = 1500
 
 
 class Tool(Protocol):

@@ -59,7 +59,8 @@ async def test_random_delays_none_early_none_lost_none_twice(broker: EmbeddedBro
 
         async def send(number: int) -> bytes | None:
             body = b"%d" % number
-            delay = timedelta(milliseconds=generator.randrange(500, 4000))
+            # Those that are cancelled: not due before that is done, and before the last of the others is.
+            delay = timedelta(milliseconds=generator.randrange(500 if number % 10 else 2000, 4000))
             timer = delay if number % 2 else datetime.now(UTC) + delay
             receipt = await producer.send("timers", body, timer=timer)
             if number % 10:

@@ -316,8 +316,11 @@ class JavaBroker(JavaProcess):
         re.compile(r"Offset not matched\. Request offset: (\d+), firstOffset: \d+, lastOffset: \1,"),
         re.compile(r"Over index file capacity: index count = (\d+); index max num = \1$"),
         re.compile(r"Index file \[.*\] is full, trying to create another one$"),
-        # The machine was busy.
-        re.compile(r"\[NOTIFYME\]|Flush data to disk costs"),
+        # The machine was busy. Ten milliseconds for a new file are enough for one of them.
+        re.compile(
+            r"\[NOTIFYME\]|(Flush data to disk|Commit data to file) costs|create mappedFile spent time\(ms\)"
+            r"|not in lock elapsed time\(ms\)"
+        ),
     )
 
     def __init__(

@@ -22,7 +22,7 @@ from tests.unit.net.rawpeer import RawPeer, open_peer
 
 # Registered by every Java broker at its start; sending to a topic that is not there uses it.
 TEMPLATE = "TBW102"
-GONE_SECONDS_MAX = 5
+GONE_SECONDS_MAX = 30
 
 
 @asynccontextmanager

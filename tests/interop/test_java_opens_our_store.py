@@ -130,6 +130,7 @@ def write_store(scenario: Scenario, folder: Path, port: int) -> OurStore:
         ours.by_time = {time: store.find_offset(*SEARCHED, time) for time in choose_times(work)}
         write_tables(Tables(LocalFileSystem(), store.paths.config))
         if scenario.left == "open":
+            executor.submit(int).result()  # a segment that is being made is made first; Java takes no half one
             ours.root = shutil.copytree(root, folder / "copy")
         elif scenario.left == "recovered":
             ours.root = leave_torn(store, work, folder / "copy")

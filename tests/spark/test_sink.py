@@ -108,7 +108,8 @@ def test_topics_of_a_column_and_compression(spark: Any, cluster: Cluster) -> Non
 def test_delay_levels(spark: Any, cluster: Cluster) -> None:
     topic = name_topic("delayed")
     create_topic(cluster, topic, 2)
-    frame = spark.sql("SELECT CAST(id AS STRING) AS body, IF(id < 3, 1, NULL) AS delay FROM range(6)")
+    # One task: a second one may begin later than the delay takes.
+    frame = spark.sql("SELECT CAST(id AS STRING) AS body, IF(id < 3, 1, NULL) AS delay FROM range(0, 6, 1, 1)")
     write(frame, cluster, topic, queueId=0)
     rows = read(cluster, topic, 6)
     assert sorted(row["body"] for row in rows) == [b"%d" % number for number in range(6)]

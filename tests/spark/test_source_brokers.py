@@ -54,7 +54,7 @@ def test_two_brokers(tmp_path: Path) -> None:
         starts = json.dumps({topic: {OTHER: "latest", BROKER_NAME: {"0": 90}}})
         assert len(read_rows(cluster, subscribe=topic, startingOffsets=starts)) == 110
 
-        reader = make_reader(cluster, {"subscribe": topic, "retries": 1, "requestTimeout": "1s"})
+        reader = make_reader(cluster, {"subscribe": topic, "retries": 1, "requestTimeout": "20s"})
         planned = reader.partitions()
         other.end(signal.SIGKILL)
         wait_for_brokers(cluster.name_server, 1)

@@ -34,6 +34,8 @@ PARTS: dict[str, type[Part]] = {
 }
 KILLS_EACH = 20
 _KILLS_A_RUN = 5
+# So many times as many kills at most, for a part that has nothing under way now and then.
+_TRIES = 6
 _STATE = STATE / "delivery.json"
 _FLUSH_MODES = ("ASYNC_FLUSH", "SYNC_FLUSH")
 
@@ -86,7 +88,7 @@ async def run(settings: Settings, home: Path) -> Result:
             part = PARTS[name](stage)
             await part.start()
             parts.append(part)
-        while min(part.kills for part in parts) < settings.kills and len(stage.kills) < 3 * settings.kills:
+        while min(part.kills for part in parts) < settings.kills and len(stage.kills) < _TRIES * settings.kills:
             await _kill(settings, rng, broker, stage, parts)
         stage.is_feeding = False
         await asyncio.gather(*[part.settle() for part in parts])

@@ -33,6 +33,8 @@ _HURRIED_BROKER = {
     "schedule_interval_ms": 10,
     "transaction_check_interval_ms": 100,
     "transaction_timeout_ms": 100,
+    # The fifteen questions of the default would be over before a producer that died is back.
+    "transaction_check_max": 10_000,
 }
 _HURRIED_STORE = {"delay_levels": " ".join(["0s"] * 18)}
 # The port, the one two below and the one above must be free; others look for ports too.

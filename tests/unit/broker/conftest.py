@@ -20,12 +20,17 @@ MakeBroker = Callable[..., Awaitable[Broker]]
 MakePeer = Callable[..., Peer]
 
 
-@pytest.fixture(autouse=True)
-def allow_new_files(forbid_blocking_calls: BlockBuster) -> None:
+def excuse_new_files(buster: BlockBuster) -> None:
     """Let the store make a file, or wait for one, in the loop: the message that goes there first cannot wait."""
     for name in ("os.rename", "os.mkdir", "os.stat", "os.fsync"):
-        forbid_blocking_calls.functions[name].can_block_in("eruca/store/filesystem.py", {"create", "make_directory"})
-    forbid_blocking_calls.functions["threading.Lock.acquire"].can_block_in("eruca/store/chain.py", {"segment_for"})
+        buster.functions[name].can_block_in("eruca/store/filesystem.py", {"create", "make_directory"})
+    buster.functions["threading.Lock.acquire"].can_block_in("eruca/store/chain.py", {"segment_for"})
+
+
+@pytest.fixture(autouse=True)
+def allow_new_files(forbid_blocking_calls: BlockBuster) -> None:
+    """Let the stores of this test make files."""
+    excuse_new_files(forbid_blocking_calls)
 
 
 @pytest.fixture

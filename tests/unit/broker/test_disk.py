@@ -183,7 +183,6 @@ async def test_expired_segments_go_at_their_hour(make_broker: MakeBroker, make_p
     store = parts_of(broker).store
     retain = parts_of(broker).background.retain
     folder = tmp_path / "store" / "commitlog"
-    names = await asyncio.to_thread(lambda: sorted(path.name for path in folder.iterdir()))
     clock.set_ms(at_hour(4, 4))  # at the hour, but kept for 66 of 72 hours
     assert await retain() == 0
     clock.set_ms(at_hour(5, 3, 59))  # expired, but not at the hour
@@ -195,9 +194,8 @@ async def test_expired_segments_go_at_their_hour(make_broker: MakeBroker, make_p
     assert await retain() >= 4
     start = store.commitlog.start
     assert start >= 4 << 16
-    left = await asyncio.to_thread(lambda: sorted(path.name for path in folder.iterdir()))
-    assert set(left) < set(names)
-    assert len(left) >= 1
+    # The next segment is made in advance, and may just have come.
+    assert await asyncio.to_thread(lambda: min(path.name for path in folder.iterdir())) == f"{start:020d}"
     # A reader of what is gone is told where to go on, and finds the rest there.
     moved = await try_pull(peer)
     header = moved.command.decode_header(PullMessageAnswerHeader)

@@ -45,7 +45,16 @@ async def send_row(peer: Peer, row: int, batch: int = 0, extra: str = "", **fiel
 
 async def copy_as_killed(tmp_path: Path, to: str = "killed") -> str:
     """What the files of a running broker are at this moment is what `kill -9` leaves."""
-    await asyncio.to_thread(shutil.copytree, tmp_path / "store", tmp_path / to)
+
+    def copy() -> None:
+        while True:
+            try:
+                shutil.copytree(tmp_path / "store", tmp_path / to)
+                return
+            except shutil.Error:  # a new segment or table got its name while the directory was read
+                shutil.rmtree(tmp_path / to)
+
+    await asyncio.to_thread(copy)
     return to
 
 

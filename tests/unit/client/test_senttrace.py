@@ -22,15 +22,21 @@ from eruca.testing import VirtualClock
 from eruca.wire.batch import decode_batch
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.properties import parse_properties
-from eruca.wire.record import user_body
+from eruca.wire.record import Message, user_body
 from eruca.wire.trace import TRACE_TOPIC, EndTransactionTrace, PubTrace, TracedKind, TraceRecord, decode_traces
 from tests.unit.broker.delivery import stored
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import ScriptedCluster, wait_until
 
 
+def read_messages(broker: Broker, topic: str = TRACE_TOPIC) -> list[Message]:
+    """The messages of a topic in the order they were stored: traces go every half a second, to queues in turn."""
+    found = [message for queue_id in range(4) for message in stored(broker, topic, queue_id)]
+    return sorted(found, key=lambda message: message.position)
+
+
 def read_traces(broker: Broker, topic: str = TRACE_TOPIC) -> list[TraceRecord]:
-    messages = [message for queue_id in range(4) for message in stored(broker, topic, queue_id)]
+    messages = read_messages(broker, topic)
     return [record for message in messages for record in decode_traces(user_body(message))]
 
 
@@ -54,7 +60,7 @@ async def test_every_stored_message_is_traced_once(
     assert found.store_host == broker.options.address
     assert traces[second.message_id].kind == TracedKind.DELAY  # type: ignore[union-attr]
     assert batch.message_id in traces
-    (message, *_) = [message for queue_id in range(4) for message in stored(broker, TRACE_TOPIC, queue_id)]
+    (message, *_) = read_messages(broker)
     assert {"k1", "k2", first.message_id} <= set((message.get_property("KEYS") or "").split(" "))
 
 

@@ -16,6 +16,9 @@ __all__ = ["allow_new_files", "nameserver", "start_broker"]
 
 StartFilterServer = Callable[..., Awaitable[FilterServer]]
 
+# So much that a busy machine gets to the last message of a pull: after half of it none is begun.
+TIME_MS = 60_000
+
 
 @pytest.fixture
 async def broker(start_broker: StartBroker) -> Broker:
@@ -28,7 +31,8 @@ async def start_filter_server() -> AsyncIterator[StartFilterServer]:
     running: list[FilterServer] = []
 
     async def start(broker: Broker, *, authorize: Any = None, **options: Any) -> FilterServer:
-        server = FilterServer(FilterServerOptions(broker=broker.options.address, **options), authorize=authorize)
+        chosen = {"broker": broker.options.address, "time_ms": TIME_MS, **options}
+        server = FilterServer(FilterServerOptions(**chosen), authorize=authorize)
         running.append(server)
         await server.start()
         return server

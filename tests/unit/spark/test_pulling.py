@@ -164,13 +164,16 @@ def test_a_broker_that_moved_is_found_again_or_its_slave(server: PullServer, bro
         assert new.asked
 
 
-def test_no_time_runs_while_nobody_asks(server: PullServer) -> None:
-    options = make_options(server, requestTimeout="50ms", pullInFlight="4", retries="0")
+def test_no_time_runs_while_nobody_asks(server: PullServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulling, "BATCH_ROWS", 100)
+    options = make_options(server, requestTimeout="2s", pullInFlight="4", retries="0")
     seen: list[int] = []
-    for batch in read_partition(server.plan(0, 1000), options, COLUMNS):
+    for number, batch in enumerate(read_partition(server.plan(0, 1000), options, COLUMNS)):
         seen += batch.column("queueOffset").to_pylist()
-        threading.Event().wait(0.2)  # Spark is busy, and answers wait in the socket
+        if number == 0:
+            threading.Event().wait(2.5)  # Spark is busy, and answers wait in the socket
     assert seen == list(range(1000))
+    assert number > 0
 
 
 # -- data loss ---------------------------------------------------------------------------------------------------------

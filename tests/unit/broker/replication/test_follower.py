@@ -388,8 +388,10 @@ async def test_bytes_that_change_on_the_way_are_fetched_again(
     fill(master, 800, 1000)
 
     def change(number: int, data: bytearray) -> None:
-        if number <= 2 and len(data) > 20_000:
-            data[15_000] ^= 0x40
+        # In a body, however the reads were cut: not every field of a record has a checksum.
+        at = data.find(b"x" * 16, 15_000)
+        if number <= 2 and at >= 0:
+            data[at + 8] ^= 0x40
 
     proxy = await make_proxy(master, change)
     with caplog.at_level(logging.WARNING, LOGGER):
