@@ -42,7 +42,7 @@ $(LOCKED): requirements/bootstrap.txt requirements/dev.txt
 	@touch $@
 
 # Sources that are compiled where there is a compiler: a change of one compiles them again.
-COMPILED := setup.py $(wildcard src/eruca/wire/hot*.py)
+COMPILED := setup.py $(wildcard src/eruca/wire/hot*.py src/eruca/wire/hot*.pxd)
 
 $(READY): $(LOCKED) pyproject.toml $(COMPILED)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

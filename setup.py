@@ -13,6 +13,7 @@ setup(
     ext_modules=cythonize(
         HOT,
         build_dir="build",
+        include_path=["src"],  # where one hot module finds what another declares
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True},
     )
 )

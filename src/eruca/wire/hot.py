@@ -17,7 +17,9 @@ except ImportError:  # an installation without compiler and without Cython
     from eruca.wire import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hotbytes import copy, equals, read_i32, read_i64, read_u32, write_i64, write_u32  # type: ignore[import-untyped]
+else:
+    from eruca.wire.hotbytes import copy, equals, read_i32, read_i64, read_u32, write_i64, write_u32
 
 compiled: bool = cython.compiled
 
@@ -33,52 +35,6 @@ _FIXED_BYTES = cython.declare(cython.int, 91)
 _HEAD_BYTES = cython.declare(cython.int, 88)
 _TOPIC_BYTES_MAX = cython.declare(cython.int, 255)
 _PROPERTIES_BYTES_MAX = cython.declare(cython.int, 65535)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
-    return (
-        (cython.cast(cython.uint, p[at]) << 24)
-        | (cython.cast(cython.uint, p[at + 1]) << 16)
-        | (cython.cast(cython.uint, p[at + 2]) << 8)
-        | cython.cast(cython.uint, p[at + 3])
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_i32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _read_u32(p, at)
-    return value - _WRAP if value > _INT_MAX else value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_i64(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    high: cython.longlong = _read_i32(p, at)
-    return high * _WRAP + _read_u32(p, at + 4)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _write_u32(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uint) -> cython.void:
-    p[at] = (value >> 24) & 0xFF
-    p[at + 1] = (value >> 16) & 0xFF
-    p[at + 2] = (value >> 8) & 0xFF
-    p[at + 3] = value & 0xFF
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _write_i64(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
-    _write_u32(p, at, cython.cast(cython.uint, (value >> 32) & _MASK))
-    _write_u32(p, at + 4, cython.cast(cython.uint, value & _MASK))
 
 
 # --- hashes ---------------------------------------------------------------------------------------------------------
@@ -123,25 +79,6 @@ def _hash_text(
     return h
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _name_is(
-    p: cython.p_const_uchar,
-    start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    name: cython.p_const_uchar,
-    size: cython.Py_ssize_t,
-) -> cython.bint:
-    at: cython.Py_ssize_t
-    if end - start != size:
-        return False
-    for at in range(size):
-        if p[start + at] != name[at]:
-            return False
-    return True
-
-
 def digest_properties(properties: bytes, prefix: cython.uint, with_keys: cython.bint) -> tuple[int, list[int]]:
     """Give the hash of the TAGS property (0 for none) and the index hashes of UNIQ_KEY and KEYS, in one pass.
 
@@ -173,9 +110,6 @@ def _digest(
     unique_end: cython.Py_ssize_t = 0
     keys_at: cython.Py_ssize_t = 0
     keys_end: cython.Py_ssize_t = 0
-    tags: cython.p_const_uchar = b"TAGS"
-    keys: cython.p_const_uchar = b"KEYS"
-    unique: cython.p_const_uchar = b"UNIQ_KEY"
     while start < size:
         middle = start
         while middle < size and p[middle] != 1 and p[middle] != 2:
@@ -183,12 +117,13 @@ def _digest(
         end = middle
         while end < size and p[end] != 2:
             end += 1
-        if end > middle + 1 and middle > start and p[middle] == 1:
-            if _name_is(p, start, middle, tags, 4):
-                tags_at, tags_end = middle + 1, end
-            elif _name_is(p, start, middle, keys, 4):
-                keys_at, keys_end = middle + 1, end
-            elif _name_is(p, start, middle, unique, 8):
+        if end > middle + 1 and p[middle] == 1:
+            if middle - start == 4:
+                if equals(p, start, b"TAGS", 0, 4):
+                    tags_at, tags_end = middle + 1, end
+                elif equals(p, start, b"KEYS", 0, 4):
+                    keys_at, keys_end = middle + 1, end
+            elif middle - start == 8 and equals(p, start, b"UNIQ_KEY", 0, 8):
                 unique_at, unique_end = middle + 1, end
         start = end + 1
     h: cython.uint = _hash_text(p, data, tags_at, tags_end, 0) if tags_end else 0
@@ -250,9 +185,9 @@ def _put_entries(
     store_time: cython.longlong,
 ) -> cython.int:
     entries_at: cython.longlong = 40 + 4 * slots
-    used: cython.uint = _read_u32(p, 32)
-    number: cython.longlong = _read_i32(p, 36)
-    begin_time: cython.longlong = _read_i64(p, 0)
+    used: cython.uint = read_u32(p, 32)
+    number: cython.longlong = read_i32(p, 36)
+    begin_time: cython.longlong = read_i64(p, 0)
     seconds: cython.longlong = 0
     slot_at: cython.longlong
     at: cython.longlong
@@ -261,8 +196,8 @@ def _put_entries(
     if number <= 1:
         number = 1
         begin_time = store_time
-        _write_i64(p, 0, store_time)
-        _write_i64(p, 16, position)
+        write_i64(p, 0, store_time)
+        write_i64(p, 16, position)
     # There is no other check between a damaged number and the memory behind the file.
     if entries_at + (number + len(hashes)) * 20 > room:
         raise ValueError(f"entry {number} and {len(hashes) - 1} more are not inside an index file of {room} bytes")
@@ -272,22 +207,22 @@ def _put_entries(
             seconds = _INT_MAX
     for h in hashes:
         slot_at = 40 + (h % slots) * 4
-        previous = _read_u32(p, slot_at)
+        previous = read_u32(p, slot_at)
         if previous > number or previous >= _SIGN:
             previous = 0
         if previous == 0:
             used += 1
         at = entries_at + number * 20
-        _write_u32(p, at, h)
-        _write_i64(p, at + 4, position)
-        _write_u32(p, at + 12, cython.cast(cython.uint, seconds))
-        _write_u32(p, at + 16, previous)
-        _write_u32(p, slot_at, cython.cast(cython.uint, number))
+        write_u32(p, at, h)
+        write_i64(p, at + 4, position)
+        write_u32(p, at + 12, cython.cast(cython.uint, seconds))
+        write_u32(p, at + 16, previous)
+        write_u32(p, slot_at, cython.cast(cython.uint, number))
         number += 1
-    _write_i64(p, 8, store_time)
-    _write_i64(p, 24, position)
-    _write_u32(p, 32, used)
-    _write_u32(p, 36, cython.cast(cython.uint, number))
+    write_i64(p, 8, store_time)
+    write_i64(p, 24, position)
+    write_u32(p, 32, used)
+    write_u32(p, 36, cython.cast(cython.uint, number))
     return 0
 
 
@@ -329,15 +264,15 @@ def dispatch_batch(
     written: cython.longlong = 0
     hashes: list[int] = []
     while entries_at < entries_end:
-        at = cython.cast(cython.Py_ssize_t, _read_i64(e, entries_at) - base)
-        end = at + _read_u32(e, entries_at + 8)
+        at = cython.cast(cython.Py_ssize_t, read_i64(e, entries_at) - base)
+        end = at + read_u32(e, entries_at + 8)
         if at < 0 or end > len(view) or end - at < _FIXED_BYTES:
             raise ValueError(f"the record at {at} is not inside {len(view)} bytes")
-        start = at + _HEAD_BYTES + _read_u32(p, at + 84)
+        start = at + _HEAD_BYTES + read_u32(p, at + 84)
         if start >= end or start + p[start] + 3 > end:
             raise ValueError(f"at {at} there is no record")
         hashes.clear()
-        _write_i64(e, entries_at + 12, _digest(p, log, start + p[start] + 3, end, prefix, with_index, hashes))
+        write_i64(e, entries_at + 12, _digest(p, log, start + p[start] + 3, end, prefix, with_index, hashes))
         if hashes:
             _put_entries(x, len(index_view), slots, hashes, base + at, store_time)
             written += len(hashes)
@@ -393,27 +328,15 @@ def dispatch_run(
                 break
             _put_entries(x, len(index_view), slots, hashes, position, store_time)
             written += len(hashes)
-        _write_i64(e, entries_at, position)
-        _write_u32(e, entries_at + 8, size)
-        _write_i64(e, entries_at + 12, tags)
+        write_i64(e, entries_at, position)
+        write_u32(e, entries_at + 8, size)
+        write_i64(e, entries_at + 12, tags)
         entries_at += 20
         done += 1
     return done, written
 
 
 # --- records --------------------------------------------------------------------------------------------------------
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _write_bytes(
-    p: cython.p_uchar, at: cython.Py_ssize_t, data: cython.p_const_uchar, size: cython.Py_ssize_t
-) -> cython.void:
-    if cython.compiled:
-        memcpy(p + at, data, size)
-    else:
-        p[at : at + size] = data
 
 
 def write_record(
@@ -453,27 +376,27 @@ def write_record(
     if at < 0 or size > len(view) - at:
         raise ValueError(f"a record of {size} bytes at {at} does not fit in {len(view)} bytes")
     crc: cython.ulonglong = crc32(body)
-    _write_u32(p, at, cython.cast(cython.uint, size))
-    _write_u32(p, at + 4, _RECORD_MAGIC)
-    _write_u32(p, at + 8, cython.cast(cython.uint, crc & _CRC_MASK))
-    _write_u32(p, at + 12, cython.cast(cython.uint, queue_id & _MASK))
-    _write_u32(p, at + 16, cython.cast(cython.uint, flag & _MASK))
-    _write_i64(p, at + 20, queue_offset)
-    _write_i64(p, at + 28, position)
-    _write_u32(p, at + 36, cython.cast(cython.uint, sys_flag & _MASK))
-    _write_i64(p, at + 40, born_timestamp)
-    _write_bytes(p, at + 48, born_host, 8)
-    _write_i64(p, at + 56, store_timestamp)
-    _write_bytes(p, at + 64, store_host, 8)
-    _write_u32(p, at + 72, cython.cast(cython.uint, reconsume_times & _MASK))
-    _write_i64(p, at + 76, prepared_position)
-    _write_u32(p, at + 84, cython.cast(cython.uint, body_size))
+    write_u32(p, at, cython.cast(cython.uint, size))
+    write_u32(p, at + 4, _RECORD_MAGIC)
+    write_u32(p, at + 8, cython.cast(cython.uint, crc & _CRC_MASK))
+    write_u32(p, at + 12, cython.cast(cython.uint, queue_id & _MASK))
+    write_u32(p, at + 16, cython.cast(cython.uint, flag & _MASK))
+    write_i64(p, at + 20, queue_offset)
+    write_i64(p, at + 28, position)
+    write_u32(p, at + 36, cython.cast(cython.uint, sys_flag & _MASK))
+    write_i64(p, at + 40, born_timestamp)
+    copy(p, at + 48, born_host, 0, 8)
+    write_i64(p, at + 56, store_timestamp)
+    copy(p, at + 64, store_host, 0, 8)
+    write_u32(p, at + 72, cython.cast(cython.uint, reconsume_times & _MASK))
+    write_i64(p, at + 76, prepared_position)
+    write_u32(p, at + 84, cython.cast(cython.uint, body_size))
     at += _HEAD_BYTES
-    _write_bytes(p, at, body, body_size)
+    copy(p, at, body, 0, body_size)
     at += body_size
     p[at] = topic_size
-    _write_bytes(p, at + 1, topic, topic_size)
+    copy(p, at + 1, topic, 0, topic_size)
     at += 1 + topic_size
     p[at] = properties_size >> 8
     p[at + 1] = properties_size & 0xFF
-    _write_bytes(p, at + 2, properties, properties_size)
+    copy(p, at + 2, properties, 0, properties_size)

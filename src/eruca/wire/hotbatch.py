@@ -16,13 +16,13 @@ except ImportError:  # an installation without compiler and without Cython
     from eruca.wire import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memcmp, memcpy  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hotbytes import copy, equals, read_i32, read_u32, write_i64, write_u32  # type: ignore[import-untyped]
+else:
+    from eruca.wire.hotbytes import copy, equals, read_i32, read_u32, write_i64, write_u32
 
 compiled: bool = cython.compiled
 
 _MASK = cython.declare(cython.ulonglong, 0xFFFFFFFF)
-_WRAP = cython.declare(cython.longlong, 0x100000000)
-_INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
 _CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
 _FIXED_BYTES = cython.declare(cython.int, 91)
@@ -33,69 +33,6 @@ _TOPIC_BYTES_MAX = cython.declare(cython.int, 255)
 _HEX = b"0123456789ABCDEF"
 # What every name of the timer that clients use begins with.
 _TIMER = b"TIMER_D"
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
-    return (
-        (cython.cast(cython.uint, p[at]) << 24)
-        | (cython.cast(cython.uint, p[at + 1]) << 16)
-        | (cython.cast(cython.uint, p[at + 2]) << 8)
-        | cython.cast(cython.uint, p[at + 3])
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_i32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _read_u32(p, at)
-    return value - _WRAP if value > _INT_MAX else value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _write_u32(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uint) -> cython.void:
-    p[at] = (value >> 24) & 0xFF
-    p[at + 1] = (value >> 16) & 0xFF
-    p[at + 2] = (value >> 8) & 0xFF
-    p[at + 3] = value & 0xFF
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _write_i64(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
-    _write_u32(p, at, cython.cast(cython.uint, (value >> 32) & _MASK))
-    _write_u32(p, at + 4, cython.cast(cython.uint, value & _MASK))
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _copy(
-    q: cython.p_uchar, to: cython.Py_ssize_t, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Copy bytes; gives where the next go."""
-    if cython.compiled:
-        memcpy(q + to, p + at, n)
-    else:
-        q[to : to + n] = p[at : at + n]
-    return to + n
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _wants_timer(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
-    timer: cython.p_const_uchar = _TIMER
-    if cython.compiled:
-        return end - at >= 7 and memcmp(p + at, timer, 7) == 0
-    else:
-        return bytes(p[at : at + 7]) == timer
 
 
 def measure_batch(
@@ -120,11 +57,12 @@ def measure_batch(
     body: cython.longlong
     properties: cython.longlong
     start: cython.Py_ssize_t
+    timer: cython.p_const_uchar = _TIMER
     while at < end:
         if end - at < _ITEM_BYTES:
             return -1, 0, 0, 0, 0
-        total = _read_i32(p, at)
-        body = _read_i32(p, at + 16)
+        total = read_i32(p, at)
+        body = read_i32(p, at + 16)
         if total < _ITEM_BYTES or total > end - at or body < 0 or body > total - _ITEM_BYTES:
             return -1, 0, 0, 0, 0
         start = at + _ITEM_HEAD_BYTES + body
@@ -144,7 +82,7 @@ def measure_batch(
         while start < at:
             if p[start] == 0x20:
                 words += 1
-            elif p[start] == 0x54 and _wants_timer(p, start, at):
+            elif p[start] == 0x54 and at - start >= 7 and equals(p, start, timer, 0, 7):
                 return -1, 0, 0, 0, 0
             start += 1
     return count, records, bodies, words, last
@@ -187,11 +125,11 @@ def _put_properties(
     """Write the length of all properties, those of a message, a separator if there is none, and those that all get."""
     q[to] = joined >> 8
     q[to + 1] = joined & 0xFF
-    to = _copy(q, to + 2, p, own_at, own)
+    to = copy(q, to + 2, p, own_at, own)
     if joined > own + shared_size:
         q[to] = 2
         to += 1
-    _copy(q, to, shared, 0, shared_size)
+    copy(q, to, shared, 0, shared_size)
 
 
 def make_head(
@@ -215,14 +153,14 @@ def make_head(
         q = cython.address(view[0])
     else:
         q = view
-    _write_u32(q, 4, _RECORD_MAGIC)
-    _write_u32(q, 12, cython.cast(cython.uint, queue_id & _MASK))
-    _write_u32(q, 36, cython.cast(cython.uint, sys_flag & _MASK))
-    _write_i64(q, 40, born_timestamp)
-    _copy(q, 48, born, 0, 8)
-    _write_i64(q, 56, store_timestamp)
-    _copy(q, 64, store, 0, 8)
-    _write_u32(q, 72, cython.cast(cython.uint, reconsume_times & _MASK))
+    write_u32(q, 4, _RECORD_MAGIC)
+    write_u32(q, 12, cython.cast(cython.uint, queue_id & _MASK))
+    write_u32(q, 36, cython.cast(cython.uint, sys_flag & _MASK))
+    write_i64(q, 40, born_timestamp)
+    copy(q, 48, born, 0, 8)
+    write_i64(q, 56, store_timestamp)
+    copy(q, 64, store, 0, 8)
+    write_u32(q, 72, cython.cast(cython.uint, reconsume_times & _MASK))
     return bytes(head)
 
 
@@ -273,26 +211,26 @@ def write_batch(
     ids_at: cython.Py_ssize_t = 0
     crc: cython.ulonglong
     while item < len(data):
-        body = _read_u32(p, item + 16)
+        body = read_u32(p, item + 16)
         own_at = item + _ITEM_BYTES + body
-        own = item + _read_u32(p, item) - own_at
+        own = item + read_u32(p, item) - own_at
         joined = own + len(shared) + (1 if own > 0 and p[own_at + own - 1] != 2 else 0)
         record = _HEAD_BYTES + body + len(tail) + 2 + joined
         if at + record > stop or entries_at + 20 > len(entries_view) or ids_at + 33 > len(ids_view) + 1:
             raise ValueError("the batch is larger than it was measured")
         crc = crc32(whole[item + _ITEM_HEAD_BYTES : item + _ITEM_HEAD_BYTES + body])
-        _copy(q, at, head_p, 0, _HEAD_BYTES)
-        _write_u32(q, at, cython.cast(cython.uint, record))
-        _write_u32(q, at + 8, cython.cast(cython.uint, crc & _CRC_MASK))
-        _copy(q, at + 16, p, item + 12, 4)
-        _write_i64(q, at + 20, queue_offset)
-        _write_i64(q, at + 28, position)
-        _write_u32(q, at + 84, cython.cast(cython.uint, body))
-        to = _copy(q, at + _HEAD_BYTES, p, item + _ITEM_HEAD_BYTES, body)
-        to = _copy(q, to, tail_p, 0, len(tail))
+        copy(q, at, head_p, 0, _HEAD_BYTES)
+        write_u32(q, at, cython.cast(cython.uint, record))
+        write_u32(q, at + 8, cython.cast(cython.uint, crc & _CRC_MASK))
+        copy(q, at + 16, p, item + 12, 4)
+        write_i64(q, at + 20, queue_offset)
+        write_i64(q, at + 28, position)
+        write_u32(q, at + 84, cython.cast(cython.uint, body))
+        to = copy(q, at + _HEAD_BYTES, p, item + _ITEM_HEAD_BYTES, body)
+        to = copy(q, to, tail_p, 0, len(tail))
         _put_properties(q, to, p, own_at, own, shared_p, len(shared), joined)
-        _write_i64(e, entries_at, position)
-        _write_u32(e, entries_at + 8, cython.cast(cython.uint, record))
+        write_i64(e, entries_at, position)
+        write_u32(e, entries_at + 8, cython.cast(cython.uint, record))
         if item:
             text[ids_at - 1] = 44
         ids_at = _put_id(text, ids_at, head_p + 64 if cython.compiled else head_p[64:], position) + 1

@@ -23,7 +23,9 @@ except ImportError:  # an installation without compiler and without Cython
     from eruca.wire import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memcmp, memcpy  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hotbytes import copy, equals, read_i32, read_i64, read_u32  # type: ignore[import-untyped]
+else:
+    from eruca.wire.hotbytes import copy, equals, read_i32, read_i64, read_u32
 
 compiled: bool = cython.compiled
 
@@ -34,42 +36,12 @@ HOST_CHARS_MAX = 27
 # The text of an offset id with an IPv6 host.
 OFFSET_ID_CHARS_MAX = 56
 
-_WRAP = cython.declare(cython.longlong, 0x100000000)
 _RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
 _CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
-_INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _FIXED_BYTES = cython.declare(cython.int, 91)
 _HEAD_BYTES = cython.declare(cython.int, 88)
 _HEX = b"0123456789ABCDEF"
 _CRC_BYTES_HERE = cython.declare(cython.int, 512)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
-    return (
-        (cython.cast(cython.uint, p[at]) << 24)
-        | (cython.cast(cython.uint, p[at + 1]) << 16)
-        | (cython.cast(cython.uint, p[at + 2]) << 8)
-        | cython.cast(cython.uint, p[at + 3])
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_i32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _read_u32(p, at)
-    return value - _WRAP if value > _INT_MAX else value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_i64(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    high: cython.longlong = _read_i32(p, at)
-    return high * _WRAP + _read_u32(p, at + 4)
 
 
 @cython.cfunc
@@ -83,36 +55,6 @@ def _find_shift(flag: cython.uint, behind: cython.int) -> cython.Py_ssize_t:
     if behind > 1 and flag & 0x20:
         shift += 12
     return shift
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _equals(
-    p: cython.p_const_uchar,
-    at: cython.Py_ssize_t,
-    q: cython.p_const_uchar,
-    to: cython.Py_ssize_t,
-    n: cython.Py_ssize_t,
-) -> cython.bint:
-    if cython.compiled:
-        return memcmp(p + at, q + to, n) == 0
-    else:
-        return bytes(p[at : at + n]) == bytes(q[to : to + n])
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _copy(
-    q: cython.p_uchar, to: cython.Py_ssize_t, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Copy bytes; gives where the next go."""
-    if cython.compiled:
-        memcpy(q + to, p + at, n)
-    else:
-        q[to : to + n] = memoryview(p)[at : at + n]
-    return to + n
 
 
 # -- where things are --------------------------------------------------------------------------------------------------
@@ -157,15 +99,15 @@ def find_records(
     last_size: cython.Py_ssize_t = -1
     wanted: cython.bint = True
     while count < count_max and end - at >= _FIXED_BYTES:
-        size = _read_u32(p, at)
-        if _read_u32(p, at + 4) != _RECORD_MAGIC or size > end - at or size < _FIXED_BYTES:
+        size = read_u32(p, at)
+        if read_u32(p, at + 4) != _RECORD_MAGIC or size > end - at or size < _FIXED_BYTES:
             break
-        if base >= 0 and _read_i64(p, at + 28) != base + at:
+        if base >= 0 and read_i64(p, at + 28) != base + at:
             break
-        body_at = at + _HEAD_BYTES + _find_shift(_read_u32(p, at + 36), 2)
+        body_at = at + _HEAD_BYTES + _find_shift(read_u32(p, at + 36), 2)
         if body_at + 3 > at + size:
             break
-        body_end = body_at + _read_u32(p, body_at - 4)
+        body_end = body_at + read_u32(p, body_at - 4)
         if body_end + 3 > at + size:
             break
         topic_end = body_end + 1 + p[body_end]
@@ -182,7 +124,7 @@ def find_records(
                 sector += 512
             if sector + 512 <= at + size:
                 break
-        if filtered and (last_size != topic_end - body_end - 1 or not _equals(p, body_end + 1, p, last_at, last_size)):
+        if filtered and (last_size != topic_end - body_end - 1 or not equals(p, body_end + 1, p, last_at, last_size)):
             # Neighbours are often of one topic.
             last_at, last_size = body_end + 1, topic_end - body_end - 1
             wanted = bytes(view[body_end + 1 : topic_end]) in topics
@@ -220,7 +162,7 @@ def take_int32(
     at: cython.Py_ssize_t
     for row in range(count):
         at = spans[row * 5]
-        out[row] = cython.cast(cython.int, _read_i32(p, at + where + _find_shift(_read_u32(p, at + 36), behind)))
+        out[row] = cython.cast(cython.int, read_i32(p, at + where + _find_shift(read_u32(p, at + 36), behind)))
 
 
 def take_int64(
@@ -242,7 +184,7 @@ def take_int64(
     at: cython.Py_ssize_t
     for row in range(count):
         at = spans[row * 5]
-        out[row] = _read_i64(p, at + where + _find_shift(_read_u32(p, at + 36), behind))
+        out[row] = read_i64(p, at + where + _find_shift(read_u32(p, at + 36), behind))
 
 
 def _make_crc_tables() -> array[int]:
@@ -342,7 +284,7 @@ def check_crcs(buffer: Any, spans: cython.longlong[::1], count: cython.Py_ssize_
             found = crc32(whole[at:end])
         found &= _CRC_MASK
         # A record without body has whatever CRC its writer left there.
-        out[row] = found == _read_u32(p, spans[row * 5] + 8) or at == end
+        out[row] = found == read_u32(p, spans[row * 5] + 8) or at == end
         wrong += 1 - out[row]
     return wrong
 
@@ -380,7 +322,7 @@ def take_bytes(
     for row in range(count):
         offsets[row] = cython.cast(cython.int, to)
         at = spans[row * 5 + begins] + skip
-        to = _copy(q, to, p, at, spans[row * 5 + ends] - cut - at)
+        to = copy(q, to, p, at, spans[row * 5 + ends] - cut - at)
     offsets[count] = cython.cast(cython.int, to)
     return to
 
@@ -436,20 +378,20 @@ def take_hosts(
     for row in range(count):
         offsets[row] = cython.cast(cython.int, to)
         at = spans[row * 5]
-        flag = _read_u32(p, at + 36)
+        flag = read_u32(p, at + 36)
         if flag & (0x20 if stored else 0x10):
             return -1
         at += 64 + _find_shift(flag, 1) if stored else 48
-        if last_at >= 0 and _equals(p, at, p, last_at, 8):
+        if last_at >= 0 and equals(p, at, p, last_at, 8):
             # Neighbours often have one sender, and nearly always one broker.
-            to = _copy(q, to, q, last_to, last_size)
+            to = copy(q, to, q, last_to, last_size)
             continue
         last_at, last_to = at, to
         for part in range(4):
             to = _put_number(q, to, p[at + part])
             q[to] = 46 if part < 3 else 58
             to += 1
-        to = _put_number(q, to, _read_i32(p, at + 4))
+        to = _put_number(q, to, read_i32(p, at + 4))
         last_size = to - last_to
     offsets[count] = cython.cast(cython.int, to)
     return to
@@ -487,7 +429,7 @@ def take_offset_ids(
     for row in range(count):
         offsets[row] = cython.cast(cython.int, to)
         at = spans[row * 5]
-        flag = _read_u32(p, at + 36)
+        flag = read_u32(p, at + 36)
         host_at = at + 64 + _find_shift(flag, 1)
         host_bytes = 20 if flag & 0x20 else 8
         for part in range(host_bytes + 8):

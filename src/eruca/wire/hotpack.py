@@ -18,7 +18,10 @@ except ImportError:  # an installation without compiler and without Cython
     from eruca.wire import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memchr, memcpy  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hotbytes import copy, write_u32  # type: ignore[import-untyped]
+    from cython.cimports.libc.string import memchr  # type: ignore[import-untyped]
+else:
+    from eruca.wire.hotbytes import copy, write_u32
 
 compiled: bool = cython.compiled
 
@@ -41,30 +44,6 @@ _NO_ROOM = cython.declare(cython.int, -1)
 _SEPARATOR = cython.declare(cython.int, -3)
 _BLANK = cython.declare(cython.int, -4)
 _HEX = b"0123456789ABCDEF"
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _write_u32(q: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uint) -> cython.void:
-    q[at] = (value >> 24) & 0xFF
-    q[at + 1] = (value >> 16) & 0xFF
-    q[at + 2] = (value >> 8) & 0xFF
-    q[at + 3] = value & 0xFF
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _copy(
-    q: cython.p_uchar, to: cython.Py_ssize_t, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Copy bytes; gives where the next go."""
-    if cython.compiled:
-        memcpy(q + to, p + at, n)
-    else:
-        q[to : to + n] = p[at : at + n]
-    return to + n
 
 
 @cython.cfunc
@@ -149,7 +128,7 @@ class ConstantField(Field):
         n: cython.Py_ssize_t = len(self.text)
         if to + n > room:
             return _NO_ROOM
-        return _copy(q, to, p, 0, n)
+        return copy(q, to, p, 0, n)
 
     def find_room(self, rows: cython.Py_ssize_t) -> int:
         return rows * len(self.text)
@@ -185,7 +164,7 @@ class TextField(Field):
             return _SEPARATOR
         if to + name_bytes + n + 1 > room:
             return _NO_ROOM
-        to = _copy(q, _copy(q, to, name, 0, name_bytes), p, at, n)
+        to = copy(q, copy(q, to, name, 0, name_bytes), p, at, n)
         q[to] = _NEXT
         return to + 1
 
@@ -233,10 +212,10 @@ class WordsField(Field):
             if to + name_bytes + n + 1 > room:
                 return _NO_ROOM
             if to == start:
-                to = _copy(q, to, name, 0, name_bytes)
+                to = copy(q, to, name, 0, name_bytes)
             else:
                 q[to - 1] = _SPACE
-            to = _copy(q, to, p, at, n)
+            to = copy(q, to, p, at, n)
             q[to] = _NEXT
             to += 1
         return to
@@ -294,9 +273,9 @@ class MapField(Field):
                 return _SEPARATOR
             if to + n + value_n + 2 > room:
                 return _NO_ROOM
-            to = _copy(q, to, p, at, n)
+            to = copy(q, to, p, at, n)
             q[to] = _NAMED
-            to = _copy(q, to + 1, v, value_at, value_n)
+            to = copy(q, to + 1, v, value_at, value_n)
             q[to] = _NEXT
             to += 1
         return to
@@ -328,7 +307,7 @@ class IdField(Field):
         number: cython.longlong = self.first + row
         if to + n + 5 > room:
             return _NO_ROOM
-        to = _copy(q, to, p, 0, n)
+        to = copy(q, to, p, 0, n)
         q[to] = digits[(number >> 12) & 15]
         q[to + 1] = digits[(number >> 8) & 15]
         q[to + 2] = digits[(number >> 4) & 15]
@@ -361,7 +340,7 @@ class NumberField(Field):
         divisor: cython.longlong = 1
         if to + n + 20 > room:
             return _NO_ROOM
-        to = _copy(q, to, p, 0, n)
+        to = copy(q, to, p, 0, n)
         while number // divisor >= 10:
             divisor *= 10
         while divisor > 0:
@@ -426,7 +405,7 @@ def pack_rows(
         start = to
         if start + n + 22 > room:
             raise ValueError(f"{room} bytes are not enough for {count} rows")
-        properties_at = _copy(q, start + _HEAD_BYTES, p, bodies.offsets[row], n) + 2
+        properties_at = copy(q, start + _HEAD_BYTES, p, bodies.offsets[row], n) + 2
         to = properties_at
         for field in fields:
             to = field.put(row, q, to, room)
@@ -446,11 +425,11 @@ def pack_rows(
             continue
         q[properties_at - 2] = (to - properties_at) >> 8
         q[properties_at - 1] = (to - properties_at) & 0xFF
-        _write_u32(q, start, cython.cast(cython.uint, to - start))
-        _write_u32(q, start + 4, 0)
-        _write_u32(q, start + 8, 0)
-        _write_u32(q, start + 12, cython.cast(cython.uint, (flags[row] if with_flags else 0) & 0xFFFFFFFF))
-        _write_u32(q, start + 16, cython.cast(cython.uint, n))
+        write_u32(q, start, cython.cast(cython.uint, to - start))
+        write_u32(q, start + 4, 0)
+        write_u32(q, start + 8, 0)
+        write_u32(q, start + 12, cython.cast(cython.uint, (flags[row] if with_flags else 0) & 0xFFFFFFFF))
+        write_u32(q, start + 16, cython.cast(cython.uint, n))
         ends[number] = to
         reasons[number] = GOOD
         good += 1

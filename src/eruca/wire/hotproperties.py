@@ -15,7 +15,10 @@ except ImportError:  # an installation without compiler and without Cython
     from eruca.wire import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memchr, memcmp, memcpy  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hotbytes import copy, equals  # type: ignore[import-untyped]
+    from cython.cimports.libc.string import memchr  # type: ignore[import-untyped]
+else:
+    from eruca.wire.hotbytes import copy, equals
 
 compiled: bool = cython.compiled
 
@@ -39,36 +42,6 @@ def _find_byte(
     else:
         index: int = bytes(p[at:end]).find(byte)
         return end if index < 0 else at + index
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _equals(
-    p: cython.p_const_uchar,
-    at: cython.Py_ssize_t,
-    q: cython.p_const_uchar,
-    to: cython.Py_ssize_t,
-    n: cython.Py_ssize_t,
-) -> cython.bint:
-    if cython.compiled:
-        return memcmp(p + at, q + to, n) == 0
-    else:
-        return bytes(p[at : at + n]) == bytes(q[to : to + n])
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _copy(
-    q: cython.p_uchar, to: cython.Py_ssize_t, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Copy bytes; gives where the next go."""
-    if cython.compiled:
-        memcpy(q + to, p + at, n)
-    else:
-        q[to : to + n] = memoryview(p)[at : at + n]
-    return to + n
 
 
 def find_values(
@@ -139,7 +112,7 @@ def _is_named(
     name_bytes: cython.Py_ssize_t,
 ) -> cython.bint:
     """Has a property this name, and a value?"""
-    return end - at > name_bytes + 1 and p[at + name_bytes] == _NAMED and _equals(p, at, name, 0, name_bytes)
+    return end - at > name_bytes + 1 and p[at + name_bytes] == _NAMED and equals(p, at, name, 0, name_bytes)
 
 
 def take_property(
@@ -174,7 +147,7 @@ def take_property(
         valid[row] = at >= 0
         if at >= 0:
             having += 1
-            to = _copy(q, to, p, at, places[row * 6 + which * 2 + 1] - at)
+            to = copy(q, to, p, at, places[row * 6 + which * 2 + 1] - at)
     offsets[count] = cython.cast(cython.int, to)
     return to, having
 
@@ -215,7 +188,7 @@ def take_keys(
             if next_at > at:
                 offsets[words] = cython.cast(cython.int, to)
                 words += 1
-                to = _copy(q, to, p, at, next_at - at)
+                to = copy(q, to, p, at, next_at - at)
             at = next_at + 1
     rows[count] = cython.cast(cython.int, words)
     offsets[words] = cython.cast(cython.int, to)
@@ -233,7 +206,7 @@ def _is_named_again(
     size: cython.Py_ssize_t = places[entry * 3 + 1] - at
     other: cython.Py_ssize_t
     for other in range(entry + 1, entries):
-        if places[other * 3 + 1] - places[other * 3] == size and _equals(p, at, p, places[other * 3], size):
+        if places[other * 3 + 1] - places[other * 3] == size and equals(p, at, p, places[other * 3], size):
             return True
     return False
 
@@ -304,8 +277,8 @@ def take_map(
             name_offsets[entries] = cython.cast(cython.int, name_to)
             value_offsets[entries] = cython.cast(cython.int, value_to)
             entries += 1
-            name_to = _copy(name_q, name_to, p, at, name_end - at)
-            value_to = _copy(value_q, value_to, p, name_end + 1, next_at - name_end - 1)
+            name_to = copy(name_q, name_to, p, at, name_end - at)
+            value_to = copy(value_q, value_to, p, name_end + 1, next_at - name_end - 1)
     rows[count] = cython.cast(cython.int, entries)
     name_offsets[entries] = cython.cast(cython.int, name_to)
     value_offsets[entries] = cython.cast(cython.int, value_to)

@@ -16,47 +16,19 @@ except ImportError:  # an installation without compiler and without Cython
     from eruca.wire import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hotbytes import copy, read_i32, read_i64, read_u32, take  # type: ignore[import-untyped]
+else:
+    from eruca.wire.hotbytes import copy, read_i32, read_i64, read_u32, take
 
 compiled: bool = cython.compiled
 
 # C constants: a literal above 2**31 would otherwise be a Python integer in the middle of a loop.
-_WRAP = cython.declare(cython.longlong, 0x100000000)
 _RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
 _CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
-_INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _FIXED_BYTES = cython.declare(cython.int, 91)
 _HEAD_BYTES = cython.declare(cython.int, 88)
 _ENTRY_BYTES = cython.declare(cython.int, 20)
 _COPY_BYTES_MAX = cython.declare(cython.int, 2048)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
-    return (
-        (cython.cast(cython.uint, p[at]) << 24)
-        | (cython.cast(cython.uint, p[at + 1]) << 16)
-        | (cython.cast(cython.uint, p[at + 2]) << 8)
-        | cython.cast(cython.uint, p[at + 3])
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_i32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _read_u32(p, at)
-    return value - _WRAP if value > _INT_MAX else value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_i64(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    high: cython.longlong = _read_i32(p, at)
-    return high * _WRAP + _read_u32(p, at + 4)
 
 
 @cython.cfunc
@@ -81,15 +53,15 @@ def _find_properties(
     sector: cython.Py_ssize_t
     if end - at < _FIXED_BYTES:
         return -1
-    size = _read_u32(p, at)
-    if _read_u32(p, at + 4) != _RECORD_MAGIC or size > end - at or size < _FIXED_BYTES:
+    size = read_u32(p, at)
+    if read_u32(p, at + 4) != _RECORD_MAGIC or size > end - at or size < _FIXED_BYTES:
         return -1
-    if _read_i64(p, at + 28) != position:
+    if read_i64(p, at + 28) != position:
         return -1
-    body_at = at + _HEAD_BYTES + _host_shift(_read_u32(p, at + 36))
+    body_at = at + _HEAD_BYTES + _host_shift(read_u32(p, at + 36))
     if body_at + 3 > at + size:
         return -1
-    body_end = body_at + _read_u32(p, body_at - 4)
+    body_end = body_at + read_u32(p, body_at - 4)
     if body_end + 3 > at + size:
         return -1
     topic_end = body_end + 1 + p[body_end]
@@ -122,16 +94,7 @@ def _host_shift(flag: cython.uint) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def _store_time(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    return _read_i64(p, at + 56 + (12 if _read_u32(p, at + 36) & 0x10 else 0))
-
-
-@cython.cfunc
-@cython.inline
-def _take(p: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
-    if cython.compiled:
-        return p[start:end]
-    else:
-        return bytes(p[start:end])
+    return read_i64(p, at + 56 + (12 if read_u32(p, at + 36) & 0x10 else 0))
 
 
 def skip_records(
@@ -157,18 +120,18 @@ def skip_records(
     first_time: cython.longlong = 0
     last_time: cython.longlong = 0
     while _find_properties(p, at, end, base + at) >= 0:
-        body_at = at + _HEAD_BYTES + _host_shift(_read_u32(p, at + 36))
-        body_end = body_at + _read_u32(p, body_at - 4)
+        body_at = at + _HEAD_BYTES + _host_shift(read_u32(p, at + 36))
+        body_end = body_at + read_u32(p, body_at - 4)
         if check_crc and body_end > body_at:
             # A copy of a short body costs less than a view of it.
-            body = _take(p, body_at, body_end) if body_end - body_at <= _COPY_BYTES_MAX else whole[body_at:body_end]
-            if _differs(crc32(body), _read_u32(p, at + 8)):
+            body = take(p, body_at, body_end) if body_end - body_at <= _COPY_BYTES_MAX else whole[body_at:body_end]
+            if _differs(crc32(body), read_u32(p, at + 8)):
                 break
         last_time = _store_time(p, at)
         if count == 0:
             first_time = last_time
         count += 1
-        at += _read_u32(p, at)
+        at += read_u32(p, at)
     return at, count, first_time, last_time
 
 
@@ -196,20 +159,20 @@ def read_records(
         properties_at = _find_properties(p, at, end, base + at)
         if properties_at < 0:
             break
-        size = _read_u32(p, at)
-        flag = _read_u32(p, at + 36)
+        size = read_u32(p, at)
+        flag = read_u32(p, at + 36)
         topic_at = at + _HEAD_BYTES + _host_shift(flag)
-        topic_at += _read_u32(p, topic_at - 4) + 1
+        topic_at += read_u32(p, topic_at - 4) + 1
         found.append(
             (
                 base + at,
                 size,
-                _take(p, topic_at, properties_at - 2),
-                _read_i32(p, at + 12),
-                _read_i64(p, at + 20),
-                _read_i32(p, at + 36),
+                take(p, topic_at, properties_at - 2),
+                read_i32(p, at + 12),
+                read_i64(p, at + 20),
+                read_i32(p, at + 36),
                 _store_time(p, at),
-                _take(p, properties_at, at + size),
+                take(p, properties_at, at + size),
             )
         )
         at += size
@@ -244,8 +207,8 @@ def gather_records(
     position: cython.longlong
     size: cython.longlong
     while count < entry_count:
-        position = _read_i64(p, count * _ENTRY_BYTES)
-        size = _read_i32(p, count * _ENTRY_BYTES + 8)
+        position = read_i64(p, count * _ENTRY_BYTES)
+        size = read_i32(p, count * _ENTRY_BYTES + 8)
         if size <= 0 or position < start or position > end - size or (count > 0 and total + size > bytes_max):
             break
         total += size
@@ -264,13 +227,9 @@ def gather_records(
     at: cython.Py_ssize_t
     length: cython.Py_ssize_t
     for row in range(count):
-        at = _read_i64(p, row * _ENTRY_BYTES) - start
-        length = _read_i32(p, row * _ENTRY_BYTES + 8)
-        if cython.compiled:
-            memcpy(out + to, q + at, length)
-        else:
-            out[to : to + length] = q[at : at + length]
-        to += length
+        at = read_i64(p, row * _ENTRY_BYTES) - start
+        length = read_i32(p, row * _ENTRY_BYTES + 8)
+        to = copy(out, to, q, at, length)
     return joined, count
 
 
@@ -303,10 +262,10 @@ def decode_records(data: bytes, make: Any, check_crc: cython.bint) -> tuple[list
     raw_topic: bytes = b""
     topic: str = ""
     while end - at >= _FIXED_BYTES:
-        size = _read_u32(p, at)
-        if _read_u32(p, at + 4) != _RECORD_MAGIC or size > end - at or size < _FIXED_BYTES:
+        size = read_u32(p, at)
+        if read_u32(p, at + 4) != _RECORD_MAGIC or size > end - at or size < _FIXED_BYTES:
             break
-        flag = _read_u32(p, at + 36)
+        flag = read_u32(p, at + 36)
         born_bytes = 20 if flag & 0x10 else 8
         store_bytes = 20 if flag & 0x20 else 8
         born_at = at + 48
@@ -314,7 +273,7 @@ def decode_records(data: bytes, make: Any, check_crc: cython.bint) -> tuple[list
         body_at = store_at + store_bytes + 16
         if body_at + 3 > at + size:
             break
-        body_end = body_at + _read_u32(p, body_at - 4)
+        body_end = body_at + read_u32(p, body_at - 4)
         if body_end + 3 > at + size:
             break
         topic_end = body_end + 1 + p[body_end]
@@ -322,9 +281,9 @@ def decode_records(data: bytes, make: Any, check_crc: cython.bint) -> tuple[list
             break
         if topic_end + 2 + ((cython.cast(cython.Py_ssize_t, p[topic_end]) << 8) | p[topic_end + 1]) != at + size:
             break
-        if check_crc and body_end > body_at and _differs(crc32(whole[body_at:body_end]), _read_u32(p, at + 8)):
+        if check_crc and body_end > body_at and _differs(crc32(whole[body_at:body_end]), read_u32(p, at + 8)):
             break
-        name = _take(p, body_end + 1, topic_end)
+        name = take(p, body_end + 1, topic_end)
         if name != raw_topic:
             try:
                 topic = name.decode()
@@ -334,20 +293,20 @@ def decode_records(data: bytes, make: Any, check_crc: cython.bint) -> tuple[list
         found.append(
             make(
                 topic,
-                _read_i32(p, at + 12),
-                _read_i32(p, at + 16),
-                _take(p, body_at, body_end),
-                _take(p, topic_end + 2, at + size),
-                _read_i32(p, at + 36),
-                _read_i64(p, at + 40),
-                _take(p, born_at, born_at + born_bytes),
-                _read_i64(p, born_at + born_bytes),
-                _take(p, store_at, store_at + store_bytes),
-                _read_i32(p, body_at - 16),
-                _read_i64(p, body_at - 12),
-                _read_i64(p, at + 20),
-                _read_i64(p, at + 28),
-                _read_u32(p, at + 8),
+                read_i32(p, at + 12),
+                read_i32(p, at + 16),
+                take(p, body_at, body_end),
+                take(p, topic_end + 2, at + size),
+                read_i32(p, at + 36),
+                read_i64(p, at + 40),
+                take(p, born_at, born_at + born_bytes),
+                read_i64(p, born_at + born_bytes),
+                take(p, store_at, store_at + store_bytes),
+                read_i32(p, body_at - 16),
+                read_i64(p, body_at - 12),
+                read_i64(p, at + 20),
+                read_i64(p, at + 28),
+                read_u32(p, at + 8),
                 size,
             )
         )

@@ -18,7 +18,9 @@ except ImportError:  # an installation without compiler and without Cython
 
 if cython.compiled:
     from cython.cimports.cpython import buffer as buffers  # type: ignore[import-untyped]
-    from cython.cimports.libc.string import memcmp  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hotbytes import equals, read_i32, read_i64, read_u32, take, write_i64, write_u32  # type: ignore[import-untyped]
+else:
+    from eruca.wire.hotbytes import equals, read_i32, read_i64, read_u32, take, write_i64, write_u32
 
 compiled: bool = cython.compiled
 
@@ -36,74 +38,6 @@ _ENTRY_BYTES = cython.declare(cython.int, 20)
 _HASHES_MAX = cython.declare(cython.int, 32)
 # A bound, because topics come and go.
 _LANES_KEPT_MAX = cython.declare(cython.int, 65536)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
-    return (
-        (cython.cast(cython.uint, p[at]) << 24)
-        | (cython.cast(cython.uint, p[at + 1]) << 16)
-        | (cython.cast(cython.uint, p[at + 2]) << 8)
-        | cython.cast(cython.uint, p[at + 3])
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_i32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _read_u32(p, at)
-    return value - _WRAP if value > _INT_MAX else value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _read_i64(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    high: cython.longlong = _read_i32(p, at)
-    return high * _WRAP + _read_u32(p, at + 4)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _write_u32(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uint) -> cython.void:
-    p[at] = (value >> 24) & 0xFF
-    p[at + 1] = (value >> 16) & 0xFF
-    p[at + 2] = (value >> 8) & 0xFF
-    p[at + 3] = value & 0xFF
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _write_i64(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
-    _write_u32(p, at, cython.cast(cython.uint, (value >> 32) & _MASK))
-    _write_u32(p, at + 4, cython.cast(cython.uint, value & _MASK))
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _is(
-    p: cython.p_const_uchar, at: cython.Py_ssize_t, word: cython.p_const_uchar, size: cython.Py_ssize_t
-) -> cython.bint:
-    """Does a word lie at a place?"""
-    if cython.compiled:
-        return memcmp(p + at, word, size) == 0
-    else:
-        return bytes(p[at : at + size]) == word
-
-
-@cython.cfunc
-@cython.inline
-def _take(p: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
-    if cython.compiled:
-        return p[start:end]
-    else:
-        return bytes(p[start:end])
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -177,9 +111,9 @@ class Lane(_Memory):
     @cython.exceptval(check=False)
     def put(self, position: cython.longlong, size: cython.Py_ssize_t, tags_code: cython.longlong) -> cython.void:
         """Write the next entry, for which there is room."""
-        _write_i64(self.p, self.at, position)
-        _write_u32(self.p, self.at + 8, cython.cast(cython.uint, size))
-        _write_i64(self.p, self.at + 12, tags_code)
+        write_i64(self.p, self.at, position)
+        write_u32(self.p, self.at + 8, cython.cast(cython.uint, size))
+        write_i64(self.p, self.at + 12, tags_code)
         self.at += _ENTRY_BYTES
         self.room -= 1
         self.offset += 1
@@ -245,11 +179,11 @@ def _digest(
             end += 1
         if end > middle + 1 and p[middle] == 1:
             if middle - start == 4:
-                if _is(p, start, b"TAGS", 4):
+                if equals(p, start, b"TAGS", 0, 4):
                     tags_at, tags_end = middle + 1, end
-                elif _is(p, start, b"KEYS", 4):
+                elif equals(p, start, b"KEYS", 0, 4):
                     keys_at, keys_end = middle + 1, end
-            elif middle - start == 8 and _is(p, start, b"UNIQ_KEY", 8):
+            elif middle - start == 8 and equals(p, start, b"UNIQ_KEY", 0, 8):
                 unique_at, unique_end = middle + 1, end
         start = end + 1
     h: cython.longlong = _hash_ascii(p, tags_at, tags_end, 0)
@@ -298,11 +232,11 @@ def _put_entries(
     has them: the record met a full disk between index and queue.
     """
     entries_at: cython.longlong = 40 + 4 * slots
-    if room < entries_at or slots <= 0 or position <= _read_i64(p, 24):
+    if room < entries_at or slots <= 0 or position <= read_i64(p, 24):
         return False
-    used: cython.uint = _read_u32(p, 32)
-    number: cython.longlong = _read_i32(p, 36)
-    begin_time: cython.longlong = _read_i64(p, 0)
+    used: cython.uint = read_u32(p, 32)
+    number: cython.longlong = read_i32(p, 36)
+    begin_time: cython.longlong = read_i64(p, 0)
     seconds: cython.longlong = 0
     slot_at: cython.longlong
     at: cython.longlong
@@ -315,8 +249,8 @@ def _put_entries(
         return False
     if number == 1:
         begin_time = store_time
-        _write_i64(p, 0, store_time)
-        _write_i64(p, 16, position)
+        write_i64(p, 0, store_time)
+        write_i64(p, 16, position)
     if begin_time > 0 and store_time > begin_time:
         seconds = min((store_time - begin_time) // 1000, _INT_MAX)
     for n in range(1, count + 1):
@@ -324,22 +258,22 @@ def _put_entries(
         if h > _INT_MAX:  # the absolute value as Java has it: 0 where it does not fit
             h = (_WRAP - h) & _INT_MAX
         slot_at = 40 + (h % slots) * 4
-        previous = _read_u32(p, slot_at)
+        previous = read_u32(p, slot_at)
         if previous > number or previous >= _SIGN:
             previous = 0
         if previous == 0:
             used += 1
         at = entries_at + number * 20
-        _write_u32(p, at, cython.cast(cython.uint, h))
-        _write_i64(p, at + 4, position)
-        _write_u32(p, at + 12, cython.cast(cython.uint, seconds))
-        _write_u32(p, at + 16, previous)
-        _write_u32(p, slot_at, cython.cast(cython.uint, number))
+        write_u32(p, at, cython.cast(cython.uint, h))
+        write_i64(p, at + 4, position)
+        write_u32(p, at + 12, cython.cast(cython.uint, seconds))
+        write_u32(p, at + 16, previous)
+        write_u32(p, slot_at, cython.cast(cython.uint, number))
         number += 1
-    _write_i64(p, 8, store_time)
-    _write_i64(p, 24, position)
-    _write_u32(p, 32, used)
-    _write_u32(p, 36, cython.cast(cython.uint, number))
+    write_i64(p, 8, store_time)
+    write_i64(p, 24, position)
+    write_u32(p, 32, used)
+    write_u32(p, 36, cython.cast(cython.uint, number))
     return True
 
 
@@ -353,12 +287,12 @@ def _find_topic(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_s
     """Where the topic of the record at `at` begins; -1 when it has no entry in a queue, or is not inside of `end`."""
     if end - at < _FIXED_BYTES:
         return -1
-    size: cython.Py_ssize_t = _read_u32(p, at)
-    flag: cython.uint = _read_u32(p, at + 36)
+    size: cython.Py_ssize_t = read_u32(p, at)
+    flag: cython.uint = read_u32(p, at + 36)
     topic_at: cython.Py_ssize_t = at + _HEAD_BYTES + (12 if flag & 0x10 else 0) + (12 if flag & 0x20 else 0)
     if flag & _HIDDEN_MASK or size > end - at or topic_at + 3 > at + size:
         return -1
-    topic_at += _read_u32(p, topic_at - 4) + 1
+    topic_at += read_u32(p, topic_at - 4) + 1
     if topic_at + 2 > at + size or topic_at + p[topic_at - 1] + 2 > at + size:
         return -1
     return topic_at
@@ -439,17 +373,17 @@ class Replayer:
             file.hold(b"" if index is None else index, index is not None)
             # A place without a record ends it, and so does the first record that is not ordinary.
             while (topic_at := _find_topic(p, at, min(end, records.size))) >= 0:
-                size = _read_u32(p, at)
+                size = read_u32(p, at)
                 found = self._find_lane(p, at, topic_at, base + at, covers, opened)
                 if found is None:
                     break
                 lane = found
-                if lane.offset != _read_i64(p, at + 20) or lane.room <= 0:
+                if lane.offset != read_i64(p, at + 20) or lane.room <= 0:
                     break
                 count = _digest(p, topic_at + p[topic_at - 1] + 2, at + size, lane.prefix, with_keys, out)
                 if count < 0:
                     break
-                its_time = _read_i64(p, at + 56 + (12 if _read_u32(p, at + 36) & 0x10 else 0))
+                its_time = read_i64(p, at + 56 + (12 if read_u32(p, at + 36) & 0x10 else 0))
                 if count > 0:
                     if written + count > index_room:
                         break
@@ -479,10 +413,10 @@ class Replayer:
     ) -> Any:
         """The lane of a record, open; None when the record is not ordinary."""
         lane: Lane
-        name: bytes = _take(p, at + 12, at + 16) + _take(p, topic_at, topic_at + p[topic_at - 1])
+        name: bytes = take(p, at + 12, at + 16) + take(p, topic_at, topic_at + p[topic_at - 1])
         found = self._lanes.get(name)
         if found is None:
-            found = self._learn(name[4:], _read_i32(p, at + 12))
+            found = self._learn(name[4:], read_i32(p, at + 12))
             if found is None:
                 return None
             if len(self._lanes) >= _LANES_KEPT_MAX:

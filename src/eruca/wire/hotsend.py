@@ -14,8 +14,11 @@ except ImportError:  # an installation without compiler and without Cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hotbytes import equals, write_u32  # type: ignore[import-untyped]
     from cython.cimports.libc.stdio import snprintf  # type: ignore[import-untyped]
-    from cython.cimports.libc.string import memcmp, memcpy  # type: ignore[import-untyped]
+    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+else:
+    from eruca.wire.hotbytes import equals, write_u32
 
 compiled: bool = cython.compiled
 
@@ -23,16 +26,6 @@ compiled: bool = cython.compiled
 # nearly all, say so with every message, and a record does not keep it.
 _WAIT_BYTES = cython.declare(cython.int, 10)
 _WAIT_NAME_BYTES = cython.declare(cython.int, 5)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _write_u32(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.uint) -> cython.void:
-    p[at] = (value >> 24) & 0xFF
-    p[at + 1] = (value >> 16) & 0xFF
-    p[at + 2] = (value >> 8) & 0xFF
-    p[at + 3] = value & 0xFF
 
 
 @cython.cfunc
@@ -46,12 +39,7 @@ def _has_at(
     size: cython.Py_ssize_t,
 ) -> cython.bint:
     """Is a word at a place, all of it inside?"""
-    if at < 0 or at + size > end:
-        return False
-    if cython.compiled:
-        return memcmp(p + at, word, size) == 0
-    else:
-        return bytes(p[at : at + size]) == word
+    return at >= 0 and at + size <= end and equals(p, at, word, 0, size)
 
 
 def take_ordinary(properties: str, added: bytes) -> bytes | None:
@@ -124,8 +112,8 @@ def encode_stored(
         told_p: cython.p_const_uchar = told_to_all
         ids_p: cython.p_const_uchar = ids
         q: cython.p_uchar = cython.cast(cython.p_uchar, cython.cast(cython.p_char, frame))
-        _write_u32(q, 0, cython.cast(cython.uint, size + 4))
-        _write_u32(q, 4, cython.cast(cython.uint, size))
+        write_u32(q, 0, cython.cast(cython.uint, size + 4))
+        write_u32(q, 4, cython.cast(cython.uint, size))
         memcpy(q + 8, front, front_size)
         memcpy(q + 8 + front_size, told_p, len(told_to_all))
         memcpy(q + 8 + front_size + len(told_to_all), ids_p, len(ids))
