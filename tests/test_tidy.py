@@ -25,7 +25,7 @@ from tests.paths import REPOSITORY
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 80
 TEXT_SUFFIXES = {"", ".cfg", ".conf", ".in", ".java", ".js", ".json", ".md", ".py", ".pyi", ".sh", ".toml", ".txt"}
-TEXT_SUFFIXES |= {".css", ".html", ".lark", ".properties", ".typed", ".xml", ".yaml", ".yml"}
+TEXT_SUFFIXES |= {".css", ".html", ".lark", ".properties", ".pxd", ".typed", ".xml", ".yaml", ".yml"}
 SKIPPED_FOLDERS = {".git", ".venv", "build", "dist", "node_modules", "__pycache__"}
 
 REMINDER = re.compile(r"\b(T[O]DO|F[I]XME|X[X]X)\b")

@@ -6,8 +6,7 @@ parts of each record lie, five numbers a record, and all others follow these spa
 
     | record begins | body begins | body ends | properties begin | record ends |
 
-`hotproperties` goes on with what lies in properties. The small readers stand in `hotread` too: without a header file of
-Cython's own, compiled modules share no C functions.
+`hotproperties` goes on with what lies in properties.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"

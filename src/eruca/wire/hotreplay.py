@@ -1,8 +1,7 @@
 """The inner loop of a slave, typed for Cython: from records of the log to the entries of their queues and of the index.
 
 As with `hot`, the same file runs as plain Python or compiled. The readable statement is `Dispatch.replay`, one record
-at a time; here is a run of ordinary ones, of any number of queues, and the first that is not ordinary ends it. What is
-small stands in `hot` too: without header files of their own, modules of this kind cannot share what is compiled.
+at a time; here is a run of ordinary ones, of any number of queues, and the first that is not ordinary ends it.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -18,17 +17,14 @@ except ImportError:  # an installation without compiler and without Cython
 
 if cython.compiled:
     from cython.cimports.cpython import buffer as buffers  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.hotbytes import equals, read_i32, read_i64, read_u32, take, write_i64, write_u32  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hot import find_hashes, put_entries  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.hotbytes import read_i32, read_i64, read_u32, take, write_i64, write_u32  # type: ignore[import-untyped]
 else:
-    from eruca.wire.hotbytes import equals, read_i32, read_i64, read_u32, take, write_i64, write_u32
+    from eruca.wire.hot import find_hashes, put_entries
+    from eruca.wire.hotbytes import read_i32, read_i64, read_u32, take, write_i64, write_u32
 
 compiled: bool = cython.compiled
 
-# C constants: a literal above 2**31 would otherwise be a Python integer in the middle of a loop.
-_MASK = cython.declare(cython.ulonglong, 0xFFFFFFFF)
-_WRAP = cython.declare(cython.longlong, 0x100000000)
-_SIGN = cython.declare(cython.ulonglong, 0x80000000)
-_INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 # Both kinds of records of a transaction that have no entry in a queue have this bit: prepared and rolled back.
 _HIDDEN_MASK = cython.declare(cython.uint, 0x4)
 _FIXED_BYTES = cython.declare(cython.int, 91)
@@ -129,152 +125,6 @@ class Lane(_Memory):
             queue.add_run(self.offset - self.begin, self.end_position)
             queue.next_offset = self.offset
         return queue
-
-
-# --- properties -------------------------------------------------------------------------------------------------------
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _hash_ascii(
-    p: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t, h: cython.uint
-) -> cython.longlong:
-    """Continue Java's string hash over text; -1 when it is not ASCII."""
-    at: cython.Py_ssize_t
-    for at in range(start, end):
-        if p[at] >= 0x80:
-            return -1
-        h = (h * 31 + p[at]) & _MASK
-    return h
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _digest(
-    p: cython.p_const_uchar,
-    start: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-    prefix: cython.uint,
-    with_keys: cython.bint,
-    out: cython.p_longlong,
-) -> cython.int:
-    """As `hot.digest_properties`, for properties from `start` to `size`: the hash of the tag goes to `out[0]`, those of
-    the keys behind it. Gives how many keys there are; -1 when there are too many, or some text is not ASCII.
-    """
-    end: cython.Py_ssize_t
-    middle: cython.Py_ssize_t
-    tags_at: cython.Py_ssize_t = 0
-    tags_end: cython.Py_ssize_t = 0
-    unique_at: cython.Py_ssize_t = 0
-    unique_end: cython.Py_ssize_t = 0
-    keys_at: cython.Py_ssize_t = 0
-    keys_end: cython.Py_ssize_t = 0
-    while start < size:
-        middle = start
-        while middle < size and p[middle] != 1 and p[middle] != 2:
-            middle += 1
-        end = middle
-        while end < size and p[end] != 2:
-            end += 1
-        if end > middle + 1 and p[middle] == 1:
-            if middle - start == 4:
-                if equals(p, start, b"TAGS", 0, 4):
-                    tags_at, tags_end = middle + 1, end
-                elif equals(p, start, b"KEYS", 0, 4):
-                    keys_at, keys_end = middle + 1, end
-            elif middle - start == 8 and equals(p, start, b"UNIQ_KEY", 0, 8):
-                unique_at, unique_end = middle + 1, end
-        start = end + 1
-    h: cython.longlong = _hash_ascii(p, tags_at, tags_end, 0)
-    if h < 0:
-        return -1
-    out[0] = h - _WRAP if h >= _SIGN else h
-    if not with_keys:
-        return 0
-    count: cython.int = 0
-    if unique_end > 0:
-        h = _hash_ascii(p, unique_at, unique_end, prefix)
-        if h < 0:
-            return -1
-        count = 1
-        out[1] = h
-    start = keys_at
-    while start < keys_end:
-        end = start
-        while end < keys_end and p[end] != 0x20:
-            end += 1
-        if end > start:
-            h = _hash_ascii(p, start, end, prefix)
-            if h < 0 or count == _HASHES_MAX:
-                return -1
-            count += 1
-            out[count] = h
-        start = end + 1
-    return count
-
-
-# --- index ------------------------------------------------------------------------------------------------------------
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _put_entries(
-    p: cython.p_uchar,
-    room: cython.Py_ssize_t,
-    slots: cython.longlong,
-    hashes: cython.p_longlong,
-    count: cython.int,
-    position: cython.longlong,
-    store_time: cython.longlong,
-) -> cython.bint:
-    """As `hot.put_index_entries`, for `hashes[1]` and those behind it; False when the file has no place for them, or
-    has them: the record met a full disk between index and queue.
-    """
-    entries_at: cython.longlong = 40 + 4 * slots
-    if room < entries_at or slots <= 0 or position <= read_i64(p, 24):
-        return False
-    used: cython.uint = read_u32(p, 32)
-    number: cython.longlong = read_i32(p, 36)
-    begin_time: cython.longlong = read_i64(p, 0)
-    seconds: cython.longlong = 0
-    slot_at: cython.longlong
-    at: cython.longlong
-    previous: cython.uint
-    h: cython.longlong
-    n: cython.int
-    number = max(number, 1)
-    # There is no other check between a damaged number and the memory behind the file.
-    if entries_at + (number + count) * 20 > room:
-        return False
-    if number == 1:
-        begin_time = store_time
-        write_i64(p, 0, store_time)
-        write_i64(p, 16, position)
-    if begin_time > 0 and store_time > begin_time:
-        seconds = min((store_time - begin_time) // 1000, _INT_MAX)
-    for n in range(1, count + 1):
-        h = hashes[n]
-        if h > _INT_MAX:  # the absolute value as Java has it: 0 where it does not fit
-            h = (_WRAP - h) & _INT_MAX
-        slot_at = 40 + (h % slots) * 4
-        previous = read_u32(p, slot_at)
-        if previous > number or previous >= _SIGN:
-            previous = 0
-        if previous == 0:
-            used += 1
-        at = entries_at + number * 20
-        write_u32(p, at, cython.cast(cython.uint, h))
-        write_i64(p, at + 4, position)
-        write_u32(p, at + 12, cython.cast(cython.uint, seconds))
-        write_u32(p, at + 16, previous)
-        write_u32(p, slot_at, cython.cast(cython.uint, number))
-        number += 1
-    write_i64(p, 8, store_time)
-    write_i64(p, 24, position)
-    write_u32(p, 32, used)
-    write_u32(p, 36, cython.cast(cython.uint, number))
-    return True
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------
@@ -380,14 +230,17 @@ class Replayer:
                 lane = found
                 if lane.offset != read_i64(p, at + 20) or lane.room <= 0:
                     break
-                count = _digest(p, topic_at + p[topic_at - 1] + 2, at + size, lane.prefix, with_keys, out)
-                if count < 0:
+                count = find_hashes(
+                    p, topic_at + p[topic_at - 1] + 2, at + size, lane.prefix, with_keys, out, _HASHES_MAX
+                )
+                if count > _HASHES_MAX or written + count > index_room:
                     break
                 its_time = read_i64(p, at + 56 + (12 if read_u32(p, at + 36) & 0x10 else 0))
                 if count > 0:
-                    if written + count > index_room:
+                    # A record that met a full disk between index and queue is in the index already.
+                    if file.size < 40 or base + at <= read_i64(file.p, 24):
                         break
-                    if not _put_entries(file.p, file.size, slots, out, count, base + at, its_time):
+                    if not put_entries(file.p, file.size, slots, out, count, base + at, its_time):
                         break
                     written += count
                 lane.put(base + at, size, out[0])

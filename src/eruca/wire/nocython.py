@@ -22,7 +22,7 @@ def cclass(kind: type[Any]) -> type[Any]:
     return kind
 
 
-def exceptval(**_: Any) -> Callable[[Function], Function]:
+def exceptval(*_: Any, **__: Any) -> Callable[[Function], Function]:
     """Leave the function as it is."""
     return cfunc
 

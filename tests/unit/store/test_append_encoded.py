@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from eruca.config import StoreOptions
 from eruca.errors import StoreFull
 from eruca.store.encodedbatch import COMPILED, BatchFacts
+from eruca.store.indexfile import HEADER, put_index_entries_plainly
 from eruca.store.messagestore import MessageStore, open_store
 from eruca.testing import VirtualClock
 from eruca.wire import hot, hotbatch
 from eruca.wire.batch import BatchItem, decode_batch, encode_batch, find_ends
-from eruca.wire.digest import index_prefix
+from eruca.wire.digest import digest_properties_plainly, index_prefix
 from eruca.wire.record import Message
 from tests.unit.wire.test_hot import load_source
 
@@ -203,6 +204,19 @@ def write(twins: Twins, items: list[BatchItem], **wrong: Any) -> tuple[bytes, by
 def test_built_and_plain_agree(items: list[BatchItem]) -> None:
     found = [write(twins, items) for twins in TWINS.values()]
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("twins", TWINS.values(), ids=TWINS.keys())
+@pytest.mark.parametrize("count", [31, 32, 33, 200])
+def test_a_message_has_as_many_index_entries_as_keys(twins: Twins, count: int) -> None:
+    keys = " ".join(f"k{number}" for number in range(count))
+    items = [BatchItem(0, b"x", f"KEYS\x01{keys}".encode()), BatchItem(0, b"y", b"KEYS\x01last")]
+    index, written = write(twins, items)[2::2]
+    plain = bytearray(len(index))
+    for position, names in (((1 << 40) + 10, keys), (HEADER.unpack_from(index, 0)[3], "last")):
+        hashes = digest_properties_plainly(f"KEYS\x01{names}".encode(), index_prefix("T"), True)[1]
+        put_index_entries_plainly(plain, 7, hashes, position, 6)
+    assert (index, written) == (bytes(plain), count + 1)
 
 
 @pytest.mark.parametrize("twins", TWINS.values(), ids=TWINS.keys())

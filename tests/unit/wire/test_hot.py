@@ -52,6 +52,9 @@ def load_source(name: str, *, with_cython: bool) -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         if not with_cython:
             patch.setitem(sys.modules, "cython", None)  # an import of it fails now
+        if name == "hotreplay":
+            # What it takes of `hot` is no function of Python's where that is compiled.
+            patch.setitem(sys.modules, "eruca.wire.hot", load_source("hot", with_cython=with_cython))
         loader.exec_module(module)
     return module
 
@@ -107,7 +110,8 @@ def test_a_machine_with_a_compiler_has_the_extension(name: str) -> None:
 @each_module
 def test_the_extension_is_not_older_than_its_source(name: str) -> None:
     built = find_built_file(name)
-    assert built is None or built.stat().st_mtime >= (SOURCES / f"{name}.py").stat().st_mtime, (
+    sources = [SOURCES / f"{name}.py", *SOURCES.glob("hot*.pxd")]
+    assert built is None or built.stat().st_mtime >= max(source.stat().st_mtime for source in sources), (
         f"eruca.wire.{name} was edited after it was compiled: run `python setup.py -q build_ext --inplace`"
     )
 
@@ -152,6 +156,15 @@ def test_a_known_digest(twin: Any) -> None:
     tags, hashes = twin.digest_properties(properties, index_prefix("t"), True)
     assert tags == 2598919  # of the last entry that has a value
     assert hashes == [31 * (31 * ord("t") + ord("#")) + ord(letter) for letter in "uab"]
+
+
+@each_twin
+@pytest.mark.parametrize("count", [31, 32, 33, 500])
+def test_many_keys_are_digested_as_few_are(twin: Any, count: int) -> None:
+    properties = b"UNIQ_KEY\x01u\x02KEYS\x01" + b" ".join(b"k%d" % n for n in range(count)) + b"\x02TAGS\x01x"
+    for with_keys in (True, False):
+        expected = digest_properties_plainly(properties, 7, with_keys)
+        assert twin.digest_properties(properties, 7, with_keys) == expected
 
 
 # --- index ----------------------------------------------------------------------------------------------------------
