@@ -81,7 +81,7 @@ def test_only_crashes_elect_the_one_with_the_most_data() -> None:
 
 
 def test_what_is_written_to_etcd_is_damaged_on_its_way() -> None:
-    worlds = run_seeds("damage", 400_000, SEEDS, Faults(damage=0.2))
+    worlds = run_seeds("damage", 400_000, SEEDS // 2 + 1, Faults(damage=0.2))
     damaged, forced = (sum(getattr(world, name) for world in worlds) for name in ("damaged", "forced"))
     assert damaged > SEEDS
     note_figures(f"failover model, damage: {damaged} writes damaged, {forced} times an operator had to help")
