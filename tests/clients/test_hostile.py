@@ -1,7 +1,7 @@
 """Clients against a hostile server: they raise their own errors, and nothing hangs past its time.
 
-Each operation runs with `ERUCA_SEEDS` seeds (half of them in `make test`), some at a time, because most of the time they wait. One seed alone:
-`ERUCA_SEED=7 pytest tests/clients/test_hostile.py -k ordered`.
+Each operation runs with `ERUCA_SEEDS` seeds (half of them in `make test`), some at a time, because most of the time
+they wait. One seed alone: `ERUCA_SEED=7 pytest tests/clients/test_hostile.py -k ordered`.
 """
 
 from __future__ import annotations
