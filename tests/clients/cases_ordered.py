@@ -166,10 +166,11 @@ async def case_a_message_may_be_given_up_at_once(nameserver: str, topic: str, gr
 
     await _send(nameserver, topic, group, 3)
     async with consumer, Producer(nameserver, group=group) as producer:
-        await wait_until(lambda: len(seen) == 3, "3 calls")
+        await wait_until(lambda: b"2" in seen, "3 calls")
         (dead,) = await fetch_topic(producer.session, DLQ_PREFIX + group, 1)
         assert dead.body == b"1"
-    assert seen == list_numbers(3)
+    # A broker that is busy may refuse the dead letter once; then the message comes again, in its place.
+    assert seen in (list_numbers(3), [b"0", b"1", b"1", b"2"])
 
 
 async def case_several_at_once_keep_their_order(nameserver: str, topic: str, group: str) -> None:

@@ -184,8 +184,9 @@ def test_a_topic_deleted_and_made_again(cluster: Cluster) -> None:
     with pytest.raises(OffsetLost, match="from 15, but ends at 8"):
         read_rows(cluster, **later)
     assert read_numbers(cluster, **later, failOnDataLoss="false") == []
-    # Planned before it was deleted, read afterwards: it ends before it should.
-    with pytest.raises(OffsetLost, match="from 0 to 20, but at 8 the queue ends at 8"):
+    # Planned before it was deleted, read afterwards: it ends before it should. Questions about 8 and about 16 are on
+    # their way together, and the first that is answered says so.
+    with pytest.raises(OffsetLost, match=r"from 0 to 20, but at (8|16) the queue ends at 8"):
         list(reader.read(planned[0]))
     assert sum(batch.num_rows for batch in ignoring.read(planned[0])) == 8
 
