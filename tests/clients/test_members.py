@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.churn import Churn
+from tests.clients.churnruns import LOCK_LIVE_MS, PATIENT_SECONDS, QUEUES, WINDOW_SECONDS
 from tests.clients.history import History
 from tests.clients.members import JavaFeed, JavaMember, Member, MemberSettings, poll, wait_for_owners
 from tests.figures import note_figures
@@ -22,16 +23,8 @@ from tests.interop.javapeer import SETUP_SECONDS_MAX, Peer, prepare_peer
 # The first run on a machine may have to fetch the jars.
 pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 60)
 
-QUEUES = 8
-# A killed member leaves its locks behind for this long; its client relies on them for half of it.
-LOCK_LIVE_MS = 4000
 REST_SECONDS_MAX = 30
 ARRIVE_SECONDS_MAX = 30
-# Members commit every 200 ms and a handler works for 2 ms; the rest is for a busy machine. Between two changes the
-# group works longer than that, so that there are times in which nothing may come again.
-WINDOW_SECONDS = 1.0
-# Where changes follow each other more closely anyway.
-PATIENT_SECONDS = 5.0
 PER_SECOND = 400
 BETWEEN_CHANGES = 640
 CHANGES = 20
