@@ -20,12 +20,17 @@ RESULTS = Path(__file__).resolve().parent.parent / "bench-results"
 @click.option("--only", "names", multiple=True, type=click.Choice(list_benches()), help="Run only this one.")
 @click.option("--quick", is_flag=True, help="Run everything once and small: shows that it works, measures nothing.")
 @click.option(
+    "--before",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Measure beside another checkout of Eruca, whose own `make setup` was run (broker and client only).",
+)
+@click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
     default=RESULTS,
     help="Where the documents are kept [default: bench-results].",
 )
-def main(names: tuple[str, ...], quick: bool, results: Path) -> None:
+def main(names: tuple[str, ...], quick: bool, before: Path | None, results: Path) -> None:
     """Run the benchmarks, each beside plain loops or peers that do the same work in the same run."""
     # A run that is told to stop still removes its files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -33,7 +38,7 @@ def main(names: tuple[str, ...], quick: bool, results: Path) -> None:
     documents = []
     for name in names or list_benches():
         try:
-            document = run_bench(name, console, quick=quick)
+            document = run_bench(name, console, quick=quick, before=before)
         except ErucaError as error:
             raise click.ClickException(str(error)) from error
         save_document(document, results)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.parts.javaload import REPEATS, WARM_UP, Load, prepare_server, run_load, start_eruca
-from bench.runner import Aim, Run, Sample
+from bench.runner import Aim, Figure, Run, Sample
 from tests.interop.javapeer import JavaBroker, JavaNameServer, find_ports
+
+KNOWS_BEFORE = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +55,30 @@ class _Side:
 
 def run_bench(run: Run) -> None:
     """Measure every load on both brokers, one after the other, several times."""
-    run.repeats = min(run.repeats, REPEATS)
-    with run.scratch() as directory, _start_java(directory) as java, _start_eruca(directory) as eruca:
+    if run.before is None:
+        run.repeats = min(run.repeats, REPEATS)
+    with (
+        run.scratch() as directory,
+        _start_java(directory) if run.before is None else _start_eruca(directory, "before", run.before) as peer,
+        _start_eruca(directory) as eruca,
+    ):
         round_number = [0]
         if not run.quick:
-            for side in (java, eruca):
+            for side in (peer, eruca):
                 _measure(run, _Load(*WARM_UP), side, round_number)()
         for load in LOADS:
-            sides = {side.name: _measure(run, load, side, round_number) for side in (eruca, java)}
-            ours = sides.pop("eruca")
-            run.measure(load.name, "messages/s", ours, sides)
-        for figure, load in zip(run.figures, LOADS, strict=True):
-            if not load.aimed:
-                continue
-            # The aim is a ratio: not below the Java broker in the same run.
-            theirs = sorted(sample.value for sample in figure.peers["java"])
-            figure.aim = Aim(theirs[len(theirs) // 2])
+            _measure_load(run, load, eruca, peer, round_number)
+
+
+def _measure_load(run: Run, load: _Load, eruca: _Side, peer: _Side, round_number: list[int]) -> Figure:
+    ours, theirs = (_measure(run, load, side, round_number) for side in (eruca, peer))
+    if run.before is not None:
+        return run.measure_beside_before(load.name, "messages/s", ours, theirs)
+    figure = run.measure(load.name, "messages/s", ours, {peer.name: theirs})
+    if load.aimed:
+        # The aim is a ratio: not below the Java broker in the same run.
+        figure.aim = Aim(figure.value / figure.ratio_to(peer.name))
+    return figure
 
 
 def _measure(run: Run, load: _Load, side: _Side, round_number: list[int]) -> Callable[[], Sample]:
@@ -110,8 +120,8 @@ def _start_java(directory: Path) -> Iterator[_Side]:
 
 
 @contextmanager
-def _start_eruca(directory: Path) -> Iterator[_Side]:
+def _start_eruca(directory: Path, name: str = "eruca", python: Path | None = None) -> Iterator[_Side]:
     ports = ["--nameserver-port", "0", "--listen-port", str(find_ports(-2, 1))]
-    settings = ["--data", str(directory / "eruca"), *ports, "--option", "mappedFileSizeCommitLog=268435456"]
-    with start_eruca("up", *settings) as (pid, line):
-        yield _Side("eruca", json.loads(line)["nameserver"], pid)
+    settings = ["--data", str(directory / name), *ports, "--option", "mappedFileSizeCommitLog=268435456"]
+    with start_eruca("up", *settings, python=python) as (pid, line):
+        yield _Side(name, json.loads(line)["nameserver"], pid)

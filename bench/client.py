@@ -23,6 +23,7 @@ from tests.interop.javapeer import VERSION as JAVA_VERSION
 from tests.interop.javapeer import Peer, prepare_peer
 from tests.paths import REPOSITORY
 
+KNOWS_BEFORE = True
 TIMES_PYTHON = 3.0
 SHARE_OF_JAVA = 0.5
 SEND_TOPIC = "BenchSend"
@@ -81,12 +82,16 @@ class _Place:
 
 def run_bench(run: Run) -> None:
     """Measure all clients in turns, scenario by scenario."""
-    run.repeats = min(run.repeats, _REPEATS)
+    if run.before is None:
+        run.repeats = min(run.repeats, _REPEATS)
     peer = prepare_peer()
     with run.scratch() as directory, ErucaCluster(directory / "broker", _SETTINGS) as cluster:
         place = _Place(cluster.name_server, cluster.broker, cluster.pid, directory)
         _fill_topics(run, peer, place)
         ours, plain = _list_ours()
+        if run.before is not None:
+            _measure_beside_before(run, place, run.before)
+            return
         rivals = [client for client in _list_others(run, peer) if _probe(run, client, place)]
         java = _Client(f"Java {JAVA_VERSION}", _java_command(peer, place), SINGLE)
         for name, first, second, scenarios in (
@@ -106,12 +111,20 @@ def run_bench(run: Run) -> None:
                 _add_cpu_figure(run, figure, java.name)
 
 
+def _measure_beside_before(run: Run, place: _Place, python: Path) -> None:
+    """Measure each of our clients in turns with the one of an earlier checkout, both on the broker of this one."""
+    for ours, before in zip(_list_ours(), _list_ours(python), strict=True):
+        for scenario in (SINGLE, THREADS if "--plain" in ours.command else CONCURRENT, CONSUME):
+            now, then = (_measurement(run, _use(client, scenario), place) for client in (ours, before))
+            run.measure_beside_before(f"{ours.name}: {scenario.name}", "messages/s", now, then)
+
+
 def _use(client: _Client, scenario: _Scenario) -> _Client:
     return replace(client, scenario=scenario)
 
 
-def _list_ours() -> tuple[_Client, _Client]:
-    command = (sys.executable, "-m", "bench.parts.load_eruca")
+def _list_ours(python: Path = Path(sys.executable)) -> tuple[_Client, _Client]:
+    command = (str(python), "-m", "bench.parts.load_eruca")
     return _Client("eruca async", command, SINGLE), _Client("eruca plain", (*command, "--plain"), SINGLE)
 
 
@@ -166,18 +179,16 @@ def _java_command(peer: Peer, place: _Place) -> tuple[str, ...]:
 
 
 def _measure(run: Run, name: str, clients: list[_Client], place: _Place) -> Figure:
-    share = _QUICK_SHARE if run.quick else 1
-
-    def measure(client: _Client) -> Measurement:
-        scenario = client.scenario
-        smaller = replace(scenario, count=scenario.count // share, warmup=scenario.warmup // share)
-        return lambda: _run_client(replace(client, scenario=smaller), place)
-
     first, *peers = clients
-    figure = run.measure(
-        f"{first.name}: {name}", "messages/s", measure(first), {client.name: measure(client) for client in peers}
-    )
-    return figure
+    beside = {client.name: _measurement(run, client, place) for client in peers}
+    return run.measure(f"{first.name}: {name}", "messages/s", _measurement(run, first, place), beside)
+
+
+def _measurement(run: Run, client: _Client, place: _Place) -> Measurement:
+    share = _QUICK_SHARE if run.quick else 1
+    scenario = client.scenario
+    smaller = replace(scenario, count=scenario.count // share, warmup=scenario.warmup // share)
+    return lambda: _run_client(replace(client, scenario=smaller), place)
 
 
 def _find_best(figure: Figure, names: list[str]) -> float:

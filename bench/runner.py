@@ -35,6 +35,8 @@ from eruca.wire import hot
 
 REPEATS = 5
 REPEATS_QUICK = 1
+# What a change may cost beside an earlier checkout; less than this cannot be told from noise.
+BEFORE_SHARE_MIN = 0.97
 # What a whole run may need in the temporary directory.
 DISK_BYTES_MAX = 6 * 1024**3
 _NOT_BENCHES = {"runner", "parts", "__main__"}
@@ -122,13 +124,21 @@ class Figure:
 class Run:
     """What a benchmark is given: room on the disk, and the way to measure."""
 
-    def __init__(self, directory: Path, *, quick: bool, progress: Progress) -> None:
+    def __init__(self, directory: Path, *, quick: bool, progress: Progress, before: Path | None = None) -> None:
         self.directory = directory
         self.quick = quick
+        #: The Python of an earlier checkout, which then is the only peer.
+        self.before = None if before is None else find_python(before)
         self.repeats = REPEATS_QUICK if quick else REPEATS
         self.figures: list[Figure] = []
         self.notes: list[str] = []
         self._progress = progress
+
+    def measure_beside_before(self, name: str, unit: str, ours: Measurement, before: Measurement) -> Figure:
+        """Measure in turns with the earlier checkout; a change may not make this slower."""
+        figure = self.measure(name, unit, ours, {"before": before})
+        figure.aim = Aim(BEFORE_SHARE_MIN * figure.value / figure.ratio_to("before"))
+        return figure
 
     def note(self, text: str) -> None:
         """Keep a sentence that readers of the figures must know."""
@@ -190,9 +200,20 @@ def list_benches() -> list[str]:
     return sorted(names - _NOT_BENCHES)
 
 
-def run_bench(name: str, console: Console, *, quick: bool) -> dict[str, Any]:
-    """Run one benchmark and give its document."""
-    measure: Callable[[Run], None] = importlib.import_module(f"bench.{name}").run_bench
+def find_python(checkout: Path) -> Path:
+    """Return the interpreter that a checkout was set up with."""
+    python = checkout.absolute() / ".venv" / "bin" / "python"
+    if not python.is_file():
+        raise BenchError(f"{checkout} has no environment", hint=f"run `make setup` in {checkout} first")
+    return python
+
+
+def run_bench(name: str, console: Console, *, quick: bool, before: Path | None = None) -> dict[str, Any]:
+    """Run one benchmark and return its document."""
+    module = importlib.import_module(f"bench.{name}")
+    measure: Callable[[Run], None] = module.run_bench
+    if before is not None and not getattr(module, "KNOWS_BEFORE", False):
+        raise BenchError(f"the benchmark {name} cannot be measured beside another checkout", hint="leave out --before")
     if not quick and shutil.disk_usage(tempfile.gettempdir()).free < DISK_BYTES_MAX:
         raise BenchError(
             f"a run needs {DISK_BYTES_MAX // 1024**3} GiB of free space for temporary files",
@@ -205,7 +226,7 @@ def run_bench(name: str, console: Console, *, quick: bool) -> dict[str, Any]:
         tempfile.TemporaryDirectory(prefix="eruca-bench-") as directory,
         Progress(*columns, console=console) as progress,
     ):
-        run = Run(Path(directory), quick=quick, progress=progress)
+        run = Run(Path(directory), quick=quick, progress=progress, before=before)
         measure(run)
     return {
         "bench": name,

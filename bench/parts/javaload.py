@@ -75,10 +75,12 @@ def run_load(nameserver: str, mode: str, topic: str, count: int, *arguments: str
 
 
 @contextmanager
-def start_eruca(kind: str, *arguments: str) -> Iterator[tuple[int, str]]:
-    """A server of ours in a process of its own; gives the process id and the line it says when it is ready."""
-    command = [sys.executable, "-m", "eruca", kind, "--output", "json", *arguments]
-    environment = {key: text for key, text in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV"))}
+def start_eruca(kind: str, *arguments: str, python: Path | None = None) -> Iterator[tuple[int, str]]:
+    """Run a server of ours in a process of its own; yields the process id and the line it prints when it is ready."""
+    command = [str(python or sys.executable), "-m", "eruca", kind, "--output", "json", *arguments]
+    # PYTHONPATH would put this checkout's code before that of another.
+    ours = ("ERUCA_", "NAMESRV", "PYTHONPATH") if python else ("ERUCA_", "NAMESRV")
+    environment = {key: text for key, text in os.environ.items() if not key.startswith(ours)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

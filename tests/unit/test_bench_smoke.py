@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
-from bench.runner import Aim, Figure, Sample, list_benches
+from bench.runner import Aim, BenchError, Figure, Measurement, Run, Sample, find_python, list_benches, run_bench
 from tests.paths import REPOSITORY
 
 STORE_FIGURES = [
@@ -118,3 +120,29 @@ def test_figure_is_the_median_beside_the_median_of_its_peer() -> None:
     assert (document["value"], document["details"], document["met"]) == (20, {"us": 2}, True)
     assert document["peers"][0]["ratio"] == 0.5
     assert not Aim(1.1, at_least=False).is_met(1.2)
+
+
+def test_a_change_is_measured_in_turns_with_an_earlier_checkout(tmp_path: Path) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").touch()
+    order: list[str] = []
+
+    def measure(name: str, value: float) -> Measurement:
+        def once() -> Sample:
+            order.append(name)
+            return Sample(value)
+
+        return once
+
+    run = Run(tmp_path, quick=False, progress=Progress(disable=True), before=tmp_path)
+    slower = run.measure_beside_before("a", "messages/s", measure("now", 96), measure("before", 100))
+    assert order == ["now", "before"] * run.repeats
+    assert slower.is_met is False
+    assert run.measure_beside_before("b", "messages/s", measure("now", 98), measure("before", 100)).is_met
+
+
+def test_an_earlier_checkout_must_be_set_up_and_known_to_the_benchmark(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="has no environment"):
+        find_python(tmp_path)
+    with pytest.raises(BenchError, match="store cannot be measured beside another checkout"):
+        run_bench("store", Console(), quick=True, before=tmp_path)
