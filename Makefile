@@ -147,7 +147,7 @@ SUITES := unit golden interop clients delivery replication spark console securit
 
 .PHONY: $(addprefix test-,$(SUITES))
 test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
-test-golden: ## tests/golden: bytes captured from the Java broker and client (ERUCA_SHARED names where)
+test-golden: ## tests/golden: bytes captured from the Java broker and client
 test-interop: ## tests/interop: Java, Go and Node clients, stores; ours and Java's side by side (Java 17, Maven, Go, Node)
 test-clients: ## tests/clients: our clients against our broker and Java's, beside Java members (Java 17, Maven)
 test-delivery: ## tests/delivery: what was acknowledged is delivered

@@ -1,11 +1,11 @@
-"""Where the data lives that the tests share with the project but that is not part of it."""
+"""Where the tests keep the data and the scripts that several suites use."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-SHARED = Path(os.environ.get("ERUCA_SHARED", REPOSITORY.parent / "shared"))
-GOLDEN = SHARED / "golden"
-PEER = SHARED / "peer"
+# Bytes that the Java broker and client wrote.
+GOLDEN = REPOSITORY / "tests" / "golden" / "data"
+# Scripts that fetch and start the official Java servers.
+PEER = REPOSITORY / "tests" / "peer"

@@ -36,6 +36,7 @@ REGISTRY_HOST = re.compile(
     r"pypi\.(org|python\.org)|pythonhosted\.org|repo1?\.maven\.|maven\.apache\.org/maven2|npmjs\.(org|com)"
     r"|registry\.yarnpkg|proxy\.golang\.org|\bcrates\.io|conda\.anaconda\.org|index[-_]url\s*=|--index-url\s+\S"
 )
+OUTSIDE = re.compile(r"\.\./s[h]ared\b|ERUCA_S[H]ARED")
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)[^)]*\)")
 DOTTED_MODULE = re.compile(r"(eruca|pyspark_rocketmq)(\.\w+)*(:\w+)?")
 
@@ -134,6 +135,13 @@ def find_machine_paths(file: SourceFile) -> Iterator[Finding]:
     for number, line in enumerate(file.text.splitlines(), 1):
         if match := MACHINE_PATH.search(line) or REGISTRY_HOST.search(line):
             yield number, f"names a machine path or a registry: {match[0]}"
+
+
+def find_outside_data(file: SourceFile) -> Iterator[Finding]:
+    """Data that a clone does not have: what the tests and benchmarks read is in the repository."""
+    for number, line in enumerate(file.text.splitlines(), 1):
+        if match := OUTSIDE.search(line):
+            yield number, f"names data outside the repository: {match[0]}"
 
 
 def find_broken_links(file: SourceFile) -> Iterator[Finding]:
@@ -332,6 +340,10 @@ SAMPLES: dict[Rule, tuple[SourceFile, SourceFile]] = {
         SourceFile("a.md", join("/", "home/me/x\n")),
         SourceFile("a.md", "$HOME/x, ./home/x, /dev/null\n"),
     ),
+    find_outside_data: (
+        SourceFile("Makefile", join("GOLDEN := ../sha", "red/golden\n")),
+        SourceFile("a.md", "/shared/archive, ../tests/golden/data\n"),
+    ),
     find_broken_links: (SourceFile("a.md", "[x](no/such.md)\n"), SourceFile("docs/a.md", "[x](../README.md#top)\n")),
     find_long_modules: (SourceFile("src/a.py", "\n" * 501), SourceFile("src/a.py", "\n" * 500)),
     find_long_functions: (
@@ -355,6 +367,7 @@ SAMPLES: dict[Rule, tuple[SourceFile, SourceFile]] = {
 MORE_BAD: list[tuple[Rule, SourceFile]] = [
     (find_machine_paths, SourceFile("a.txt", join("--index", "-url x\n"))),
     (find_machine_paths, SourceFile("a.txt", join("see py", "pi.org\n"))),
+    (find_outside_data, SourceFile("a.py", join("os.environ['ERUCA_SHA", "RED']\n"))),
     (find_vague_names, SourceFile("src/eruca/string_utils.py", "")),
     (find_dangerous_calls, SourceFile("src/a.py", "import pickle")),
     (find_dangerous_calls, SourceFile("src/a.py", "eval(x)")),

@@ -221,7 +221,7 @@ def test_the_file_of_the_golden_broker_is_read_as_it_is() -> None:
 
 def test_keys_nobody_knows_are_named_with_the_nearest_known_one(tmp_path: Path) -> None:
     text = "listenPrt=1\nflushDiskTyp=x\nwholeNonsenseQ=1\nkvConfigPath=x\naclEnable=true\n"
-    settings = gather(text=text, directory=tmp_path, environment={"ERUCA_LISTENPORT": "1", "ERUCA_SHARED": "x"})
+    settings = gather(text=text, directory=tmp_path, environment={"ERUCA_LISTENPORT": "1", "ERUCA_SEEDS": "9"})
     said = "\n".join(settings.notes)
     assert "the variable ERUCA_LISTENPORT is not a known one; did you mean ERUCA_LISTEN_PORT?" in said
     assert "listenPrt is not a known key; did you mean listenPort?" in said
@@ -229,7 +229,7 @@ def test_keys_nobody_knows_are_named_with_the_nearest_known_one(tmp_path: Path) 
     assert "wholeNonsenseQ is not a known key [" in said
     assert "kvConfigPath has no effect here: it is an option of the name server" in said
     assert "aclEnable has no effect here" in said
-    assert "ERUCA_SHARED" not in said
+    assert "ERUCA_SEEDS" not in said
     with pytest.raises(ConfigError, match=r"no such option \(did you mean listenPort"):
         gather(overrides=["listenPrt=1"])
     with pytest.raises(ConfigError, match="KEY=VALUE"):
