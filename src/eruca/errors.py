@@ -80,6 +80,10 @@ class MessageIllegal(StoreError):
     """A message is larger than the limits allow, or its fields contradict each other."""
 
 
+class BatchTooLarge(MessageIllegal):
+    """A batch has more messages, or its records more bytes, than one batch may have. Nothing of it is stored."""
+
+
 class TableCorrupt(StoreError):
     """A JSON table and its backup are both unreadable."""
 

@@ -23,6 +23,17 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 # --- messages -----------------------------------------------------------------------------------------------------
 # Java's maxMessageSize: body bytes of one message, or of one whole batch.
 MESSAGE_BODY_BYTES_MAX = 4 * 1024 * 1024
+# Messages of one batch that a broker stores. Its answer names each of them in one header, by 33 characters (57 with an
+# IPv6 address), and has to fit a frame: a sender that cannot read the answer sends the batch again. A batch of Java's
+# 4 MiB never reaches it: 190,650 messages of 22 bytes, the smallest there are.
+BATCH_MESSAGES_MAX = 262_144
+# The header of such an answer; 64 KiB of it are for the other fields.
+BATCH_ANSWER_HEADER_BYTES_MAX = BATCH_MESSAGES_MAX * 57 + 64 * 1024
+# Bytes of the records of one batch: each record has the topic and the properties of the request, so that 100 kB could
+# become gigabytes of the log. The smallest messages of 4 MiB, with 250 bytes added to each, are below it.
+BATCH_RECORDS_BYTES_MAX = 64 * 1024 * 1024
+# Messages that our clients put into one batch: the answer's header is below HEADER_BYTES_MAX, the most that they read.
+SENT_BATCH_MESSAGES_MAX = 16_384
 # The longest topic name taken unless an option says otherwise: Java 4.9 reads the length as a signed byte.
 TOPIC_BYTES_MAX = 127
 # What the byte itself can say; 3.x allowed as much.

@@ -67,6 +67,17 @@ async def case_a_large_batch_is_split(nameserver: str, topic: str, group: str) -
         assert [message.body for message in messages] == bodies
 
 
+async def case_a_batch_of_very_many_messages_is_stored_once(nameserver: str, topic: str, group: str) -> None:
+    async with Producer(nameserver, group=group) as producer:
+        await create_topic(producer, topic, 1)
+        receipts = await producer.send_batch(topic, [b"x"] * 40_000, timeout=30)
+        counts = [len(receipt.offset_id.split(",")) for receipt in receipts]
+        assert [receipt.offset for receipt in receipts] == [sum(counts[:number]) for number in range(len(counts))]
+        assert {receipt.status for receipt in receipts} == {SendStatus.STORED}
+        # What is sent next comes right behind them.
+        assert (await producer.send(topic, b"last")).offset == sum(counts) == 40_000
+
+
 async def case_a_batch_goes_to_the_queue_of_its_shard(nameserver: str, topic: str, group: str) -> None:
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 3)

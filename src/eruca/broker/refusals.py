@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import NoReturn
 
 from eruca.broker.parts import Parts
-from eruca.errors import InvalidName, MessageIllegal, RequestRefused, StoreClosed, StoreError, StoreFull, StoreReadOnly
+from eruca.errors import (
+    BatchTooLarge,
+    InvalidName,
+    MessageIllegal,
+    RequestRefused,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+)
 from eruca.store.messagestore import MessageStore
 from eruca.wire.codes import ResponseCode
 from eruca.wire.names import check_topic
@@ -39,6 +48,8 @@ def refuse_topic_name(topic: str, longest: int) -> None:
 
 def refuse_store_error(error: StoreError, store: MessageStore) -> RequestRefused:
     """What a sender is told when the store did not take its message."""
+    if isinstance(error, BatchTooLarge):
+        return RequestRefused(ResponseCode.MESSAGE_ILLEGAL, str(error))
     if isinstance(error, MessageIllegal):
         remark = (
             "the message is illegal, maybe msg body or properties length not matched. msg body length limit "

@@ -11,11 +11,13 @@ from typing import Final
 
 import msgspec
 
+from eruca.broker.batches import make_messages, unpack_batch
 from eruca.broker.mapping import TIMER_MARK, DelayLevels, find_due_time, map_half, map_timer
 from eruca.broker.once import ONCE_GROUP, ONCE_MARK, OnceMark, drop_mark, read_mark
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import FAQ, refuse, refuse_store_error, refuse_topic_name, refuse_unless_writable
 from eruca.errors import ErucaError, InvalidName, MessageIllegal, RequestRefused, StoreError, WireError
+from eruca.limits import BATCH_ANSWER_HEADER_BYTES_MAX
 from eruca.net.handlers import HandlerTable
 from eruca.net.link import Answer, Link, encode_refusal
 from eruca.store.encodedbatch import BatchFacts, StoredBatch
@@ -23,6 +25,7 @@ from eruca.wire import hotsend
 from eruca.wire.batch import BatchItem, decode_batch, find_ends
 from eruca.wire.bodies import TopicConfig
 from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode, SerializeType
+from eruca.wire.command import quote_text
 from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import (
     AnySendHeader,
@@ -34,7 +37,7 @@ from eruca.wire.headers import (
 from eruca.wire.host import pack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.names import DLQ_PREFIX, FORBIDDEN_TO_SEND, READ, RETRY_PREFIX, WRITE
-from eruca.wire.properties import get_property
+from eruca.wire.properties import does_wait, get_property, is_half
 from eruca.wire.record import Message
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, set_host_bits
 
@@ -91,8 +94,8 @@ class SendHandlers:
         self.delays = DelayLevels(parts.store.options.delay_levels)
         self._refused = SendRefusedHeader(region=options.region, trace_on=options.trace_on)
         # What all answers to a send have between their queue and their message id.
-        trace_on = "true" if options.trace_on else "false"
-        self._told_to_all = f'","TRACE_ON":"{trace_on}","MSG_REGION":"{options.region}","msgId":"'.encode()
+        trace_on = b"true" if options.trace_on else b"false"
+        self._told_to_all = b'","TRACE_ON":"%b","MSG_REGION":%b,"msgId":"' % (trace_on, quote_text(options.region))
         self._cluster_property = f"CLUSTER\x01{options.cluster}".encode()
 
     def register(self, table: HandlerTable) -> None:
@@ -180,7 +183,7 @@ class SendHandlers:
             region=options.region,
             trace_on=options.trace_on,
         )
-        return encode_command(command.answer(int(code), answer))
+        return encode_command(command.answer(int(code), answer), BATCH_ANSWER_HEADER_BYTES_MAX)
 
     def _encode_refused(self, link: Link, command: Command, error: ErucaError) -> bytes | None:
         if not isinstance(error, RequestRefused):
@@ -216,8 +219,8 @@ class SendHandlers:
         if ordinary is not None:
             return Draft(message, queue_id, True)
         raw = (text or "").encode()
-        waits = b"WAIT\x01false" not in raw
-        if b"TRAN_MSG\x01true" in raw and get_property(raw, b"TRAN_MSG") == b"true":
+        waits = does_wait(raw)
+        if is_half(raw):
             if self._parts.options.reject_transactions:
                 refuse(
                     ResponseCode.NO_PERMISSION,
@@ -335,53 +338,42 @@ class SendHandlers:
         config = self.check_topic(link, header)
         queue_id = self._choose_queue(header, config)
         raw = (header.properties or "").encode()
-        if header.topic.startswith(RETRY_PREFIX) or header.sys_flag & TRANSACTION_MASK or b"DELAY\x01" in raw:
+        if header.topic.startswith(RETRY_PREFIX) or header.sys_flag & TRANSACTION_MASK or self._delay_level(raw, 0):
             refuse(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry, delay or transactions")
-        shared = self._add_cluster(raw, drop_wait=False)
-        born_host = _host_of(link)
-        sys_flag = set_host_bits(header.sys_flag, born_host, self._parts.store_host)
-        waits = b"WAIT\x01false" not in raw
+        bytes_max = self._store.options.message_bytes_max
+        body, sys_flag = unpack_batch(command.body, header.sys_flag, bytes_max)
+        if len(body) > bytes_max:
+            # As with Java, all of it counts: messages without a body would have no bound at all.
+            raise self._refuse_unstored(MessageIllegal(f"the batch has {len(body)} bytes"))
+        born_host, store_host = _host_of(link), self._parts.store_host
+        facts = BatchFacts(
+            set_host_bits(sys_flag, born_host, store_host),
+            header.born_timestamp,
+            born_host,
+            store_host,
+            header.reconsume_times or 0,
+            self._add_cluster(raw, drop_wait=False),
+        )
+        waits = does_wait(raw)
         items: list[BatchItem] | None = None
         mark = None
         if marked:
-            mark, items = self._choose_new(header.topic, queue_id, command.body)
+            mark, items = self._choose_new(header.topic, queue_id, body)
             if items == []:
                 return self._answer_dropped(link, command, queue_id, raw)
         if items is None and TIMER_MARK not in raw:
-            facts = BatchFacts(
-                sys_flag,
-                header.born_timestamp,
-                born_host,
-                self._parts.store_host,
-                header.reconsume_times or 0,
-                shared,
-            )
-            batch = self._append_encoded(header.topic, queue_id, command.body, facts)
+            batch = self._append_encoded(header.topic, queue_id, body, facts)
             if batch is not None:
                 if mark is not None:
                     self._parts.once.note(header.topic, queue_id, mark)
                 self._parts.stats.on_put(header.topic, batch.messages, batch.size, queue_id)
                 return self._answer(link, command, _Place(queue_id, batch.offset, batch.ids, batch.end), waits)
         # The long way, for all that is unusual.
-        items = decode_batch(command.body) if items is None else items
+        items = decode_batch(body) if items is None else items
         timed = [each for each in (raw, *[item.properties for item in items]) if TIMER_MARK in each]
         if any(self._find_due_time(each) is not None for each in timed):
             refuse(ResponseCode.MESSAGE_ILLEGAL, "timer message illegal, messages of a batch cannot be delayed")
-        messages = [
-            Message(
-                topic=header.topic,
-                queue_id=queue_id,
-                flag=item.flag,
-                body=item.body,
-                properties=_join_properties(item.properties, shared),
-                sys_flag=sys_flag,
-                born_timestamp=header.born_timestamp,
-                born_host=born_host,
-                store_host=self._parts.store_host,
-                reconsume_times=header.reconsume_times or 0,
-            )
-            for item in items
-        ]
+        messages = make_messages(header.topic, queue_id, items, facts)
         try:
             self._store.append_batch(messages)
         except StoreError as error:
@@ -466,7 +458,7 @@ class SendHandlers:
     def _answer_dropped(self, link: Link, command: Command, queue_id: int, raw: bytes) -> Answer:
         # Nobody knows any more where they are; but disk and slaves must have them before their sender is told so.
         place = _Place(queue_id, -1, "", self._store.commitlog.tail)
-        return self._answer(link, command, place, waits=b"WAIT\x01false" not in raw)
+        return self._answer(link, command, place, waits=does_wait(raw))
 
 
 def _read_mark(properties: bytes) -> OnceMark:
@@ -477,12 +469,6 @@ def _read_mark(properties: bytes) -> OnceMark:
     if mark is None:
         refuse(ResponseCode.MESSAGE_ILLEGAL, f"messages of the group {ONCE_GROUP} need a mark")
     return mark
-
-
-def _join_properties(own: bytes, shared: bytes) -> bytes:
-    if not own:
-        return shared
-    return own + shared if own.endswith(b"\x02") else own + b"\x02" + shared
 
 
 def _host_of(link: Link) -> bytes:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from eruca.client.produce.packing import COMPRESSIONS
 from eruca.errors import MessageIllegal
-from eruca.limits import PROPERTIES_BYTES_MAX
+from eruca.limits import PROPERTIES_BYTES_MAX, SENT_BATCH_MESSAGES_MAX
 from eruca.spark.sinkoptions import NO_COMPRESSION, SinkOptions
 from eruca.wire import hotpack
 from eruca.wire.bodies import MessageQueue
@@ -208,7 +208,7 @@ class RowPacker:
                     upto = at + 1
                 else:
                     upto = int(np.searchsorted(ends[at:end], start + options.batch_bytes, side="right")) + at
-                    upto = min(max(upto, at + 1), at + options.batch_rows)
+                    upto = min(max(upto, at + 1), at + min(options.batch_rows, SENT_BATCH_MESSAGES_MAX))
                 stop = int(ends[upto - 1])
                 if stop > start:
                     data = out[start:stop].tobytes()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from eruca.errors import BatchTooLarge
+from eruca.limits import BATCH_MESSAGES_MAX, BATCH_RECORDS_BYTES_MAX
 from eruca.store.commitlog import CommitLog
 from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.index import Index
@@ -57,6 +59,17 @@ class BatchSize(NamedTuple):
     index_entries_max: int
     # Where its last message lies.
     last_at: int
+
+
+def check_batch(messages: int, records_bytes: int) -> None:
+    """Raise BatchTooLarge for a batch that could not be answered, or that grew too much on its way to the log."""
+    if messages > BATCH_MESSAGES_MAX:
+        raise BatchTooLarge(f"the batch has {messages} messages, at most {BATCH_MESSAGES_MAX} are allowed")
+    if records_bytes > BATCH_RECORDS_BYTES_MAX:
+        raise BatchTooLarge(
+            f"the records of the batch have {records_bytes} bytes, at most {BATCH_RECORDS_BYTES_MAX} are allowed",
+            hint="send shorter properties for the whole batch, or fewer messages",
+        )
 
 
 def write_encoded(

@@ -22,7 +22,7 @@ from eruca.store.commitlog import CommitLog
 from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.damage import DamageList
 from eruca.store.dispatch import Arrival, Dispatch, has_queue_entry
-from eruca.store.encodedbatch import COMPILED, BatchFacts, StoredBatch, measure_encoded, write_encoded
+from eruca.store.encodedbatch import COMPILED, BatchFacts, StoredBatch, check_batch, measure_encoded, write_encoded
 from eruca.store.filesystem import FileSystem, LocalFileSystem, Lock
 from eruca.store.flush import Flusher
 from eruca.store.index import Index
@@ -265,6 +265,7 @@ class MessageStore(Replicated):
                 message.properties += _SEPARATOR
         facts = self._topics.get(first.topic) or self._learn_topic(first.topic)
         sizes = [self._check_sizes(message) for message in messages]
+        check_batch(len(messages), sum(sizes))
         transient = self.commitlog.transient
         if transient is not None:
             transient.check_room(sum(sizes))
@@ -301,6 +302,7 @@ class MessageStore(Replicated):
         size = measure_encoded(data, len(facts.shared), known.fixed_bytes, self._properties_max)
         if size.messages <= 0 or size.bodies_bytes > self.options.message_bytes_max or not known.is_plain:
             return None
+        check_batch(size.messages, size.records_bytes)
         queue = known.queues.get(queue_id) or self._learn_queue(known, topic, queue_id)
         now = self.clock.now_ms()
         log, index = self.commitlog, self.index

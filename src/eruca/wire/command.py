@@ -283,7 +283,7 @@ _json_encode: Final = msgspec.json.Encoder().encode
 _PREFIX: Final = struct.Struct(">iI")
 
 
-def encode_command(command: Command) -> bytes:
+def encode_command(command: Command, header_bytes_max: int = HEADER_BYTES_MAX) -> bytes:
     """Write a command as one frame. Raises FrameError when a value does not fit its field."""
     binary = command.serialization == SerializeType.ROCKETMQ
     try:
@@ -292,8 +292,8 @@ def encode_command(command: Command) -> bytes:
         raise FrameError(f"the header cannot be written: {error}") from None
     body = command.body
     total = 4 + len(header) + len(body)
-    if len(header) > HEADER_BYTES_MAX:
-        raise FrameError(f"the header has {len(header)} bytes, at most {HEADER_BYTES_MAX} are allowed")
+    if len(header) > header_bytes_max:
+        raise FrameError(f"the header has {len(header)} bytes, at most {header_bytes_max} are allowed")
     if total + 4 > FRAME_BYTES_MAX:
         raise FrameError(f"the frame has {total + 4} bytes, at most {FRAME_BYTES_MAX} are allowed")
     return b"".join((_PREFIX.pack(total, len(header) | int(binary) << 24), header, body))
@@ -304,6 +304,11 @@ def escape_separators(text: bytes) -> bytes:
     if b"\xe2\x80" in text:
         return text.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     return text
+
+
+def quote_text(text: str) -> bytes:
+    """A text as a header written by hand has it: in quotation marks, and escaped as in every other header."""
+    return escape_separators(_json_encode(text))
 
 
 def _encode_json_header(command: Command) -> bytes:

@@ -109,6 +109,7 @@ RAW_TAGS: Final = b"TAGS"
 RAW_UNIQ_KEY: Final = b"UNIQ_KEY"
 RAW_DELAY: Final = b"DELAY"
 RAW_WAIT: Final = b"WAIT"
+RAW_TRAN_MSG: Final = b"TRAN_MSG"
 
 _PROPERTY_SEPARATOR_BYTE = 2
 
@@ -146,6 +147,18 @@ def get_property(raw: bytes, name: bytes) -> bytes | None:
                 return value
         at = raw.rfind(needle, 0, at + len(needle) - 1)
     return None
+
+
+def does_wait(raw: bytes) -> bool:
+    """Does the sender want to know of disk and slaves? Yes unless WAIT is there and not "true", as Java reads it."""
+    value = get_property(raw, RAW_WAIT)
+    return value is None or value.lower() == b"true"
+
+
+def is_half(raw: bytes) -> bool:
+    """Is this the half message of a transaction?"""
+    value = get_property(raw, RAW_TRAN_MSG)
+    return value is not None and value.lower() == b"true"
 
 
 def split_keys(keys: str) -> list[str]:

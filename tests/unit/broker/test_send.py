@@ -252,6 +252,23 @@ async def test_a_delay_that_is_no_level_does_no_harm(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+async def test_a_region_is_a_text_like_any_other(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    region = 'north"\\\n\u2028'
+    peer = make_peer(await make_broker(region=region))
+    answer = await try_send(peer)
+    assert answer.ext is not None
+    assert (answer.code, answer.ext["MSG_REGION"], answer.ext["queueOffset"]) == (ResponseCode.SUCCESS, region, "0")
+
+
+@pytest.mark.parametrize(
+    ("text", "topic"), [("true", "RMQ_SYS_TRANS_HALF_TOPIC"), ("TRUE", "RMQ_SYS_TRANS_HALF_TOPIC")]
+)
+async def test_a_half_is_told_by_its_property_alone(broker: Broker, peer: Peer, text: str, topic: str) -> None:
+    await try_send(peer, properties=f"MY_TRAN_MSG\x01true\x02TRAN_MSG\x01{text}")
+    await try_send(peer, properties="MY_TRAN_MSG\x01true\x02NOTE\x01TRAN_MSG")
+    assert (len(stored(broker, topic)), len(stored(broker, "T"))) == (1, 1)
+
+
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +309,15 @@ async def test_batches_cannot_be_retried_delayed_or_undecided(
     assert stored(broker, topic) == []
 
 
+@pytest.mark.parametrize("properties", ["MY_DELAY\x013", "DELAY\x010", "NOTE\x01DELAY"])
+async def test_a_property_that_only_looks_like_a_delay_does_not_matter(
+    broker: Broker, peer: Peer, properties: str
+) -> None:
+    body = encode_batch([BatchItem(0, b"a", b"")])
+    await peer.expect(RequestCode.SEND_BATCH_MESSAGE, send_header(properties=properties), body)
+    assert [message.body for message in stored(broker, "T")] == [b"a"]
+
+
 @pytest.mark.parametrize("body", [b"", b"x", b"\0" * 22, b"\xff" * 100, encode_batch([BatchItem(0, b"a", b"")])[:-1]])
 async def test_a_body_that_is_no_batch_is_refused_whole(broker: Broker, peer: Peer, body: bytes) -> None:
     answer = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, send_header(), body)
@@ -324,3 +350,34 @@ async def test_a_disk_that_is_too_slow_is_said(
     assert answer.code == (ResponseCode.FLUSH_DISK_TIMEOUT if waits else ResponseCode.SUCCESS)
     assert answer.ext is not None
     assert "msgId" in answer.ext  # it is stored all the same
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize(
+    ("properties", "waits"),
+    [
+        ("NO_WAIT\x01false", True),
+        ("WAIT\x01true\x02NO_WAIT\x01false", True),
+        ("WAIT\x01falsely\x02WAIT\x01true", True),  # the last one counts
+        ("a\x01b\x02WAIT\x01TRUE", True),
+        ("a\x01b\x02WAIT\x01false", False),
+        ("WAIT\x01False\x02", False),
+        ("WAIT\x01true\x02WAIT\x01false", False),
+        ("WAIT\x01no", False),  # Java reads everything but "true" as no
+    ],
+)
+async def test_only_the_property_itself_says_that_a_sender_does_not_wait(
+    make_broker: MakeBroker,
+    make_peer: MakePeer,
+    monkeypatch: pytest.MonkeyPatch,
+    properties: str,
+    waits: bool,
+    batch: bool,
+) -> None:
+    broker = await make_broker(flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=1)
+    monkeypatch.setattr(parts_of(broker).background.group_commit, "want", lambda _: None)
+    body = encode_batch([BatchItem(0, b"a", b"")]) if batch else b"a"
+    answer = await make_peer(broker).ask(
+        RequestCode.SEND_MESSAGE_V2, send_header(properties=properties, batch=batch), body
+    )
+    assert answer.code == (ResponseCode.FLUSH_DISK_TIMEOUT if waits else ResponseCode.SUCCESS)

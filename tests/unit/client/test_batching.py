@@ -11,9 +11,12 @@ from eruca.client.produce.batching import build_batches
 from eruca.client.produce.outgoing import Outgoing
 from eruca.client.produce.sending import Parcel
 from eruca.errors import MessageIllegal
+from eruca.limits import HEADER_BYTES_MAX, SENT_BATCH_MESSAGES_MAX
 from eruca.testing import VirtualClock
 from eruca.wire.batch import decode_batch
 from eruca.wire.codes import RequestCode
+from eruca.wire.frame import encode_command, make_request
+from eruca.wire.headers import SendMessageAnswerHeader
 from eruca.wire.ids import UniqueIds
 from eruca.wire.properties import parse_properties
 
@@ -51,6 +54,15 @@ def test_more_requests_when_it_does_not_fit_and_the_order_stays() -> None:
         assert len(parcel.body) + 22 + len(first.body) + len(first.properties) > 1000
     ids = [unique_id for parcel in parcels for unique_id in parcel.message_id.split(",")]
     assert ids == [parse_properties(item.properties)["UNIQ_KEY"] for item in items]
+
+
+def test_a_request_has_no_more_messages_than_its_answer_can_name() -> None:
+    parcels = build([Outgoing(b"x")] * 40_000, 64 << 20)
+    counts = [len(decode_batch(parcel.body)) for parcel in parcels]
+    assert counts == [SENT_BATCH_MESSAGES_MAX, SENT_BATCH_MESSAGES_MAX, 40_000 - 2 * SENT_BATCH_MESSAGES_MAX]
+    # With an IPv6 address an id has 56 characters.
+    answer = make_request(0, SendMessageAnswerHeader(",".join(["0" * 56] * counts[0]), 2**31 - 1, 2**63 - 1))
+    assert len(encode_command(answer)) <= HEADER_BYTES_MAX
 
 
 def test_nothing_is_no_request() -> None:

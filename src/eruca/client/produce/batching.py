@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from eruca.client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, find_delay_level
 from eruca.client.produce.sending import Parcel
 from eruca.errors import MessageIllegal
+from eruca.limits import SENT_BATCH_MESSAGES_MAX
 from eruca.wire.batch import BatchItem, encode_batch
 from eruca.wire.codes import RequestCode
 from eruca.wire.ids import UniqueIds
@@ -24,7 +25,10 @@ def build_batches(
     bytes_max: int,
     extra: Mapping[str, str] | None = None,
 ) -> Iterator[Parcel]:
-    """Encode messages into batches of at most `bytes_max`, in their order. Raises MessageIllegal before the first."""
+    """Encode messages into batches, in their order. Raises MessageIllegal before the first.
+
+    A batch has at most `bytes_max`, and so many messages that the answer, which names them all, can be read.
+    """
     if topic.startswith(RETRY_PREFIX):
         raise MessageIllegal("a batch cannot go to a retry topic")
     if len({message.wait for message in messages}) > 1:
@@ -51,7 +55,7 @@ def _cut(topic: str, items: list[tuple[BatchItem, str]], bytes_max: int, *, wait
     start = size = 0
     for number, (item, _) in enumerate(items):
         added = _ITEM_BYTES + len(item.body) + len(item.properties)
-        if size + added > bytes_max and number > start:
+        if number > start and (size + added > bytes_max or number - start >= SENT_BATCH_MESSAGES_MAX):
             yield _make_parcel(topic, items[start:number], wait)
             start, size = number, 0
         size += added
