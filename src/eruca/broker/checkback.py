@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from eruca.broker.clients import Member
 from eruca.broker.halves import PROGRESS_GROUP, QUEUE, make_copy, read_half, read_op
@@ -55,8 +56,10 @@ _TURN_STEPS_MAX = 32
 class CheckBackService:
     """Runs a pass at every interval, for as long as the broker is a master."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, keep_decisions: Callable[[], None]) -> None:
         self._parts = parts
+        # Writes what says that halves are decided, where that failed before.
+        self._keep_decisions = keep_decisions
         self._task: asyncio.Task[None] | None = None
         self._turn = 0
         self._reporter = Reporter(log)
@@ -91,6 +94,7 @@ class CheckBackService:
         options, offsets, clock = self._parts.options, self._parts.offsets, self._parts.clock
         # As with Java, the topic is there (and listed by tools) from the first pass on, not from the first half.
         self._parts.topics.create_internal(HALF_TOPIC, 1)
+        self._keep_decisions()
         machine = CheckPass(
             Rules(
                 options.transaction_timeout_ms,

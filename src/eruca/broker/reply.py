@@ -43,7 +43,7 @@ class ReplyHandlers:
         """Bring a reply to who asked; the answer says whether that went well."""
         options, header = self._parts.options, request.header
         try:
-            message = self._send.build(request.link, request.command, header).message
+            draft = self._send.build(request.link, request.command, header)
         except RequestRefused as error:
             return self._refuse(error.code, error.remark)
         except (WireError, InvalidName) as error:
@@ -54,9 +54,13 @@ class ReplyHandlers:
         except ErucaError as error:
             self._reporter.report(request.link.peer_host[0], f"a reply of {request.link.peer} was not brought: {error}")
             code, remark = int(ResponseCode.SYSTEM_ERROR), str(error)
+        message = draft.message
         kept = self._keep(message)
         if code != ResponseCode.SUCCESS and not kept:
             return self._refuse(code, remark)
+        if kept and code == ResponseCode.SUCCESS and self._parts.replication.needs_wait(draft.waits):
+            # As with any other message: success means that disk and slaves have it, as the broker's mode wants.
+            code = int(await self._parts.replication.wait(message.position + message.size, waits=draft.waits))
         answer = SendMessageAnswerHeader(
             message_id=encode_offset_id(message.store_host, message.position) if kept else _NO_ID,
             queue_id=message.queue_id,

@@ -37,9 +37,11 @@ class TransactionHandlers:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.checks = CheckBackService(parts)
+        self.checks = CheckBackService(parts, self.keep_decisions)
         # Roots of transactions that were decided lately: the offset of the first half.
         self._decided: OrderedDict[int, None] = OrderedDict()
+        # Those of them that were committed but whose op record could not be written yet, by root.
+        self._unkept: dict[int, Half] = {}
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""
@@ -50,6 +52,7 @@ class TransactionHandlers:
         """Begin to ask about halves; this broker is the master from now on."""
         # What was decided before may stand at other offsets in the log of today.
         self._decided.clear()
+        self._unkept.clear()
         self.checks.start()
 
     async def stop(self) -> None:
@@ -70,10 +73,18 @@ class TransactionHandlers:
         half = read_half(message, self._parts.options.transaction_timeout_ms)
         if half.root in self._decided:
             log.info("transaction %s of %s was decided before", header.message_id, request.link.peer)
+            self.keep_decisions()
+        elif header.decision == TRANSACTION_COMMIT:
+            self._commit(message)
+            # From here on it is committed, whatever becomes of the op record.
+            self._remember(half)
+            self._unkept[half.root] = half
+            self.keep_decisions()
         else:
-            if header.decision == TRANSACTION_COMMIT:
-                self._commit(message)
-            self._mark_decided(half)
+            self._roll_back(half)
+        return self._acknowledge(request)
+
+    def _acknowledge(self, request: Request) -> Result:
         # Clients ask for no answer as a rule, and nothing is lost without one: the half is safe, and is asked about.
         if request.command.is_oneway or not self._parts.replication.needs_wait(True):
             return Reply()
@@ -109,23 +120,40 @@ class TransactionHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         self._parts.stats.on_put(committed.topic, 1, committed.size, committed.queue_id)
 
-    def _mark_decided(self, half: Half) -> None:
-        """Write the op record. Without one, the producer is asked again."""
-        self._decided[half.root] = None
-        if len(self._decided) > _REMEMBERED_MAX:
-            self._decided.popitem(last=False)
+    def _roll_back(self, half: Half) -> None:
+        """Write the op record. Nothing else says that a half is rolled back, so without it nothing is decided."""
+        try:
+            self._write_ops(half)
+        except StoreError as error:
+            raise refuse_store_error(error, self._parts.store) from error
+        self._remember(half)
+
+    def keep_decisions(self) -> None:
+        """Write the op records of committed halves that have none yet. Without one, the producer is asked again."""
+        for root, half in list(self._unkept.items()):
+            try:
+                self._write_ops(half)
+            except StoreError as error:
+                log.error("the decision about the half message at offset %d is not kept yet: %s", half.offset, error)
+                return
+            self._unkept.pop(root, None)
+
+    def _write_ops(self, half: Half) -> None:
         parts = self._parts
         # The root as well: there may be a younger copy than the one this decision is about.
         for offset in dict.fromkeys((half.offset, half.root)):
-            try:
-                op = parts.store.append(make_op(offset, parts.store_host, parts.clock.now_ms()))
-                parts.stats.on_own(op.size)
-            except StoreError as error:
-                log.error("the decision about the half message at offset %d is not kept: %s", offset, error)
+            op = parts.store.append(make_op(offset, parts.store_host, parts.clock.now_ms()))
+            parts.stats.on_own(op.size)
+
+    def _remember(self, half: Half) -> None:
+        self._decided[half.root] = None
+        if len(self._decided) > _REMEMBERED_MAX:
+            oldest, _ = self._decided.popitem(last=False)
+            self._unkept.pop(oldest, None)
 
     # -- trying again ------------------------------------------------------------------------------------------------
 
-    def resume(self, request: Request) -> Reply:
+    def resume(self, request: Request) -> Result:
         """Ask again about a half that was given up."""
         parts = self._parts
         try:
@@ -144,4 +172,4 @@ class TransactionHandlers:
         except StoreError as error:
             log.error("the half message at %d cannot be put back: %s", message.position, error)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"Put message back to {HALF_TOPIC} failed.") from error
-        return Reply()
+        return self._acknowledge(request)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eruca.broker.app import Broker
+from eruca.broker.options import BrokerRole
+from eruca.config import FlushMode
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import PushReplyHeader, SendMessageHeader, SendMessageV2Header
 from eruca.wire.ids import encode_offset_id
@@ -12,6 +14,7 @@ from eruca.wire.properties import encode_properties, parse_properties
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import Inbox, stored
 from tests.unit.broker.peer import Peer
+from tests.unit.broker.requests import parts_of
 
 PUSH = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 REPLY = RequestCode.SEND_REPLY_MESSAGE_V2
@@ -101,6 +104,32 @@ async def test_replies_that_are_not_kept_have_no_id(make_broker: MakeBroker, mak
     assert (answer.ext["msgId"], answer.ext["queueOffset"]) == ("0", "0")
     assert stored(broker, TOPIC) == []
     assert (await inbox.get()).body == b"yes"
+
+
+@pytest.mark.parametrize("synced", [True, False])
+async def test_the_answer_to_a_reply_waits_for_the_disk(
+    make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch, synced: bool
+) -> None:
+    broker = await make_broker(flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=60_000 if synced else 1)
+    store = parts_of(broker).store
+    if not synced:
+        monkeypatch.setattr(parts_of(broker).background.group_commit, "want", lambda _: None)
+    inbox = Inbox()
+    await join(broker, make_peer, inbox)
+    answer = await make_peer(broker).ask(REPLY, make_reply("asker@1"), b"yes")
+    assert answer.code == (ResponseCode.SUCCESS if synced else ResponseCode.FLUSH_DISK_TIMEOUT)
+    assert (store.flusher.flushed == store.commitlog.tail) is synced
+    assert answer.ext is not None
+    assert "msgId" in answer.ext  # it was brought, and is stored
+    assert (await inbox.get()).body == b"yes"
+
+
+async def test_the_answer_to_a_reply_waits_for_slaves(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    broker = await make_broker(role=BrokerRole.SYNC_MASTER, in_sync_replicas=2)
+    inbox = Inbox()
+    await join(broker, make_peer, inbox)
+    answer = await make_peer(broker).ask(REPLY, make_reply("asker@1"), b"yes")
+    assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
+from eruca.config import FlushMode
+from eruca.errors import StoreFull
 from eruca.net.caller import Caller
 from eruca.net.handlers import Request
 from eruca.net.link import Link
@@ -146,6 +149,74 @@ async def test_a_full_store_refuses_to_commit_and_a_later_try_succeeds(
     code, _ = await peer.refused(END, decide(half, COMMIT))
     assert code == ResponseCode.SERVICE_NOT_AVAILABLE
     broker.parts.store.refuse("")
+    await peer.expect(END, decide(half, COMMIT))
+    assert len(stored(broker, "Orders", 1)) == 1
+
+
+async def test_a_full_store_refuses_to_roll_back_and_a_later_try_succeeds(
+    broker: Broker, peer: Peer, clock: VirtualClock
+) -> None:
+    half = await send_half(peer, born_ms=clock.now_ms())
+    assert broker.parts is not None
+    broker.parts.store.refuse("the disk is full")
+    code, _ = await peer.refused(END, decide(half, ROLLBACK))
+    assert code == ResponseCode.SERVICE_NOT_AVAILABLE
+    broker.parts.store.refuse("")
+    await peer.expect(END, decide(half, ROLLBACK))
+    assert [op.body for op in stored(broker, OP_HALF_TOPIC)] == [b"0"]
+    await check(broker, clock)
+    assert len(stored(broker, HALF_TOPIC)) == 1
+
+
+@pytest.fixture
+def fail_ops(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Says whether the store refuses op records."""
+    assert broker.parts is not None
+    append, failing = broker.parts.store.append, [False]
+
+    def refuse_ops(message: Message) -> Message:
+        if failing[0] and message.topic == OP_HALF_TOPIC:
+            raise StoreFull("the disk is full")
+        return append(message)
+
+    monkeypatch.setattr(broker.parts.store, "append", refuse_ops)
+    return lambda fails: failing.__setitem__(0, fails)
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+async def test_a_commit_whose_op_record_failed_is_not_made_twice_and_gets_its_op_record(
+    broker: Broker, peer: Peer, clock: VirtualClock, fail_ops: Callable[[bool], None], decision: int
+) -> None:
+    half = await send_half(peer, born_ms=clock.now_ms())
+    fail_ops(True)
+    await peer.expect(END, decide(half, COMMIT))
+    assert stored(broker, OP_HALF_TOPIC) == []
+    fail_ops(False)
+    await peer.expect(END, decide(half, decision))
+    assert len(stored(broker, "Orders", 1)) == 1
+    assert [op.body for op in stored(broker, OP_HALF_TOPIC)] == [b"0"]
+
+
+async def test_nobody_is_asked_about_a_half_whose_op_record_failed(
+    broker: Broker, peer: Peer, clock: VirtualClock, fail_ops: Callable[[bool], None]
+) -> None:
+    half = await send_half(peer, born_ms=clock.now_ms())
+    fail_ops(True)
+    await peer.expect(END, decide(half, COMMIT))
+    fail_ops(False)
+    await check(broker, clock)
+    assert [op.body for op in stored(broker, OP_HALF_TOPIC)] == [b"0"]
+    assert len(stored(broker, HALF_TOPIC)) == 1
+    assert progress(broker) == (1, 1)
+
+
+async def test_a_rollback_that_was_not_kept_decides_nothing(
+    broker: Broker, peer: Peer, clock: VirtualClock, fail_ops: Callable[[bool], None]
+) -> None:
+    half = await send_half(peer, born_ms=clock.now_ms())
+    fail_ops(True)
+    await peer.refused(END, decide(half, ROLLBACK))
+    fail_ops(False)
     await peer.expect(END, decide(half, COMMIT))
     assert len(stored(broker, "Orders", 1)) == 1
 
@@ -328,6 +399,21 @@ async def test_too_many_questions_put_it_aside_and_an_operator_resumes_it(
     assert stored(broker, HALF_TOPIC)[-1].get_property("TRANSACTION_CHECK_TIMES") == "1"
     await peer.expect(END, decide(stored(broker, HALF_TOPIC)[-1], COMMIT))
     assert len(stored(broker, "Orders", 1)) == 1
+
+
+async def test_who_resumes_a_half_is_answered_when_the_disk_has_it(
+    make_broker: MakeBroker, make_peer: MakePeer, clock: VirtualClock
+) -> None:
+    broker = await make_broker(
+        clock=clock, flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=60_000, transaction_check_interval_ms=NEVER_MS
+    )
+    peer = make_peer(broker)
+    half = await send_half(peer, born_ms=clock.now_ms())
+    header = MessageIdHeader(message_id=encode_offset_id(half.store_host, half.position))
+    await peer.expect(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+    assert broker.parts is not None
+    assert len(stored(broker, HALF_TOPIC)) == 2
+    assert broker.parts.store.flusher.flushed == broker.parts.store.commitlog.tail
 
 
 async def test_only_half_messages_are_resumed(broker: Broker, peer: Peer) -> None:
