@@ -100,17 +100,34 @@ MEMBERS_MAX = 64
 # --- sockets ------------------------------------------------------------------------------------------------------
 # Connections one server takes; above it new ones are closed at once, so that half-open ones cannot eat all files.
 CONNECTIONS_MAX = 20_000
-# Bytes of unfinished frames a server holds over all its connections; a crowd that announces 16 MiB frames and never
-# finishes them would otherwise fill the memory. The largest holder is closed first.
-UNFINISHED_BYTES_MAX = 512 * 1024 * 1024
-# Bytes that may wait to be read by a slow peer before it is closed; above a quarter of it we stop reading from it.
-UNSENT_BYTES_MAX = 256 * 1024 * 1024
+# What all connections to the servers of a process may hold together: unfinished frames, requests that wait, answers not
+# sent. A crowd that announces 16 MiB frames and never finishes them, or asks and never reads, would otherwise fill the
+# memory. The largest holder is closed first. It is a share of the machine's memory within these bounds.
+HELD_BYTES_MIN = 64 * 1024 * 1024
+HELD_BYTES_MAX = 256 * 1024 * 1024
+HELD_MEMORY_SHARE = 16
+# Bytes that may wait to be read by a slow peer before it is closed.
+UNSENT_BYTES_MAX = 64 * 1024 * 1024
+# A server takes no more requests of a peer that has this much to read, and wakes none of its held pulls. The system
+# has megabytes more on their way, so a peer that reads never waits for it.
+UNSENT_BYTES_PAUSE = 2 * 1024 * 1024
+# Requests of one connection whose answers come later (weighed at 4 KiB and their body each) before no more are taken.
+UNANSWERED_BYTES_MAX = 16 * 1024 * 1024
+# How long one connection, or one long question, may keep the loop before others get their turn.
+SLICE_SECONDS = 0.005
 # Calls that may wait for an answer on one process, as in Java's clientAsyncSemaphoreValue (2,048 in older versions).
 CALLS_IN_FLIGHT_MAX = 65_535
-# Pulls that may be held for one connection, and in all, at some 1 KiB each. A client has one held for each queue and
-# group; one above the bound is answered at once, which costs its client a little more work and us no memory.
+# Pulls that may be held for one connection, and in all, and the memory they may take. A client has one held for each
+# queue and group; one above a bound is answered at once, which costs its client a little more work and us no memory.
 HOLDS_OF_CONNECTION_MAX = 20_000
 HOLDS_MAX = 500_000
+HOLDS_OF_CONNECTION_BYTES_MAX = 32 * 1024 * 1024
+HOLDS_BYTES_MAX = 512 * 1024 * 1024
+# What a held pull takes besides the texts of its header.
+HOLD_BYTES = 1024
+# What is kept of the heartbeats of all clients: who is in which group and what it subscribes, at some 2 KiB a member.
+# The connection with most is closed when there is more.
+HEARTBEATS_BYTES_MAX = 128 * 1024 * 1024
 # Idle connections are closed after this long without a byte in either direction (serverChannelMaxIdleTimeSeconds).
 IDLE_SECONDS_MAX = 120
 

@@ -106,12 +106,14 @@ class GroupHandlers:
     def list_all_producers(self, request: Request) -> Reply:
         """Every producer by group."""
         table = ProducerTable()
+        clock = self._parts.clock
+        now_ms, now_s = clock.now_ms(), clock.monotonic()
         for name, members in self._parts.clients.producers.items():
             table.data[name] = [
                 ProducerInfo(
                     client_id=member.client_id,
                     language=member.language,
-                    last_update_timestamp=member.last_seen_ms,
+                    last_update_timestamp=now_ms - round(1000 * (now_s - member.last_seen_s)),
                     remote_ip=f"/{member.link.peer}",
                     version=member.version,
                 )

@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from time import perf_counter
 
 from eruca.broker.admin import AdminHandlers
 from eruca.broker.arrivals import Arrivals
@@ -39,11 +41,13 @@ from eruca.broker.transactions import TransactionHandlers
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
 from eruca.errors import ErucaError
+from eruca.limits import SLICE_SECONDS
 from eruca.net.caller import Caller
 from eruca.net.etcd import EtcdClient
 from eruca.net.handlers import HandlerTable, refuse_unknown
 from eruca.net.link import Link
 from eruca.net.server import Server, ServerSettings
+from eruca.net.turns import find_turns
 from eruca.store.background import StoreBackground
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.messagestore import MessageStore, open_store
@@ -51,7 +55,7 @@ from eruca.store.scan import Progress
 from eruca.store.tables import Tables
 from eruca.wire.bodies import TopicConfig
 from eruca.wire.codes import RequestCode
-from eruca.wire.frame import make_request
+from eruca.wire.frame import encode_command, make_request
 from eruca.wire.headers import ConsumerGroupHeader
 from eruca.wire.host import pack_host
 
@@ -254,9 +258,18 @@ class Broker:
         allowed = config is None or config.notify_consumer_ids_changed_enable
         if not self.options.notify_group_changes or not allowed:
             return
-        for member in group.members.values():
-            header = ConsumerGroupHeader(consumer_group=group.name)
-            member.link.notify(make_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header))
+        header = ConsumerGroupHeader(consumer_group=group.name)
+        notice = encode_command(make_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+        self._tell(list(group.members), notice)
+
+    def _tell(self, links: list[Link], notice: bytes) -> None:
+        """Send the same to many connections, in slices of time."""
+        end = perf_counter() + SLICE_SECONDS
+        for number, link in enumerate(links, 1):
+            link.send(notice)
+            if perf_counter() >= end and number < len(links):
+                find_turns(asyncio.get_running_loop()).call(partial(self._tell, links[number:], notice))
+                return
 
     # -- timers ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from eruca.errors import InvalidName, RequestRefused
 from eruca.filter.tags import ExpressionError
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.store.consumequeue import ConsumeQueue
-from eruca.wire.bodies import CheckClientBody, ConsumerIds, HeartbeatData
+from eruca.wire.bodies import CheckClientBody, HeartbeatData
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import EmptyHeader, OffsetAnswerHeader, TimestampAnswerHeader
 
@@ -69,7 +69,7 @@ class ClientHandlers:
         group = self._parts.clients.consumer(name)
         if group is None or not group.members:
             return Reply(EmptyHeader(), code=ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {name}")
-        return Reply(EmptyHeader(), ConsumerIds(consumer_id_list=group.client_ids()))
+        return Reply(EmptyHeader(), group.encode_ids())
 
     def check_config(self, request: Request) -> Reply:
         """Can the broker read this expression?"""

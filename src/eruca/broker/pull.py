@@ -13,7 +13,7 @@ from eruca.broker.subscriptions import PullFilter, PullFilters
 from eruca.core.replication.numbering import was_promoted
 from eruca.errors import RequestRefused, StoreError
 from eruca.filter.tags import ExpressionError
-from eruca.limits import PULL_BYTES_MAX, PULL_COUNT_MAX
+from eruca.limits import HOLD_BYTES, PULL_BYTES_MAX, PULL_COUNT_MAX
 from eruca.net.handlers import HandlerTable
 from eruca.net.link import Link, encode_refusal
 from eruca.store.read import ReadBounds, ReadResult, ReadStatus
@@ -129,9 +129,11 @@ class PullHandlers:
             result.next_offset = header.queue_offset
             if code == ResponseCode.PULL_OFFSET_MOVED:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
-        if code == ResponseCode.PULL_NOT_FOUND and flags & SUSPEND and may_hold and self.holds.has_room(link):
-            self._park(link, command, header, pull_filter, deadline)
-            return None
+        if code == ResponseCode.PULL_NOT_FOUND and flags & SUSPEND and may_hold:
+            weight = _weigh(header)
+            if self.holds.has_room(link, weight):
+                self._park(link, command, header, pull_filter, deadline, weight)
+                return None
         if code == ResponseCode.PULL_OFFSET_MOVED and parts.writable:
             self._tell_offset_moved(header, result)
         if result.slices:
@@ -272,11 +274,14 @@ class PullHandlers:
         header: PullMessageHeader,
         pull_filter: PullFilter,
         deadline: float | None,
+        weight: int,
     ) -> None:
         options = self._parts.options
         if deadline is None:
             wait_ms = header.suspend_timeout_ms if options.long_polling else options.short_polling_ms
             deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        # Everything that is needed of the request is in the typed header; the rest may be a megabyte.
+        command.ext, command.remark, command.body = None, None, b""
         self.holds.park(
             Hold(
                 link,
@@ -287,6 +292,7 @@ class PullHandlers:
                 header.queue_offset,
                 deadline,
                 pull_filter.wants,
+                weight,
             )
         )
 
@@ -318,3 +324,9 @@ class PullHandlers:
         except StoreError:
             return  # a note, not a promise
         parts.stats.on_own(note.size)
+
+
+def _weigh(header: PullMessageHeader) -> int:
+    """Bytes of memory a held pull takes: its texts are the client's choice."""
+    texts = (header.consumer_group, header.subscription, header.expression_type, header.broker_name)
+    return HOLD_BYTES + sum([len(text) for text in texts if text is not None])

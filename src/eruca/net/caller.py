@@ -177,8 +177,8 @@ class Caller:
         if address is not None and self._on_close is not None and not self._closed:
             self._on_close(address)
 
-    def on_unfinished(self, link: Link, size: int) -> None:
-        """Nothing to do: there is one frame a peer, and peers are those we chose to call."""
+    def on_held(self, link: Link, size: int) -> None:
+        """Nothing to do: peers are those we chose to call, and what is asked of them has bounds of its own."""
 
     def report(self, link: Link, reason: str) -> None:
         """Log what a peer did, once in a while."""

@@ -2,6 +2,10 @@
 
 The frames of one read are answered in few writes; answers that come later (a held pull, a synced append) are gathered
 and written once a turn of the loop. Numbers of calls (`opaque`) are each side's own, so both sides may call.
+
+A connection gets a slice of time in each turn of the loop. What is left of a read then waits in the backlog, in order,
+and nothing more is read until it is done. The same holds while the peer does not read its answers, and while too many
+of its requests wait for theirs.
 """
 
 from __future__ import annotations
@@ -9,17 +13,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias, cast
+from time import perf_counter
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from eruca.errors import CallTimeout, ConnectionLost, ErucaError, RequestRefused
-from eruca.limits import UNSENT_BYTES_MAX
+from eruca.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX, UNSENT_BYTES_MAX, UNSENT_BYTES_PAUSE
+from eruca.net.turns import find_turns
 from eruca.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from eruca.wire.frame import Command, FrameBuffer, FrameError, encode_command
 
 log = logging.getLogger(__name__)
 
+
+class InOrder:
+    """Something to wait for before the next request of the connection is looked at."""
+
+    __slots__ = ("awaitable",)
+
+    def __init__(self, awaitable: Awaitable[bytes | None]) -> None:
+        self.awaitable = awaitable
+
+
 # A handler gives the encoded answer, None for none (or later, by `Link.send`), or something to wait for.
-Answer: TypeAlias = bytes | Awaitable[bytes | None] | None
+Answer: TypeAlias = bytes | Awaitable[bytes | None] | InOrder | None
 Handler: TypeAlias = Callable[["Link", Command], Answer]
 
 _INT32_MAX = 2**31 - 1
@@ -32,6 +48,16 @@ _GATHERED_BYTES_MAX = 1024 * 1024
 # sends in flight between two processes: 38,000/s when all 64 go in one write, 70,000/s from 8 to 32, where a write for
 # every 32 costs no more CPU than one for all.
 _GATHERED_FRAMES_MAX = 32
+# The owner is told of bytes that are not sent from here on; what is below is found by its scan.
+_UNSENT_BYTES_TOLD = 64 * 1024
+# What a request in the backlog, or one whose answer comes later, takes besides its body.
+_REQUEST_BYTES: Final = 4096
+
+# Why a connection takes no more requests: the peer does not read, too many of its requests are unanswered, or one of
+# them is to be done first.
+_UNREAD: Final = 1
+_UNANSWERED: Final = 2
+_ORDER: Final = 4
 
 
 class Owner(Protocol):
@@ -46,8 +72,8 @@ class Owner(Protocol):
     def on_close(self, link: Link) -> None:
         """A connection ended."""
 
-    def on_unfinished(self, link: Link, size: int) -> None:
-        """A read of this many bytes did not complete a frame."""
+    def on_held(self, link: Link, size: int) -> None:
+        """A connection holds this many more bytes: of an unfinished frame, of answers not sent, of requests."""
 
     def report(self, link: Link, reason: str) -> None:
         """A peer misbehaved; say so once, not a million times."""
@@ -56,8 +82,11 @@ class Owner(Protocol):
 class Link(asyncio.Protocol):
     """One connection to a peer."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, *, serves: bool = False) -> None:
         self._owner = owner
+        # A server stops reading from a peer that does not read. A client never does: were both to stop, neither would
+        # ever go on; what it asks for is bounded by its own windows.
+        self._serves = serves
         self._handlers = owner.handlers
         self._frames = FrameBuffer()
         self._transport: asyncio.Transport | None = None
@@ -66,14 +95,25 @@ class Link(asyncio.Protocol):
         self._opaque = 0
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
-        # Requests that came with others whose answers the peer does not read; handled when it does.
+        # Requests that came with others and wait for their turn.
         self._backlog: list[Command] = []
-        # Answers on their way. The loop itself holds tasks weakly, so one could vanish before it is done.
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = find_turns(self._loop)
+        self._is_queued = False
+        # When the slice of this turn is over, by `perf_counter`.
+        self._slice_end = 0.0
+        # Bad bytes came behind the requests of the backlog.
+        self._ends = False
+        # Answers on their way, with what their requests hold. The loop itself holds tasks weakly, so one could vanish
+        # before it is done.
+        self._tasks: dict[asyncio.Task[None], int] = {}
+        self._unanswered_bytes = 0
         self._reading = False
-        self._paused = False
+        # Why no more requests are taken now; 0 for no reason.
+        self._waits = 0
+        self._is_unread = False
         # Who wants to send more when the peer has read what it has.
         self._drained: asyncio.Event | None = None
+        self._on_writable: list[Callable[[], None]] = []
         self.peer = "?"
         self.local = "?"
         self.peer_host = ("", 0)
@@ -92,33 +132,41 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer, self.peer_host = _name(transport.get_extra_info("peername"))
         self.local, _ = _name(transport.get_extra_info("sockname"))
-        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX // 4)
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_PAUSE if self._serves else UNSENT_BYTES_MAX // 4)
         self.is_open = True
         self._owner.on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        """Handle every whole frame of one read and answer them in one write."""
-        self.last_active = self.last_heard = self._loop.time()
+        """Handle the whole frames of one read and answer them in few writes."""
+        now = self._loop.time()
+        if now != self.last_heard:
+            # uvloop reads up to 32 times in a turn, and its time stands still meanwhile: all of them share a slice.
+            self._slice_end = perf_counter() + SLICE_SECONDS / self._turns.crowd
+        self.last_active = self.last_heard = now
         error: FrameError | None = None
         try:
             commands = self._frames.feed(data)
         except FrameError as bad:
             commands, error = bad.commands, bad
         if not commands:
-            self._owner.on_unfinished(self, len(data))
-        if self._backlog:
+            self._owner.on_held(self, len(data))
+        if self._backlog or self._waits:
             self._backlog += commands
         else:
             self._handle_all(commands)
         if error is not None:
             self._owner.report(self, f"sent a bad frame: {error}")
-            self.close()
+            self._ends = True
+            if not self._backlog:
+                self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the calls that wait for an answer and tell the owner."""
         self._end()
         self._outbox.clear()
+        self._outbox_bytes = 0
         self._backlog.clear()
+        self._on_writable.clear()
         self._owner.on_close(self)
 
     def _end(self) -> None:
@@ -134,26 +182,42 @@ class Link(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: take no more requests from it."""
-        self._paused = True
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._is_unread = True
+        if self._serves:
+            self._wait_for(_UNREAD)
 
     def resume_writing(self) -> None:
         """The peer caught up."""
-        self._paused = False
+        self._is_unread = False
         if self._drained is not None:
             self._drained.set()
+        callbacks, self._on_writable = self._on_writable, []
+        for callback in callbacks:
+            callback()
+        # Nothing of it may have filled the buffer again.
+        if self._serves and not self._is_unread:
+            self._wait_no_more(_UNREAD)
+
+    def _wait_for(self, reason: int) -> None:
+        self._waits |= reason
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _wait_no_more(self, reason: int) -> None:
+        self._waits &= ~reason
+        if self._waits:
+            return
         if self._backlog:
-            backlog, self._backlog = self._backlog, []
-            self._handle_all(backlog)
-        if self._transport is not None and not self._paused and not self._transport.is_closing():
+            self._queue_up()
+        elif self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # -- requests from the peer --------------------------------------------------------------------------------------
 
     def _handle_all(self, commands: list[Command]) -> None:
-        """Handle commands in their order; what is left when the peer reads too slowly waits until it does."""
+        """Handle commands in their order; what is left when the slice is over, or the peer has to wait, waits."""
         self._reading = True
+        last = len(commands)
         for number, command in enumerate(commands, 1):
             flag = command.flag
             if flag & FLAG_RESPONSE:
@@ -165,11 +229,35 @@ class Link(asyncio.Protocol):
                 self._outbox_bytes += len(answer)
                 if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
                     self._flush()
-                    if self._paused:
-                        self._backlog = commands[number:]
-                        break
+            if number < last and (self._waits or perf_counter() >= self._slice_end):
+                self._backlog = commands[number:]
+                break
         self._reading = False
         self._flush()
+        if self._backlog and not self._waits:
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.pause_reading()
+            self._queue_up()
+
+    def _queue_up(self) -> None:
+        """Go on with the backlog when it is this connection's turn."""
+        if not self._is_queued:
+            self._is_queued = True
+            self._turns.call(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_queued = False
+        if self._waits or not self._backlog or not self.is_open:
+            return
+        backlog, self._backlog = self._backlog, []
+        self._slice_end = perf_counter() + SLICE_SECONDS
+        self._handle_all(backlog)
+        if self._backlog or not self.is_open:
+            return
+        if self._ends:
+            self.close()
+        elif not self._waits and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _handle(self, command: Command) -> bytes | None:
         handler = self._handlers.get(command.code, self._owner.handle_unknown)
@@ -179,10 +267,23 @@ class Link(asyncio.Protocol):
             return encode_refusal(command, error, self)
         if answer is None or isinstance(answer, bytes):
             return answer
-        task = self._loop.create_task(self._answer_later(command, answer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if isinstance(answer, InOrder):
+            self._wait_for(_ORDER)
+            task = self._loop.create_task(self._answer_first(command, answer.awaitable))
+        else:
+            task = self._loop.create_task(self._answer_later(command, answer))
+        size = self._tasks[task] = _REQUEST_BYTES + len(command.body)
+        task.add_done_callback(self._on_answered)
+        self._unanswered_bytes += size
+        self._owner.on_held(self, size)
+        if self._unanswered_bytes > UNANSWERED_BYTES_MAX and self._serves:
+            self._wait_for(_UNANSWERED)
         return None
+
+    def _on_answered(self, task: asyncio.Task[None]) -> None:
+        self._unanswered_bytes -= self._tasks.pop(task)
+        if self._waits & _UNANSWERED and self._unanswered_bytes <= UNANSWERED_BYTES_MAX // 2:
+            self._wait_no_more(_UNANSWERED)
 
     async def _answer_later(self, command: Command, answer: Awaitable[bytes | None]) -> None:
         try:
@@ -191,6 +292,12 @@ class Link(asyncio.Protocol):
             data = encode_refusal(command, error, self)
         if data is not None and not command.flag & FLAG_ONEWAY:
             self.send(data)
+
+    async def _answer_first(self, command: Command, answer: Awaitable[bytes | None]) -> None:
+        try:
+            await self._answer_later(command, answer)
+        finally:
+            self._wait_no_more(_ORDER)
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -210,10 +317,19 @@ class Link(asyncio.Protocol):
         # One turn of the loop at least now and then: what only sends never lets the loop write.
         if self._outbox_bytes > _GATHERED_BYTES_MAX // 16:
             await asyncio.sleep(0)
-        while self._paused and self.is_open:
+        while self._is_unread and self.is_open:
             if self._drained is None or self._drained.is_set():
                 self._drained = asyncio.Event()
             await self._drained.wait()
+
+    @property
+    def is_writable(self) -> bool:
+        """Does the peer read what it gets? Whoever has large answers for it waits while it does not."""
+        return not self._is_unread
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        """Have a function called once, when the peer has read what it has; not at all when the connection ends."""
+        self._on_writable.append(callback)
 
     def _flush(self) -> None:
         outbox = self._outbox
@@ -226,9 +342,13 @@ class Link(asyncio.Protocol):
             return
         transport.write(outbox[0] if len(outbox) == 1 else b"".join(outbox))
         self.last_active = self._loop.time()
-        if self._paused and transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            self._owner.report(self, f"reads too slowly: {transport.get_write_buffer_size()} bytes wait for it")
-            self.abort()
+        unsent = transport.get_write_buffer_size()
+        if unsent > _UNSENT_BYTES_TOLD:
+            if self._is_unread and unsent > UNSENT_BYTES_MAX:
+                self._owner.report(self, f"reads too slowly: {unsent} bytes wait for it")
+                self.abort()
+            else:
+                self._owner.on_held(self, sum(map(len, outbox)))
 
     # -- calls to the peer -------------------------------------------------------------------------------------------
 
@@ -285,6 +405,21 @@ class Link(asyncio.Protocol):
     def unfinished_bytes(self) -> int:
         """Bytes of a frame that is not whole yet."""
         return self._frames.buffered_bytes
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the system has not taken yet."""
+        return self._outbox_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that this connection takes now."""
+        waiting = sum([_REQUEST_BYTES + len(command.body) for command in self._backlog]) if self._backlog else 0
+        return self.unsent_bytes + self._frames.buffered_bytes + self._unanswered_bytes + waiting
+
+    def complain(self, reason: str) -> None:
+        """Say in the log what the peer did."""
+        self._owner.report(self, reason)
 
     def close(self) -> None:
         """Write what is left and end the connection."""

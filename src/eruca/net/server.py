@@ -6,10 +6,11 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eruca.errors import ConnectFailed
-from eruca.limits import CONNECTIONS_MAX, IDLE_SECONDS_MAX, UNFINISHED_BYTES_MAX
+from eruca.limits import CONNECTIONS_MAX, IDLE_SECONDS_MAX
+from eruca.net.budget import PROCESS, Budget
 from eruca.net.guards import Reporter
 from eruca.net.link import Handler, Link
 
@@ -28,7 +29,8 @@ class ServerSettings:
     port: int = 0
     idle_seconds: float = IDLE_SECONDS_MAX
     connections_max: int = CONNECTIONS_MAX
-    unfinished_bytes_max: int = UNFINISHED_BYTES_MAX
+    # What connections may hold, shared with the other servers of the process.
+    budget: Budget = field(default_factory=lambda: PROCESS)
     # How often idle connections and late calls are looked for.
     scan_seconds: float = 1.0
     tls: ssl.SSLContext | None = None
@@ -53,8 +55,6 @@ class Server:
         self._reporter = Reporter(log)
         self._server: asyncio.Server | None = None
         self._scan: asyncio.TimerHandle | None = None
-        # Unfinished bytes at the last count, and everything since that did not complete a frame: never too small.
-        self._unfinished = 0
         self._emptied: asyncio.Event | None = None
 
     async def start(self) -> None:
@@ -63,7 +63,12 @@ class Server:
         settings = self.settings
         try:
             self._server = await loop.create_server(
-                lambda: Link(self), settings.host, settings.port, backlog=_BACKLOG, ssl=settings.tls, reuse_address=True
+                lambda: Link(self, serves=True),
+                settings.host,
+                settings.port,
+                backlog=_BACKLOG,
+                ssl=settings.tls,
+                reuse_address=True,
             )
         except OSError as error:
             raise ConnectFailed(
@@ -108,28 +113,28 @@ class Server:
             link.abort()
             return
         self.links.add(link)
+        self.settings.budget.join(link)
 
     def on_close(self, link: Link) -> None:
         """Forget a connection."""
         if link in self.links:
             self.links.discard(link)
+            self.settings.budget.leave(link)
             if self._emptied is not None and not self.links:
                 self._emptied.set()
             if self._on_close is not None:
                 self._on_close(link)
 
-    def on_unfinished(self, link: Link, size: int) -> None:
-        """Keep unfinished frames within their bound, also between two scans."""
-        self._unfinished += size
-        if self._unfinished > self.settings.unfinished_bytes_max:
-            self._bound_unfinished()
+    def on_held(self, link: Link, size: int) -> None:
+        """Keep what connections hold within its bound, also between two scans."""
+        self.settings.budget.add(size)
 
     def report(self, link: Link, reason: str) -> None:
         """Log what a peer did, once in a while."""
         self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
 
     def _scan_links(self) -> None:
-        """Close idle connections, end late calls, and keep unfinished frames within their bound."""
+        """Close idle connections, end late calls, and keep what connections hold within its bound."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         idle_before = now - self.settings.idle_seconds
@@ -138,16 +143,5 @@ class Server:
             if link.last_active < idle_before:
                 # Not close(): that waits until the peer has read everything, and this one does not read.
                 link.abort()
-        self._bound_unfinished()
+        self.settings.budget.bound()
         self._scan = loop.call_later(self.settings.scan_seconds, self._scan_links)
-
-    def _bound_unfinished(self) -> None:
-        """Count the bytes of unfinished frames, and cut off the largest holders while they are too many."""
-        held = {link: link.unfinished_bytes for link in self.links if link.is_open}
-        self._unfinished = sum(held.values())
-        for link in sorted(held, key=held.__getitem__, reverse=True):
-            if self._unfinished <= self.settings.unfinished_bytes_max:
-                break
-            self.report(link, f"holds {held[link]} bytes of an unfinished frame")
-            link.abort()
-            self._unfinished -= held[link]

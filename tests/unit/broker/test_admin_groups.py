@@ -11,6 +11,8 @@ from eruca.wire.codes import Language, RequestCode, ResponseCode
 from eruca.wire.headers import ConsumerGroupHeader, DeleteGroupHeader, ProducerGroupHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.conftest import MakePeer
 from tests.unit.broker.peer import Peer
+from tests.unit.broker.requests import parts_of
+from tests.unit.net.rawpeer import turn_until
 
 
 def parts_of(broker: Broker) -> Parts:
@@ -87,6 +89,7 @@ async def test_operators_are_told_what_is_wrong_with_a_group(broker: Broker, pee
     assert answer.remark is not None
     assert "client id same is on 2 connections" in answer.remark
     assert "members subscribe topic T differently: 'TagA', 'TagB'" in answer.remark
+    await turn_until(lambda: bool(parts_of(broker).clients.conflicts))
     table = (await peer.expect(RequestCode.GET_BROKER_RUNTIME_INFO)).body.table
     assert table["consumerGroupConflicts_G"] == answer.remark
 

@@ -7,6 +7,9 @@ import logging
 import pytest
 
 from eruca.broker.app import Broker
+from eruca.broker.clients import ConsumerGroup, Member
+from eruca.errors import NetError
+from eruca.net.link import Link
 from eruca.testing import VirtualClock
 from eruca.wire.bodies import (
     CheckClientBody,
@@ -181,6 +184,75 @@ async def test_an_older_subscription_changes_nothing(broker: Broker, peer: Peer)
     assert group.subscriptions["T"].sub_string == "new"
 
 
+async def test_changes_that_follow_each_other_closely_are_told_together(broker: Broker, make_peer: MakePeer) -> None:
+    """A hundred members that come one after the other are not a hundred rounds of telling everybody."""
+    inbox = Inbox()
+    watching = make_peer(broker, handlers={CHANGED: inbox.handle})
+    await watching.join("G", "watching", "T")
+    await inbox.get()  # at once
+    peers = [make_peer(broker) for _ in range(100)]
+    for number, peer in enumerate(peers):
+        await peer.join("G", f"c{number}", "T")
+    told = 0
+    while len(await list_ids(watching)) < 101 or not told or not inbox.commands.empty():
+        await inbox.get()
+        told += 1
+    assert told < 60
+    for peer in peers:
+        await peer.close()
+    await turn_until(lambda: len(parts_of(broker).clients.consumers["G"].members) == 1)
+    await inbox.get()  # and of their end, too
+    assert await list_ids(watching) == ["watching"]
+
+
+async def test_a_connection_that_ends_is_looked_for_in_its_own_groups_only(broker: Broker, peer: Peer) -> None:
+    clients = parts_of(broker).clients
+    await peer.join("G", "c", "T")
+    await peer.produce("P", "c")
+    (link,) = clients.consumers["G"].members
+
+    class Untouchable(dict[Link, Member]):
+        def __contains__(self, key: object) -> bool:
+            raise AssertionError("a group that the connection is not in was searched")
+
+    clients.producers["other"] = Untouchable()
+    clients.consumers["other"] = ConsumerGroup("other", members=Untouchable())
+    clients.drop_link(link)
+    assert (list(clients.consumers), list(clients.producers)) == (["other"], ["other"])
+    assert clients.account.total == 0
+    clients.consumers.clear()
+    clients.producers.clear()
+
+
+async def test_the_list_of_members_is_written_once_for_each_change(broker: Broker, peer: Peer) -> None:
+    await peer.join("G", "c", "T")
+    group = parts_of(broker).clients.consumers["G"]
+    first = group.encode_ids()
+    assert group.encode_ids() is first
+    await peer.join("G", "c", "T")
+    assert group.encode_ids() is first
+    assert await list_ids(peer) == ["c"]
+    assert group.find("c") is not None and group.find("d") is None
+
+
+async def test_heartbeats_are_weighed_and_the_heaviest_client_goes(
+    broker: Broker, make_peer: MakePeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    account = parts_of(broker).clients.account
+    account.bytes_max = 100_000
+    good, heavy = make_peer(broker), make_peer(broker)
+    await good.join("G", "good", "T")
+    await heavy.join("G", "heavy", "T", expression="x" * 60_000)
+    assert 60_000 < account.total < 70_000
+    await heavy.join("G", "heavy", "T", expression="x" * 50_000)  # in place of what it said before
+    assert 50_000 < account.total < 60_000
+    with pytest.raises(NetError):
+        await heavy.join("H", "heavy", "T", expression="y" * 60_000)
+    assert await list_ids(good) == ["good"]
+    assert account.total < 10_000
+    assert len(warnings_of(caplog, "its heartbeats take")) == 1
+
+
 @pytest.mark.parametrize("who", ["broker", "group"])
 async def test_nobody_is_told_when_that_is_switched_off(broker: Broker, make_peer: MakePeer, who: str) -> None:
     if who == "broker":
@@ -219,6 +291,7 @@ async def test_an_id_on_two_connections_is_said_once(
             await peer.join("G", "twin", "T")
     assert await list_ids(one) == ["twin", "twin"]
     conflicts = parts_of(broker).clients.conflicts
+    await turn_until(lambda: bool(conflicts))
     assert conflicts == {"G": ["client id twin is on 2 connections: each needs an instance name of its own"]}
     assert len(warnings_of(caplog, "twin")) == 1
     await two.close()
@@ -233,6 +306,7 @@ async def test_members_that_subscribe_differently_are_said_once(
         await one.join("G", "one", "T", expression="a")
         await two.join("G", "two", "T", expression="b")
     conflicts = parts_of(broker).clients.conflicts
+    await turn_until(lambda: bool(conflicts))
     assert conflicts == {"G": ["members subscribe topic T differently: 'a', 'b'"]}
     assert len(warnings_of(caplog, "differently")) == 1
     await two.close()
@@ -249,9 +323,9 @@ async def test_a_member_that_changes_its_mind_is_noticed(
     conflicts = parts_of(broker).clients.conflicts
     assert conflicts == {}
     await beat(two, SubscriptionData(topic="T", sub_string="b", sub_version=2), client_id="two")
-    assert list(conflicts) == ["G"]
+    await turn_until(lambda: list(conflicts) == ["G"])
     await beat(one, SubscriptionData(topic="T", sub_string="b", sub_version=3), client_id="one")
-    assert conflicts == {}
+    await turn_until(lambda: conflicts == {})
     assert len(warnings_of(caplog, "differently")) == 1
 
 

@@ -301,3 +301,62 @@ async def test_a_send_wakes_a_consumer_of_another_connection(quiet_broker: Broke
     finally:
         await sender.close()
     assert [message.body for message in decode_records((await raw.read()).body)] == [b"hello"]
+
+
+# -- budgets and turns -----------------------------------------------------------------------------------------------
+
+
+async def test_pulls_of_a_peer_that_does_not_read_wait_until_it_does(quiet_broker: Broker, raw: RawPeer) -> None:
+    for opaque in (1, 2, 3):
+        await hold(quiet_broker, raw, opaque=opaque)
+    (link,) = [link for server in quiet_broker._servers for link in server.links]
+    link.pause_writing()
+    append(quiet_broker)
+    async with open_peer(quiet_broker.options.port) as other:  # others are served meanwhile
+        answer = await other.ask(make_request(RequestCode.PULL_MESSAGE, pull_header(), opaque=9))
+        assert answer.code == ResponseCode.SUCCESS
+    assert len(quiet_broker.pull.holds) == 3
+    link.resume_writing()
+    assert {(await raw.read()).opaque for _ in range(3)} == {1, 2, 3}
+    assert (len(quiet_broker.pull.holds), quiet_broker.pull.holds.weight) == (0, 0)
+
+
+async def test_pulls_that_wait_for_their_peer_go_with_its_connection(quiet_broker: Broker) -> None:
+    async with open_peer(quiet_broker.options.port) as gone:
+        await hold(quiet_broker, gone, opaque=1)
+        (link,) = [link for server in quiet_broker._servers for link in server.links]
+        link.pause_writing()
+        append(quiet_broker)
+        for _ in range(TURNS_MAX):
+            await asyncio.sleep(0)
+        assert len(quiet_broker.pull.holds) == 1
+        link.abort()
+        await turn_until(lambda: len(quiet_broker.pull.holds) == 0)
+    assert quiet_broker.pull.holds.weight == 0
+
+
+async def test_many_that_wake_at_once_are_answered_in_slices(
+    quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eruca.broker.hold.SLICE_SECONDS", 0)
+    for opaque in range(20):
+        await hold(quiet_broker, raw, opaque=opaque)
+    append(quiet_broker)
+    left = {len(quiet_broker.pull.holds)}
+    while len(quiet_broker.pull.holds):
+        await asyncio.sleep(0)
+        left.add(len(quiet_broker.pull.holds))
+    assert left == set(range(21))  # one a turn, since a slice is over at once
+    assert [(await raw.read()).opaque for _ in range(20)] == list(range(20))
+
+
+async def test_held_pulls_are_weighed(quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eruca.broker.hold.HOLDS_OF_CONNECTION_BYTES_MAX", 100_000)
+    await hold(quiet_broker, raw, opaque=1, subscription="a" * 50_000)
+    assert quiet_broker.pull.holds.weight > 50_000
+    header = pull_header(sys_flag=EXPRESSION | HOLD, subscription="b" * 50_000)
+    answer = await raw.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=2))
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    await hold(quiet_broker, raw, opaque=3)  # a small one has room
+    (parked,) = [parked for parked in quiet_broker.pull.holds._by_queue["T", 0] if parked.command.opaque == 3]
+    assert parked.command.ext is None

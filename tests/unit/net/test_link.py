@@ -35,7 +35,7 @@ class Owner:
         self.said: list[str] = []
         self.opened = 0
         self.closed = 0
-        self.unfinished = 0
+        self.held = 0
 
     def on_open(self, link: Link) -> None:
         self.opened += 1
@@ -43,8 +43,8 @@ class Owner:
     def on_close(self, link: Link) -> None:
         self.closed += 1
 
-    def on_unfinished(self, link: Link, size: int) -> None:
-        self.unfinished += size
+    def on_held(self, link: Link, size: int) -> None:
+        self.held += size
 
     def report(self, link: Link, reason: str) -> None:
         self.said.append(reason)
@@ -53,7 +53,7 @@ class Owner:
 def make_link(handlers: Mapping[int, Handler] | None = None) -> tuple[Link, RecordingTransport, Owner]:
     """A link on a transport that remembers."""
     owner = Owner(handlers)
-    link = Link(owner)
+    link = Link(owner, serves=True)
     transport = RecordingTransport()
     link.connection_made(transport)
     return link, transport, owner
@@ -106,7 +106,7 @@ async def test_the_frames_of_one_read_are_answered_in_few_writes() -> None:
     assert [len(split_frames(written)) for written in transport.writes] == [32, 18]
     answers = split_frames(b"".join(transport.writes))
     assert [(answer.opaque, answer.body) for answer in answers] == [(n, b"%d" % n) for n in range(50)]
-    assert owner.unfinished == 0
+    assert owner.held == 0
 
 
 async def test_answers_are_in_the_header_type_of_their_requests() -> None:
@@ -155,7 +155,7 @@ async def test_frame_in_single_bytes_is_answered_when_it_is_whole() -> None:
     for at in range(len(data)):
         link.data_received(data[at : at + 1])
     assert [answer.opaque for answer in split_frames(b"".join(transport.writes))] == [0, 1]
-    assert owner.unfinished == len(data) - 2
+    assert owner.held == len(data) - 2
 
 
 @pytest.mark.parametrize(

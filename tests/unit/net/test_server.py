@@ -13,6 +13,7 @@ import pytest
 
 from eruca.errors import ConnectFailed
 from eruca.net import server as server_module
+from eruca.net.budget import Budget
 from eruca.net.handlers import ignore_unknown, refuse_unknown
 from eruca.net.link import Answer, Handler, Link
 from eruca.net.server import Server, ServerSettings
@@ -170,7 +171,7 @@ async def test_connections_above_the_bound_are_refused(caplog: pytest.LogCapture
 
 
 async def test_unfinished_frames_are_bounded_and_the_largest_holder_goes_first() -> None:
-    async with run_two(unfinished_bytes_max=1_000_000, scan_seconds=3600) as (server, large, small):
+    async with run_two(budget=Budget(1_000_000), scan_seconds=3600) as (server, large, small):
         large.write_bytes(announce(4_000_000) + bytes(900_000))
         await wait_for_unfinished(server, 900_000)
         # No scan comes in this test: the bound holds between scans too.
@@ -182,7 +183,7 @@ async def test_unfinished_frames_are_bounded_and_the_largest_holder_goes_first()
 
 
 async def test_finished_frames_are_not_counted_as_unfinished() -> None:
-    settings = {"unfinished_bytes_max": 1_000_000, "scan_seconds": 3600}
+    settings: dict[str, Any] = {"budget": Budget(1_000_000), "scan_seconds": 3600}
     async with run_server(HANDLERS, refuse_unknown, **settings) as server, open_peer(server.port) as peer:
         for _ in range(5):
             answer = await peer.ask(make_request(ECHO, body=bytes(800_000)))

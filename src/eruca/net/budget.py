@@ -1,0 +1,127 @@
+"""Budgets: how much memory all connections of this process may take together, and who has to go when it is used up.
+
+A `Budget` is about what connections hold while bytes are on their way: unfinished frames, requests that wait, answers
+that are not sent. An `Account` is about what is kept for them: heartbeats, registrations. In both the connection that
+takes most is closed, with a line in the log, and all others go on.
+
+>>> from eruca.net.budget import REGISTRY
+>>> REGISTRY.snapshot()["eruca_server_held_bytes"]
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from eruca.limits import HELD_BYTES_MAX, HELD_BYTES_MIN, HELD_MEMORY_SHARE
+from eruca.net.link import Link
+from eruca.observe.metrics import Registry
+
+REGISTRY: Final = Registry("eruca_server_")
+
+_CLOSED: Final = ("closed_for_memory_total", "Connections closed because they took the most of a budget of memory.")
+
+
+class Budget:
+    """What the connections of one process may hold together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._links: set[Link] = set()
+        # What they held at the last count, and all that came since: never too little.
+        self._held = 0
+        self.closed = 0
+
+    def join(self, link: Link) -> None:
+        """Count a connection."""
+        self._links.add(link)
+
+    def leave(self, link: Link) -> None:
+        """Count it no more."""
+        self._links.discard(link)
+
+    def add(self, size: int) -> None:
+        """Some connection holds this much more."""
+        self._held += size
+        if self._held > self.bytes_max:
+            self.bound()
+
+    def count(self) -> int:
+        """What all connections hold now."""
+        return sum([link.held_bytes for link in self._links])
+
+    def bound(self) -> None:
+        """Count what is held, and close the largest holders while it is too much."""
+        held = {link: size for link in self._links if link.is_open and (size := link.held_bytes)}
+        self._held = sum(held.values())
+        if self._held <= self.bytes_max:
+            return
+        # A quarter is freed, so that this is not done again with every answer.
+        for link in sorted(held, key=held.__getitem__, reverse=True):
+            if self._held <= self.bytes_max * 3 // 4:
+                break
+            self._held -= held[link]
+            self.closed += 1
+            REGISTRY.counter(*_CLOSED, budget="held").add()
+            link.complain(
+                f"is closed: it holds {held[link]} bytes ({link.unsent_bytes} it does not read, "
+                f"{link.unfinished_bytes} of an unfinished frame), and all connections together may hold "
+                f"{self.bytes_max}"
+            )
+            link.abort()
+
+
+class Account:
+    """What is kept for connections, weighed: more than the whole may not be kept."""
+
+    def __init__(self, what: str, bytes_max: int) -> None:
+        self.what = what
+        self.bytes_max = bytes_max
+        self._kept: dict[Link, int] = {}
+        self.total = 0
+        self._gauge = REGISTRY.gauge(f"{what}_bytes", f"Memory taken by {what} that are kept, as it is estimated.")
+
+    def add(self, link: Link, size: int) -> None:
+        """A connection has this much more, or less, kept for it."""
+        mine = self._kept.get(link, 0) + size
+        if mine > 0:
+            self._kept[link] = mine
+        else:
+            self._kept.pop(link, None)
+        self.total += size
+        self._gauge.add(size)
+        if self.total > self.bytes_max:
+            self._bound()
+
+    def leave(self, link: Link) -> None:
+        """A connection ended."""
+        size = self._kept.pop(link, 0)
+        self.total -= size
+        self._gauge.add(-size)
+
+    def _bound(self) -> None:
+        """Close who has most; what is kept for it goes when its owner hears of that."""
+        while self.total > self.bytes_max:
+            largest = max(self._kept, key=self._kept.__getitem__)
+            REGISTRY.counter(*_CLOSED, budget=self.what).add()
+            largest.complain(
+                f"is closed: its {self.what} take {self._kept[largest]} bytes, and those of all connections together "
+                f"may take {self.bytes_max}"
+            )
+            largest.abort()
+            self.leave(largest)
+
+
+def _measure_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+#: All servers of this process share it.
+PROCESS: Final = Budget(max(HELD_BYTES_MIN, min(HELD_BYTES_MAX, _measure_memory() // HELD_MEMORY_SHARE)))
+REGISTRY.gauge("held_bytes", "Bytes of unfinished frames, waiting requests and answers not sent.").read_from(
+    PROCESS.count
+)
+REGISTRY.gauge("held_bytes_max", "What connections may hold before the largest holder is closed.").read_from(
+    lambda: PROCESS.bytes_max
+)

@@ -1,0 +1,81 @@
+"""Budgets of memory: the connection that takes most goes, with a line in the log, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from eruca.net.budget import PROCESS, REGISTRY, Account, Budget
+from eruca.net.handlers import refuse_unknown
+from eruca.net.link import Answer, Link
+from eruca.wire.codes import ResponseCode
+from eruca.wire.frame import Command, encode_command, make_request
+from tests.unit.net.rawpeer import open_peer, run_server, turn_until, wait_for_links
+from tests.unit.net.test_link import make_link
+
+ECHO, LARGE = 34, 35
+MIB = 1024 * 1024
+
+
+def echo(link: Link, command: Command) -> Answer:
+    return encode_command(command.answer(ResponseCode.SUCCESS))
+
+
+def answer_much(link: Link, command: Command) -> Answer:
+    return encode_command(command.answer(ResponseCode.SUCCESS, body=bytes(MIB)))
+
+
+HANDLERS = {ECHO: echo, LARGE: answer_much}
+
+
+async def test_answers_that_are_not_read_are_bounded_over_all_connections(caplog: pytest.LogCaptureFixture) -> None:
+    """Many connections, each within its own bound, hold too much together: the largest goes."""
+    budget = Budget(12 * MIB)
+    async with run_server(HANDLERS, refuse_unknown, budget=budget, scan_seconds=3600) as server:
+        async with open_peer(server.port) as good:
+            greedy = []
+            for _ in range(12):
+                peer = await stack_peer(server.port)
+                peer.transport.pause_reading()  # type: ignore[attr-defined]
+                peer.write(encode_command(make_request(LARGE)) * 64)
+                greedy.append(peer)
+            await turn_until(lambda: budget.closed > 0)
+            for number in range(50):
+                assert (await good.ask(make_request(ECHO, opaque=number))).opaque == number
+                assert budget.count() <= 16 * MIB
+            for peer in greedy:
+                peer.transport.abort()
+        await wait_for_links(server, 0)
+        assert budget.count() == 0
+    said = [record for record in caplog.records if "all connections together may hold" in record.getMessage()]
+    # One line for one host; the rest is counted.
+    assert [record.levelno for record in said] == [logging.WARNING]
+
+
+async def stack_peer(port: int) -> asyncio.StreamWriter:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    return writer
+
+
+async def test_what_is_kept_is_weighed_and_the_largest_goes() -> None:
+    account = Account("trinkets", 100)
+    (small, _, _), (large, at_large, owner), (late, at_late, _) = make_link(), make_link(), make_link()
+    account.add(small, 30)
+    account.add(large, 40)
+    account.add(large, 20)
+    assert (account.total, at_large.aborted) == (90, False)
+    account.add(late, 20)
+    assert (account.total, at_large.aborted, at_late.aborted) == (50, True, False)
+    assert "its trinkets take 60 bytes" in owner.said[0]
+    account.leave(large)  # its end is told later, and changes nothing
+    account.add(small, -30)
+    account.leave(late)
+    assert account.total == 0
+
+
+async def test_budgets_are_metrics() -> None:
+    shown = REGISTRY.snapshot()
+    assert shown["eruca_server_held_bytes_max"] == PROCESS.bytes_max
+    assert shown["eruca_server_held_bytes"] == PROCESS.count()

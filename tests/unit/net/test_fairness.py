@@ -1,0 +1,218 @@
+"""One connection does not keep the loop: reads in slices, in order, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from time import perf_counter
+
+import pytest
+
+from eruca.limits import SLICE_SECONDS
+from eruca.net import link as link_module
+from eruca.net.handlers import refuse_unknown
+from eruca.net.link import Answer, Link
+from eruca.net.turns import Slices, Turns
+from eruca.wire.codes import ResponseCode
+from eruca.wire.frame import Command, encode_command, make_request
+from tests.unit.net.rawpeer import RecordingTransport, open_peer, run_server, split_frames, turn_until
+from tests.unit.net.test_link import Owner, join, make_link, requests
+
+SLOW, QUICK, LATER = 34, 35, 11
+WORK_SECONDS = SLICE_SECONDS / 4
+
+
+def work(link: Link, command: Command) -> Answer:
+    """A request that takes its time."""
+    end = perf_counter() + WORK_SECONDS
+    while perf_counter() < end:
+        pass
+    return encode_command(command.answer(ResponseCode.SUCCESS, body=command.body))
+
+
+def answer_at_once(link: Link, command: Command) -> Answer:
+    return encode_command(command.answer(ResponseCode.SUCCESS))
+
+
+HANDLERS = {SLOW: work, QUICK: answer_at_once}
+
+
+def list_answers(transport: RecordingTransport) -> list[int]:
+    return [answer.opaque for answer in split_frames(b"".join(transport.writes))]
+
+
+async def test_one_read_is_handled_in_slices_and_in_order() -> None:
+    link, transport, _ = make_link(HANDLERS)
+    link.data_received(join(requests(60, SLOW)))
+    assert 1 <= len(list_answers(transport)) < 30
+    assert not transport.reads
+    turns = 0
+    while len(list_answers(transport)) < 60:
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 4
+    assert list_answers(transport) == list(range(60))
+    assert transport.reads
+
+
+async def test_what_comes_behind_a_backlog_waits_for_it() -> None:
+    link, transport, _ = make_link(HANDLERS)
+    link.data_received(join(requests(30, SLOW)))
+    link.data_received(encode_command(make_request(QUICK, opaque=99)))
+    await turn_until(lambda: len(list_answers(transport)) == 31)
+    assert list_answers(transport) == [*range(30), 99]
+
+
+async def test_bad_bytes_behind_a_backlog_end_the_connection_when_it_is_done() -> None:
+    link, transport, owner = make_link(HANDLERS)
+    link.data_received(join(requests(30, SLOW)) + b"GET / HTTP/1.1\r\n\r\n")
+    assert not transport.closed
+    await turn_until(lambda: transport.closed)
+    assert list_answers(transport) == list(range(30))
+    assert len(owner.said) == 1
+
+
+async def test_a_closed_connection_forgets_its_backlog() -> None:
+    link, transport, _ = make_link(HANDLERS)
+    link.data_received(join(requests(30, SLOW)))
+    link.connection_lost(None)
+    before = len(transport.writes)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(transport.writes) == before
+    assert link.held_bytes == 0
+
+
+async def test_another_connection_is_answered_between_two_slices() -> None:
+    async with (
+        run_server(HANDLERS, refuse_unknown) as server,
+        open_peer(server.port) as greedy,
+        open_peer(server.port) as other,
+    ):
+        greedy.write(*requests(400, SLOW))  # half a second of work
+        assert (await greedy.read()).opaque == 0
+        answer = await other.ask(make_request(QUICK, opaque=1))
+        assert answer.opaque == 1
+        link = next(link for link in server.links if link.peer_host[1] == greedy.writer.get_extra_info("sockname")[1])
+        assert link.held_bytes > 0, "the first connection was served to the end before the second"
+        assert [(await greedy.read()).opaque for _ in range(399)] == list(range(1, 400))
+
+
+async def test_many_who_wait_for_a_turn_get_one_slice_in_each_turn_of_the_loop() -> None:
+    turns = Turns(asyncio.get_running_loop())
+    seen: list[int] = []
+    now = 0
+    for number in range(20):
+        turns.call(lambda number=number: seen.append(now))  # type: ignore[misc]
+    while len(seen) < 20:
+        now += 1
+        await asyncio.sleep(0)
+    assert len(set(seen)) == 20
+    assert turns.crowd == 1
+
+
+async def test_work_that_raises_takes_no_turn_from_others() -> None:
+    loop = asyncio.get_running_loop()
+    turns = Turns(loop)
+    caught: list[object] = []
+    loop.set_exception_handler(lambda _, context: caught.append(context["exception"]))
+    done: list[int] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    turns.call(fail)
+    turns.call(lambda: done.append(1))
+    await turn_until(lambda: bool(done))
+    assert len(caught) == 1
+
+
+async def test_long_work_lets_others_work() -> None:
+    slices = Slices()
+    others = 0
+
+    def count() -> None:
+        nonlocal others
+        others += 1
+        loop.call_soon(count)
+
+    loop = asyncio.get_running_loop()
+    loop.call_soon(count)
+    end = perf_counter() + 10 * SLICE_SECONDS
+    while perf_counter() < end:
+        await slices.rest()
+    assert others >= 5
+
+
+# -- peers that ask and do not read, or ask more than can be answered -------------------------------------------------
+
+
+async def test_requests_whose_answers_come_later_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "UNANSWERED_BYTES_MAX", 10 * 4096)
+    holds: list[asyncio.Future[bytes | None]] = []
+
+    def hold(link: Link, command: Command) -> Awaitable[bytes | None]:
+        holds.append(asyncio.get_running_loop().create_future())
+        return holds[-1]
+
+    link, transport, owner = make_link({LATER: hold})
+    link.data_received(join(requests(50, LATER)))
+    assert len(holds) == 10
+    assert not transport.reads
+    assert owner.held > 10 * 4096
+    done = 0
+    while done < 50:
+        for future in holds[done:]:
+            future.set_result(None)
+        done = len(holds)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert transport.reads
+    assert link.held_bytes == 0
+
+
+async def test_a_client_reads_also_while_its_own_requests_are_not_read() -> None:
+    """Were both sides to stop reading, neither would ever go on."""
+    link = Link(Owner(HANDLERS))
+    transport = RecordingTransport()
+    link.connection_made(transport)
+    call = link.call(make_request(QUICK), 60)
+    link.pause_writing()
+    assert transport.reads
+    link.data_received(encode_command(Command(0, opaque=1, flag=1)))
+    assert (await call).opaque == 1
+
+
+async def test_who_waits_for_a_peer_to_read_is_told_once() -> None:
+    link, _, _ = make_link()
+    told: list[bool] = []
+    link.pause_writing()
+    link.when_writable(lambda: told.append(link.is_writable))
+    assert not link.is_writable
+    link.resume_writing()
+    link.pause_writing()
+    link.resume_writing()
+    assert told == [True]
+
+
+async def test_a_request_that_must_stay_in_order_holds_back_those_behind_it() -> None:
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(command: Command) -> bytes | None:
+        await gate
+        return encode_command(command.answer(ResponseCode.SUCCESS))
+
+    def in_order(link: Link, command: Command) -> Answer:
+        return link_module.InOrder(wait(command))
+
+    link, transport, _ = make_link({LATER: in_order, QUICK: answer_at_once})
+    link.data_received(join([make_request(LATER, opaque=1), make_request(QUICK, opaque=2)]))
+    link.data_received(encode_command(make_request(QUICK, opaque=3)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert list_answers(transport) == []
+    assert not transport.reads
+    gate.set_result(None)
+    await turn_until(lambda: len(list_answers(transport)) == 3)
+    assert list_answers(transport) == [1, 2, 3]
+    assert transport.reads
