@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from time import perf_counter
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from eruca.errors import CallTimeout, ConnectionLost, ErucaError, RequestRefused
 from eruca.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX, UNSENT_BYTES_MAX, UNSENT_BYTES_PAUSE
@@ -24,18 +24,23 @@ from eruca.wire.frame import Command, FrameBuffer, FrameError, encode_command
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-class InOrder:
+
+class InOrder(Awaitable[T]):
     """Something to wait for before the next request of the connection is looked at."""
 
-    __slots__ = ("awaitable",)
+    __slots__ = ("_awaitable",)
 
-    def __init__(self, awaitable: Awaitable[bytes | None]) -> None:
-        self.awaitable = awaitable
+    def __init__(self, awaitable: Awaitable[T]) -> None:
+        self._awaitable = awaitable
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._awaitable.__await__()
 
 
 # A handler gives the encoded answer, None for none (or later, by `Link.send`), or something to wait for.
-Answer: TypeAlias = bytes | Awaitable[bytes | None] | InOrder | None
+Answer: TypeAlias = bytes | Awaitable[bytes | None] | None
 Handler: TypeAlias = Callable[["Link", Command], Answer]
 
 _INT32_MAX = 2**31 - 1
@@ -252,12 +257,10 @@ class Link(asyncio.Protocol):
         backlog, self._backlog = self._backlog, []
         self._slice_end = perf_counter() + SLICE_SECONDS
         self._handle_all(backlog)
-        if self._backlog or not self.is_open:
-            return
-        if self._ends:
+        if self._ends and not self._backlog:
             self.close()
-        elif not self._waits and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        else:
+            self._wait_no_more(0)
 
     def _handle(self, command: Command) -> bytes | None:
         handler = self._handlers.get(command.code, self._owner.handle_unknown)
@@ -269,7 +272,7 @@ class Link(asyncio.Protocol):
             return answer
         if isinstance(answer, InOrder):
             self._wait_for(_ORDER)
-            task = self._loop.create_task(self._answer_first(command, answer.awaitable))
+            task = self._loop.create_task(self._answer_first(command, answer))
         else:
             task = self._loop.create_task(self._answer_later(command, answer))
         size = self._tasks[task] = _REQUEST_BYTES + len(command.body)

@@ -11,7 +11,6 @@ from eruca.wire.codes import Language, RequestCode, ResponseCode
 from eruca.wire.headers import ConsumerGroupHeader, DeleteGroupHeader, ProducerGroupHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.conftest import MakePeer
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import parts_of
 from tests.unit.net.rawpeer import turn_until
 
 
