@@ -20,6 +20,18 @@ JSON_DEPTH_MAX = 64
 # What a compressed message or registration body may grow to: a zip bomb of 4 MiB would otherwise unpack to 4 GiB.
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
+# The body of a request in JSON, other than a registration, and the objects in it: reading an object takes up to 5 us of
+# the loop. A client in 3,000 groups sends 1.5 MB.
+JSON_BODY_BYTES_MAX = 4 * 1024 * 1024
+JSON_BODY_OBJECTS_MAX = 16_384
+# A body above this is read in a thread, and the other requests of its connection wait for that.
+BODY_BYTES_AT_ONCE = 64 * 1024
+# Topics of one registration, and the bytes it may grow to when it was compressed.
+REGISTRATION_TOPICS_MAX = 100_000
+REGISTRATION_BYTES_MAX = 16 * 1024 * 1024
+# What the registrations of all brokers take at a name server; the connection with most is closed when there is more.
+REGISTRATIONS_BYTES_MAX = 128 * 1024 * 1024
+
 # --- messages -----------------------------------------------------------------------------------------------------
 # Java's maxMessageSize: body bytes of one message, or of one whole batch.
 MESSAGE_BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -113,6 +125,8 @@ UNSENT_BYTES_MAX = 64 * 1024 * 1024
 UNSENT_BYTES_PAUSE = 2 * 1024 * 1024
 # Requests of one connection whose answers come later (weighed at 4 KiB and their body each) before no more are taken.
 UNANSWERED_BYTES_MAX = 16 * 1024 * 1024
+# How long one pull may look for messages that its SQL92 filter lets through; it goes on where it was at the next pull.
+PULL_FILTER_SECONDS = 0.005
 # How long one connection, or one long question, may keep the loop before others get their turn.
 SLICE_SECONDS = 0.005
 # Calls that may wait for an answer on one process, as in Java's clientAsyncSemaphoreValue (2,048 in older versions).
@@ -132,6 +146,10 @@ HEARTBEATS_BYTES_MAX = 128 * 1024 * 1024
 IDLE_SECONDS_MAX = 120
 
 # --- expressions --------------------------------------------------------------------------------------------------
+# Characters of one tag subscription: some 10,000 tags, which take the broker's loop 15 ms to read.
+TAGS_CHARS_MAX = 64 * 1024
+# What compiled subscriptions that are kept may take; the oldest are compiled again when they are wanted.
+FILTERS_BYTES_MAX = 32 * 1024 * 1024
 # Characters of one SQL92 subscription. The broker parses it on its loop, at some 3 us a character; clients send it
 # with every heartbeat. Java has no bound of its own.
 SQL_CHARS_MAX = 8192

@@ -11,7 +11,8 @@ from eruca.broker.progress import find_ends, read_time_at
 from eruca.broker.query import LEFT_OVER_REMARK
 from eruca.broker.refusals import refuse, refuse_topic_name
 from eruca.limits import TOPIC_QUEUES_MAX
-from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.net.handlers import HandlerTable, Reply, Request, encode_apart
+from eruca.net.turns import Slices
 from eruca.wire.bodies import MessageQueue, TopicConfig, TopicList, TopicOffset, TopicStatsTable
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CreateTopicHeader, EmptyHeader
@@ -40,7 +41,7 @@ class TopicHandlers:
         table.add(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete)
         table.add(RequestCode.GET_ALL_TOPIC_CONFIG, self.list_all)
         table.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.list_own)
-        table.add(RequestCode.GET_TOPIC_STATS_INFO, self.describe)
+        table.add_long(RequestCode.GET_TOPIC_STATS_INFO, self.describe)
         table.add(RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused)
         table.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_queues)
         table.add(RequestCode.DELETE_EXPIRED_COMMITLOG, self.clean_log)
@@ -116,7 +117,7 @@ class TopicHandlers:
         unused = {TIMER_TOPIC} if topics.get(TIMER_TOPIC) is None else set()
         return Reply(body=TopicList(topic_list=sorted((topics.own | FORBIDDEN_TO_SEND) - unused)))
 
-    def describe(self, request: Request) -> Reply:
+    async def describe(self, request: Request) -> Reply:
         """The ends of a topic's queues."""
         name: str = request.header.topic
         topic = self._parts.topics.get(name)
@@ -124,6 +125,7 @@ class TopicHandlers:
             refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         store, broker = self._parts.store, self._parts.options.name
         table = TopicStatsTable()
+        slices = Slices()
         for queue_id in range(topic.write_queue_nums):
             first, end = find_ends(store, name, queue_id)
             table.offset_table[MessageQueue(broker, queue_id, name)] = TopicOffset(
@@ -131,7 +133,8 @@ class TopicHandlers:
                 max_offset=end,
                 min_offset=first,
             )
-        return Reply(body=table)
+            await slices.rest()
+        return Reply(body=await encode_apart(request, table))
 
     # -- cleaning up --------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ from eruca.net.etcd import EtcdClient
 from eruca.net.handlers import HandlerTable, refuse_unknown
 from eruca.net.link import Link
 from eruca.net.server import Server, ServerSettings
-from eruca.net.turns import find_turns
+from eruca.net.turns import Slices, find_turns
 from eruca.store.background import StoreBackground
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.messagestore import MessageStore, open_store
@@ -281,7 +281,10 @@ class Broker:
         async def scan_holds() -> None:
             nonlocal count
             count += 1
-            self.pull.holds.scan(unmatched=count % scans_between == 0)
+            slices = Slices()
+            for _ in self.pull.holds.scan_queues(unmatched=count % scans_between == 0):
+                if slices.is_over:
+                    await slices.rest()
 
         saved_version = parts.offsets.version
 

@@ -9,11 +9,16 @@ from eruca.broker.refusals import refuse
 from eruca.broker.subscriptions import TAG, PullFilters
 from eruca.errors import InvalidName, RequestRefused
 from eruca.filter.tags import ExpressionError
-from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.net.handlers import HandlerTable, Reply, Request, Result
+from eruca.net.link import InOrder
+from eruca.net.turns import Slices
 from eruca.store.consumequeue import ConsumeQueue
-from eruca.wire.bodies import CheckClientBody, HeartbeatData
+from eruca.wire.bodies import CheckClientBody, ConsumerData, HeartbeatData, ProducerData
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import EmptyHeader, OffsetAnswerHeader, TimestampAnswerHeader
+
+# A heartbeat with more groups is taken in slices.
+_GROUPS_AT_ONCE = 16
 
 
 class ClientHandlers:
@@ -38,24 +43,47 @@ class ClientHandlers:
 
     # -- who is there ------------------------------------------------------------------------------------------------
 
-    def take_heartbeat(self, request: Request) -> Reply:
+    def take_heartbeat(self, request: Request) -> Result:
         """A client is alive and in these groups."""
         data: HeartbeatData | None = request.body
         if data is None:
             refuse(ResponseCode.SYSTEM_ERROR, "the heartbeat has no body")
-        parts, command, link = self._parts, request.command, request.link
+        if len(data.consumer_data_set) + len(data.producer_data_set) > _GROUPS_AT_ONCE:
+            return InOrder(self._take_many(request, data))
         for consumer in data.consumer_data_set:
-            group = parts.groups.get(consumer.group_name)
-            if group is not None:
-                # A group's name may be longer than a topic's; such a group consumes, only without retries.
-                with suppress(InvalidName):
-                    parts.topics.retry_topic(consumer.group_name, group.retry_queue_nums)
-            parts.clients.register_consumer(consumer, link, data.client_id, command.language, command.version)
+            self._take_consumer(request, data, consumer)
         for producer in data.producer_data_set:
-            parts.clients.register_producer(
+            self._take_producer(request, data, producer)
+        return Reply()
+
+    async def _take_many(self, request: Request, data: HeartbeatData) -> Reply:
+        """A client that is in very many groups: in slices, and before anything else it asks."""
+        slices = Slices()
+        for consumer in data.consumer_data_set:
+            self._take_consumer(request, data, consumer)
+            await slices.rest()
+        for producer in data.producer_data_set:
+            self._take_producer(request, data, producer)
+            await slices.rest()
+        return Reply()
+
+    def _take_consumer(self, request: Request, data: HeartbeatData, consumer: ConsumerData) -> None:
+        parts, command, link = self._parts, request.command, request.link
+        if not link.is_open:
+            return  # it ended meanwhile, and what is registered now would stay
+        group = parts.groups.get(consumer.group_name)
+        if group is not None:
+            # A group's name may be longer than a topic's; such a group consumes, only without retries.
+            with suppress(InvalidName):
+                parts.topics.retry_topic(consumer.group_name, group.retry_queue_nums)
+        parts.clients.register_consumer(consumer, link, data.client_id, command.language, command.version)
+
+    def _take_producer(self, request: Request, data: HeartbeatData, producer: ProducerData) -> None:
+        command, link = request.command, request.link
+        if link.is_open:
+            self._parts.clients.register_producer(
                 producer.group_name, link, data.client_id, command.language, command.version
             )
-        return Reply()
 
     def unregister(self, request: Request) -> Reply:
         """A client leaves."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -23,7 +23,7 @@ from eruca.limits import (
     HOLDS_OF_CONNECTION_MAX,
     SLICE_SECONDS,
 )
-from eruca.net.budget import REGISTRY
+from eruca.net.budget import show
 from eruca.net.link import Link
 from eruca.net.turns import find_turns
 from eruca.wire.frame import Command
@@ -77,9 +77,7 @@ class Holds:
         # To be answered in this turn or the next ones, in order.
         self._ready: deque[tuple[Hold, bool]] = deque()
         self._is_queued = False
-        REGISTRY.gauge("held_pulls_bytes", "Memory taken by held pulls, as it is estimated.").read_from(
-            lambda: self._weight
-        )
+        show("held_pulls_bytes", "Memory taken by held pulls, as it is estimated.", self, lambda holds: holds.weight)
 
     def __len__(self) -> int:
         return self._count
@@ -130,13 +128,21 @@ class Holds:
 
     def scan(self, *, unmatched: bool) -> None:
         """Answer pulls whose time is over and, if asked, those whose queue grew without a match."""
+        for _ in self.scan_queues(unmatched=unmatched):
+            pass
+
+    def scan_queues(self, *, unmatched: bool) -> Iterator[None]:
+        """The same, queue by queue, for who does other things in between."""
         now = asyncio.get_running_loop().time()
         for key in list(self._by_queue):
-            holds = self._by_queue[key]
+            holds = self._by_queue.get(key)
+            if holds is None:
+                continue
             if unmatched:
                 end = self._max_offset(*key)
                 self._wake([hold for hold in holds if end > hold.offset], may_hold=True)
             self._wake([hold for hold in self._by_queue.get(key, ()) if now >= hold.deadline], may_hold=False)
+            yield
 
     def release_all(self) -> None:
         """Answer every pull now; the broker stops."""

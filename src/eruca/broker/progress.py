@@ -8,7 +8,8 @@ from datetime import datetime
 
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import refuse
-from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.net.handlers import HandlerTable, Reply, Request, encode_apart
+from eruca.net.turns import Slices
 from eruca.store.messagestore import MessageStore
 from eruca.store.read import read_store_time
 from eruca.wire.bodies import (
@@ -36,6 +37,8 @@ from eruca.wire.headers import (
 )
 
 _NEVER = 2**63 - 1
+# Queues of one answer about all groups: each takes some 150 bytes of a frame.
+_QUEUES_ANSWERED_MAX = 100_000
 _FALL_SIZE = "GROUP_GET_FALL_SIZE"
 _FALL_TIME = "GROUP_GET_FALL_TIME"
 
@@ -64,49 +67,67 @@ class ProgressHandlers:
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""
-        table.add(RequestCode.GET_CONSUME_STATS, self.describe_group)
-        table.add(RequestCode.GET_BROKER_CONSUME_STATS, self.describe_all)
-        table.add(RequestCode.QUERY_CONSUME_TIME_SPAN, self.describe_times)
-        table.add(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.list_groups)
-        table.add(RequestCode.GET_ALL_CONSUMER_OFFSET, self.list_offsets)
+        table.add_long(RequestCode.GET_CONSUME_STATS, self.describe_group)
+        table.add_long(RequestCode.GET_BROKER_CONSUME_STATS, self.describe_all)
+        table.add_long(RequestCode.QUERY_CONSUME_TIME_SPAN, self.describe_times)
+        table.add_long(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.list_groups)
+        table.add_long(RequestCode.GET_ALL_CONSUMER_OFFSET, self.list_offsets)
         table.add(RequestCode.GET_ALL_DELAY_OFFSET, self.list_delay_offsets)
-        table.add(RequestCode.QUERY_CORRECTION_OFFSET, self.compare_offsets)
-        table.add(RequestCode.CLONE_GROUP_OFFSET, self.clone_offsets)
+        table.add_long(RequestCode.QUERY_CORRECTION_OFFSET, self.compare_offsets)
+        table.add_long(RequestCode.CLONE_GROUP_OFFSET, self.clone_offsets)
         table.add(RequestCode.VIEW_BROKER_STATS_DATA, self.view_counter)
 
     # -- how far ------------------------------------------------------------------------------------------------------
 
-    def describe_group(self, request: Request) -> Reply:
+    async def describe_group(self, request: Request) -> Reply:
         """How far a group is in one topic or in all."""
         header: ConsumeStatsHeader = request.header
         group = header.consumer_group
         asked = (header.topic or "").strip()
+        slices = Slices()
+        names = [asked] if asked else [topic for topic, its in await self._list_pairs(slices) if its == group]
         whole = ConsumeStats()
-        for topic in self._consumed_topics(group, [asked] if asked else self._parts.offsets.topics_of(group)):
-            stats = self._describe(group, topic, topic.read_queue_nums)
+        for topic in self._consumed_topics(group, names):
+            stats = await self._describe(group, topic, topic.read_queue_nums, slices)
             whole.offset_table.update(stats.offset_table)
             whole.consume_tps += stats.consume_tps
-        return Reply(body=whole)
+        return Reply(body=await encode_apart(request, whole))
 
-    def describe_all(self, request: Request) -> Reply:
+    async def describe_all(self, request: Request) -> Reply:
         """How far every group is in every topic, or in ordered topics only."""
         header: BrokerConsumeStatsHeader = request.header
         parts = self._parts
+        slices = Slices()
         by_group: dict[str, list[str]] = {name: [] for name in parts.groups.names()}
-        for topic_name, group in parts.offsets.pairs():
+        for topic_name, group in await self._list_pairs(slices):
             if group in by_group:
                 by_group[group].append(topic_name)
         listed: list[dict[str, list[ConsumeStats]]] = []
-        behind = 0
+        behind = size = 0
         for group, names in by_group.items():
             topics = [topic for topic in self._consumed_topics(group, names) if topic.order or not header.is_order]
-            found = [self._describe(group, topic, topic.write_queue_nums) for topic in topics]
+            found = [await self._describe(group, topic, topic.write_queue_nums, slices) for topic in topics]
             for stats in found:
                 behind += sum(item.broker_offset - item.consumer_offset for item in stats.offset_table.values())
+                size += len(stats.offset_table)
+            if size > _QUEUES_ANSWERED_MAX:
+                refuse(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"more than {_QUEUES_ANSWERED_MAX} queues, which no frame holds: ask for one group at a time",
+                )
             listed.append({group: found})
-        return Reply(
-            body=ConsumeStatsList(broker_addr=parts.options.address, consume_stats_list=listed, total_diff=behind)
-        )
+            await slices.rest()
+        body = ConsumeStatsList(broker_addr=parts.options.address, consume_stats_list=listed, total_diff=behind)
+        return Reply(body=await encode_apart(request, body))
+
+    async def _list_pairs(self, slices: Slices) -> list[tuple[str, str]]:
+        """Every topic and group with an offset."""
+        pairs = []
+        for pair in self._parts.offsets.pairs():
+            pairs.append(pair)
+            if slices.is_over:
+                await slices.rest()
+        return pairs
 
     def _consumed_topics(self, group: str, names: Iterable[str]) -> list[TopicConfig]:
         """The topics among these that are there and that the group, if it is online, subscribes."""
@@ -115,7 +136,7 @@ class ProgressHandlers:
         topics = [self._parts.topics.get(name) for name in names if not left or name in left]
         return [topic for topic in topics if topic is not None]
 
-    def _describe(self, group: str, topic: TopicConfig, queue_nums: int) -> ConsumeStats:
+    async def _describe(self, group: str, topic: TopicConfig, queue_nums: int, slices: Slices) -> ConsumeStats:
         name = topic.topic_name
         stats = ConsumeStats(consume_tps=self._parts.stats.get_tps(group, name))
         committed = self._parts.offsets.queues(group, name)
@@ -127,19 +148,25 @@ class ProgressHandlers:
                 consumer_offset=offset,
                 last_timestamp=max(0, last_ms),
             )
+            if slices.is_over:
+                await slices.rest()
         return stats
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(self._parts.options.name, queue_id, topic)
 
-    def describe_times(self, request: Request) -> Reply:
+    async def describe_times(self, request: Request) -> Reply:
         """How old the messages of a topic are, and how late a group is."""
         header: TopicGroupHeader = request.header
         topic = self._parts.topics.get(header.topic)
         if topic is None:
             refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        spans = [self._describe_time(header, queue_id) for queue_id in range(topic.write_queue_nums)]
-        return Reply(body=ConsumeTimeSpans(consume_time_span_set=spans))
+        slices = Slices()
+        spans = []
+        for queue_id in range(topic.write_queue_nums):
+            spans.append(self._describe_time(header, queue_id))
+            await slices.rest()
+        return Reply(body=await encode_apart(request, ConsumeTimeSpans(consume_time_span_set=spans)))
 
     def _describe_time(self, header: TopicGroupHeader, queue_id: int) -> QueueTimeSpan:
         store, topic = self._store, header.topic
@@ -165,15 +192,17 @@ class ProgressHandlers:
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
-    def list_groups(self, request: Request) -> Reply:
-        """The groups that consume a topic now or have an offset in it."""
+    async def list_groups(self, request: Request) -> Reply:
+        """Groups that consume a topic, now or before."""
         topic: str = request.header.topic
-        names = dict.fromkeys([*self._parts.clients.groups_of_topic(topic), *self._parts.offsets.groups_of(topic)])
+        pairs = await self._list_pairs(Slices())
+        offline = [group for its_topic, group in pairs if its_topic == topic]
+        names = dict.fromkeys([*self._parts.clients.groups_of_topic(topic), *offline])
         return Reply(body=GroupList(group_list=list(names)))
 
-    def list_offsets(self, request: Request) -> Reply:
+    async def list_offsets(self, request: Request) -> Reply:
         """All committed offsets."""
-        return Reply(body=self._parts.offsets.snapshot())
+        return Reply(body=await encode_apart(request, self._parts.offsets.snapshot()))
 
     async def list_delay_offsets(self, request: Request) -> Reply:
         """How far every delay level is."""
@@ -185,7 +214,7 @@ class ProgressHandlers:
             return self.find_delay_offsets()
         return await asyncio.get_running_loop().run_in_executor(None, self._parts.tables.delay_offsets.load)
 
-    def compare_offsets(self, request: Request) -> Reply:
+    async def compare_offsets(self, request: Request) -> Reply:
         """The smallest offset any group has in each queue of a topic; without those that are to be left out.
 
         A queue in which the compared group is behind all others says the largest number there is. (A Java broker
@@ -195,23 +224,29 @@ class ProgressHandlers:
         offsets = self._parts.offsets
         left_out = set((header.filter_groups or "").split(","))
         smallest: dict[int, int] = {}
-        for group in offsets.groups_of(header.topic):
-            if group in left_out:
+        slices = Slices()
+        for topic, group in await self._list_pairs(slices):
+            if topic != header.topic or group in left_out:
                 continue
             for queue_id, offset in offsets.queues(group, header.topic).items():
                 if offset >= find_ends(self._store, header.topic, queue_id)[0]:
                     smallest[queue_id] = min(offset, smallest.get(queue_id, _NEVER))
+                if slices.is_over:
+                    await slices.rest()
         for queue_id, offset in offsets.queues(header.compare_group, header.topic).items():
             if smallest.get(queue_id, -1) > offset:
                 smallest[queue_id] = _NEVER
         return Reply(body=CorrectionOffsets(correction_offsets=smallest))
 
-    def clone_offsets(self, request: Request) -> Reply:
+    async def clone_offsets(self, request: Request) -> Reply:
         """Give a group the offsets another has, in one topic or in all."""
         header: CloneGroupOffsetHeader = request.header
         parts = self._parts
         topic = (header.topic or "").strip()
-        for name in [topic] if topic else parts.offsets.topics_of(header.src_group):
+        slices = Slices()
+        source = header.src_group
+        for name in [topic] if topic else [name for name, group in await self._list_pairs(slices) if group == source]:
+            await slices.rest()
             if parts.topics.get(name) is None:
                 continue
             online = parts.clients.consumer(header.src_group)

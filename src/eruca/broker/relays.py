@@ -11,8 +11,10 @@ from eruca.broker.progress import find_ends
 from eruca.broker.query import LEFT_OVER_REMARK
 from eruca.broker.refusals import refuse
 from eruca.errors import CallTimeout, NetError, RequestRefused, WireError
+from eruca.limits import JSON_BODY_BYTES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.net.link import Link
+from eruca.net.turns import Slices
 from eruca.wire.bodies import (
     ConsumerStatusBody,
     MessageQueue,
@@ -50,17 +52,18 @@ class RelayHandlers:
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""
-        table.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offsets)
+        table.add_long(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offsets)
         table.add(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.ask_offsets)
         table.add_raw(RequestCode.GET_CONSUMER_RUNNING_INFO, self.ask_running_info)
         table.add_raw(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.have_consumed)
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
-    def reset_offsets(self, request: Request) -> Reply:
+    async def reset_offsets(self, request: Request) -> Reply:
         """Tell the members of a group to go on at the offsets of a time; they commit them."""
         header: ResetOffsetHeader = request.header
-        offsets = ResetOffsetBody(offset_table=self._find_offsets(header))
+        slices = Slices()
+        offsets = ResetOffsetBody(offset_table=await self._find_offsets(header, slices))
         group = self._parts.clients.consumer(header.group)
         if group is None or not group.members:
             refuse(
@@ -71,12 +74,14 @@ class RelayHandlers:
         _check_versions(group)
         notice = ResetOffsetHeader(topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=False)
         body = encode_reset_offsets(offsets, as_list=request.command.language is Language.CPP)
-        for member in group.members.values():
-            member.link.notify(make_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, notice, body))
+        frame = encode_command(make_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, notice, body, oneway=True))
+        for link in list(group.members):
+            link.send(frame)
+            await slices.rest()
         log.info("group %s is told to reset its offsets in %s to %d", header.group, header.topic, header.timestamp)
         return Reply(body=offsets, remark=LEFT_OVER_REMARK)
 
-    def _find_offsets(self, header: ResetOffsetHeader) -> dict[MessageQueue, int]:
+    async def _find_offsets(self, header: ResetOffsetHeader, slices: Slices) -> dict[MessageQueue, int]:
         parts = self._parts
         topic = parts.topics.get(header.topic)
         if topic is None:
@@ -97,6 +102,7 @@ class RelayHandlers:
             # Without force a group only goes back.
             queue = MessageQueue(parts.options.name, queue_id, header.topic)
             found[queue] = wanted if header.is_force else min(wanted, offset)
+            await slices.rest()
         return found
 
     async def ask_offsets(self, request: Request) -> Reply:
@@ -120,8 +126,13 @@ class RelayHandlers:
         command = make_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question)
         try:
             answer = await member.link.call(command, self.status_seconds)
-            if answer.code == ResponseCode.SUCCESS and answer.body:
-                return decode_json(ConsumerStatusBody, answer.body)
+            if len(answer.body) > JSON_BODY_BYTES_MAX:
+                log.warning(
+                    "%s at %s tells its offsets in %d bytes", member.client_id, member.link.peer, len(answer.body)
+                )
+            elif answer.code == ResponseCode.SUCCESS and answer.body:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(None, decode_json, ConsumerStatusBody, answer.body)
         except (NetError, WireError) as error:
             log.warning("%s at %s does not tell its offsets: %s", member.client_id, member.link.peer, error)
         return None

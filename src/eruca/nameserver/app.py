@@ -40,7 +40,8 @@ class NameServer:
         self.routes = RouteTables()
         self.kv = KVConfig(disk, Path(options.kv_config_path))
         self.running = RunningOptions(options, disk, self._apply)
-        handlers = NameServerHandlers(self.routes, self.kv, self.running, self._clock).build_table(authorize)
+        self._handlers = NameServerHandlers(self.routes, self.kv, self.running, self._clock)
+        handlers = self._handlers.build_table(authorize)
         settings = ServerSettings(options.bind_address, options.listen_port, options.idle_seconds, tls=tls)
         self.server = Server(handlers.handlers, ignore_unknown, settings, on_close=self._drop_link)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
@@ -90,6 +91,7 @@ class NameServer:
                 link.close()  # the broker, should it still be there, connects and registers again
 
     def _drop_link(self, link: Link) -> None:
+        self._handlers.account.leave(link)
         # When we stop, it is not the brokers that are gone.
         if not self._stopping:
             self.routes.drop_link(link)

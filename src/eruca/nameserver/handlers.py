@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from eruca.clock import Clock
 from eruca.errors import RequestRefused
+from eruca.limits import BODY_BYTES_AT_ONCE, REGISTRATIONS_BYTES_MAX
 from eruca.nameserver.kvconfig import ORDER_TOPICS, KVConfig
 from eruca.nameserver.options import to_properties
 from eruca.nameserver.routes import RouteTables
 from eruca.nameserver.running import RunningOptions
+from eruca.net.budget import Account
 from eruca.net.handlers import Authorize, HandlerTable, Reply, Request, encode_reply
-from eruca.net.link import Link
+from eruca.net.link import Answer, InOrder, Link
+from eruca.net.turns import Slices
+from eruca.wire.bodies import RegisterBrokerBody, TopicConfig
 from eruca.wire.catalog import decode_request
 from eruca.wire.codes import VERSION_REGISTER_WITH_FILTER_SERVERS, RequestCode, ResponseCode
 from eruca.wire.frame import Command
@@ -23,6 +30,11 @@ from eruca.wire.headers import (
 )
 from eruca.wire.record import body_crc
 
+# Memory of one broker and of one topic besides their names, and where a link keeps what its brokers weigh.
+_BROKER_BYTES: Final = 2048
+_TOPIC_BYTES: Final = 512
+_WEIGHTS: Final = "registrations"
+
 
 class NameServerHandlers:
     """The requests of brokers, clients and tools, answered from the tables."""
@@ -32,6 +44,7 @@ class NameServerHandlers:
         self._kv = kv
         self._running = running
         self._clock = clock
+        self.account = Account("registrations", REGISTRATIONS_BYTES_MAX)
 
     def build_table(self, authorize: Authorize | None = None) -> HandlerTable:
         """The table a server wants."""
@@ -67,14 +80,36 @@ class NameServerHandlers:
 
     # -- brokers -----------------------------------------------------------------------------------------------------
 
-    def register(self, link: Link, command: Command) -> bytes:
+    def register(self, link: Link, command: Command) -> Answer:
         """A broker is alive and has these topics (103)."""
-        crc = command.decode_header(RegisterBrokerHeader).body_crc32
-        if crc != 0 and crc != body_crc(command.body):
-            refusal = Reply(RegisterBrokerAnswerHeader(), code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match")
-            return encode_reply(command, refusal)
-        header, body = decode_request(command)
-        assert isinstance(header, RegisterBrokerHeader)
+        if len(command.body) > BODY_BYTES_AT_ONCE or command.decode_header(RegisterBrokerHeader).compressed:
+            return InOrder(self._register_large(link, command))
+        read = _read_registration(command)
+        return read if isinstance(read, bytes) else self._register(link, command, *read)
+
+    async def _register_large(self, link: Link, command: Command) -> bytes:
+        """Take a registration that may have very many topics: read in a thread, and taken in slices."""
+        read = await asyncio.get_running_loop().run_in_executor(None, _read_registration, command)
+        if isinstance(read, bytes):
+            return read
+        topics: list[TopicConfig] = []
+        answer = self._register(link, command, *read, put_later=topics)
+        slices = Slices()
+        for topic in topics:
+            if not link.is_open:
+                break  # its brokers are gone
+            self._routes.put_queues(read[0].broker_name, topic)
+            await slices.rest()
+        return answer
+
+    def _register(
+        self,
+        link: Link,
+        command: Command,
+        header: RegisterBrokerHeader,
+        body: RegisterBrokerBody | None,
+        put_later: list[TopicConfig] | None = None,
+    ) -> bytes:
         try:
             answer = self._routes.register(
                 header,
@@ -82,11 +117,28 @@ class NameServerHandlers:
                 link,
                 self._clock.monotonic(),
                 with_filter_servers=command.version >= VERSION_REGISTER_WITH_FILTER_SERVERS,
+                put_later=put_later,
             )
         except RequestRefused as error:
             known = RegisterBrokerAnswerHeader(eruca_epoch=self._routes.find_epoch(header.broker_name))
             return encode_reply(command, Reply(known, code=error.code, remark=error.remark))
+        self._weigh(link, header, body)
         return encode_reply(command, Reply(answer, self._kv.list(ORDER_TOPICS)))
+
+    def _weigh(self, link: Link, header: RegisterBrokerHeader, body: RegisterBrokerBody | None) -> None:
+        """Note what a connection has registered: by broker, for it says the same again and again."""
+        texts = (header.broker_name, header.broker_addr, header.cluster_name, header.ha_server_addr)
+        weight = _BROKER_BYTES + 2 * sum(map(len, texts))
+        if body is not None:
+            topics = body.topic_config_serialize_wrapper.topic_config_table
+            weight += sum([_TOPIC_BYTES + len(name) for name in topics]) + sum(map(len, body.filter_server_list))
+        known: dict[tuple[str, str], int] = link.notes.setdefault(_WEIGHTS, {})
+        key = (header.broker_name, header.broker_addr)
+        # A topic that is registered no more stays in the tables: a weight only grows.
+        before = known.get(key, 0)
+        if weight > before:
+            known[key] = weight
+            self.account.add(link, weight - before)
 
     def unregister(self, request: Request) -> Reply:
         """A broker leaves (104)."""
@@ -170,3 +222,14 @@ class NameServerHandlers:
     def show_options(self, request: Request) -> Reply:
         """Show options (319)."""
         return Reply(body=to_properties(self._running.current))
+
+
+def _read_registration(command: Command) -> tuple[RegisterBrokerHeader, RegisterBrokerBody | None] | bytes:
+    """The header and body of a registration, or the refusal of one that was damaged on its way."""
+    crc = command.decode_header(RegisterBrokerHeader).body_crc32
+    if crc != 0 and crc != body_crc(command.body):
+        refusal = Reply(RegisterBrokerAnswerHeader(), code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match")
+        return encode_reply(command, refusal)
+    header, body = decode_request(command)
+    assert isinstance(header, RegisterBrokerHeader)
+    return header, body

@@ -69,6 +69,11 @@ class RouteTables:
         self._filter_servers: dict[str, list[str]] = {}
         # The highest epoch of a master by the name of its broker; kept when all members of the name are gone.
         self._epochs: dict[str, int] = {}
+        # The same the other way round, so that nothing has to be searched when a broker goes: the broker names of an
+        # address, the topics and the clusters of a broker name.
+        self._names: dict[str, set[str]] = {}
+        self._topics: dict[str, set[str]] = {}
+        self._clusters_of: dict[str, set[str]] = {}
 
     # -- brokers come ------------------------------------------------------------------------------------------------
 
@@ -80,8 +85,11 @@ class RouteTables:
         now: float,
         *,
         with_filter_servers: bool = True,
+        put_later: list[TopicConfig] | None = None,
     ) -> RegisterBrokerAnswerHeader:
         """Take a registration; the answer tells a slave where its master is.
+
+        Topics that are news are given to `put_later`, if it is there, for whoever puts many of them in slices.
 
         Only a master brings topics, and only when its table is new to us. A topic it no longer has stays until it is
         deleted here or the broker is gone. A body without filter servers (`with_filter_servers`) leaves them alone.
@@ -94,6 +102,7 @@ class RouteTables:
             self._check_epoch(name, address, epoch)
         table = body.topic_config_serialize_wrapper
         self._clusters.setdefault(header.cluster_name, {})[name] = None
+        self._clusters_of.setdefault(name, set()).add(header.cluster_name)
         broker = self._brokers.get(name)
         if broker is None:
             broker = self._brokers[name] = BrokerData(broker_name=name, cluster=header.cluster_name)
@@ -105,10 +114,15 @@ class RouteTables:
         is_first = number not in addresses or (epoch is not None and addresses[number] != address)
         if number == MASTER_ID and epoch is not None and addresses.get(MASTER_ID) != address:
             log.info("broker %s is the master of %s now, epoch %d", address, name, epoch)
+        self._forget_name(addresses.get(number), name, broker)
         addresses[number] = address
+        self._names.setdefault(address, set()).add(name)
         if number == MASTER_ID and (is_first or self._is_changed(address, table.data_version)):
-            for topic in table.topic_config_table.values():
-                self._put_queues(name, topic)
+            if put_later is not None:
+                put_later += table.topic_config_table.values()
+            else:
+                for topic in table.topic_config_table.values():
+                    self.put_queues(name, topic)
         if address not in self._live:
             log.info("broker %s registered: name %s, id %d, cluster %s", address, name, number, header.cluster_name)
         self._live[address] = LiveBroker(table.data_version, now, link, header.ha_server_addr, epoch)
@@ -157,7 +171,20 @@ class RouteTables:
         live = self._live.get(master) if master is not None else None
         return master if live is not None and live.epoch is not None else None
 
-    def _put_queues(self, broker_name: str, topic: TopicConfig) -> None:
+    def _forget_name(self, address: str | None, name: str, broker: BrokerData) -> None:
+        """An address is about to be one of a broker name no more, or with another id."""
+        if address is not None and list(broker.broker_addrs.values()).count(address) <= 1:
+            names = self._names.get(address)
+            if names is not None:
+                names.discard(name)
+                if not names:
+                    del self._names[address]
+
+    def put_queues(self, broker_name: str, topic: TopicConfig) -> None:
+        """Take the queues of a topic that a broker registered; nothing when it is gone."""
+        if broker_name not in self._brokers:
+            return
+        self._topics.setdefault(broker_name, set()).add(topic.topic_name)
         self._queues.setdefault(topic.topic_name, {})[broker_name] = QueueData(
             broker_name=broker_name,
             perm=topic.perm,
@@ -204,6 +231,7 @@ class RouteTables:
             header.broker_addr,
         ):
             return  # it was replaced: the master that says goodbye is not the one that is here
+        self._forget_name(broker.broker_addrs.get(header.broker_id), header.broker_name, broker)
         broker.broker_addrs.pop(header.broker_id, None)
         self._drop_name_without_address(broker)
 
@@ -228,10 +256,11 @@ class RouteTables:
     def _drop_address(self, address: str) -> None:
         self._live.pop(address, None)
         self._filter_servers.pop(address, None)
-        for broker in list(self._brokers.values()):
+        for name in self._names.pop(address, ()):
+            broker = self._brokers[name]
             for number in [number for number, known in broker.broker_addrs.items() if known == address]:
                 del broker.broker_addrs[number]
-                self._drop_name_without_address(broker)
+            self._drop_name_without_address(broker)
 
     def _drop_name_without_address(self, broker: BrokerData) -> None:
         """A name whose last address went takes its queues along."""
@@ -239,18 +268,20 @@ class RouteTables:
             return
         name = broker.broker_name
         del self._brokers[name]
-        for cluster, names in list(self._clusters.items()):
-            names.pop(name, None)
+        for cluster in self._clusters_of.pop(name, ()):
+            names = self._clusters[cluster]
+            del names[name]
             if not names:
                 del self._clusters[cluster]
-        for topic in [topic for topic, queues in self._queues.items() if name in queues]:
+        for topic in self._topics.pop(name, ()):
             self._drop_queues(topic, name)
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
-        queues = self._queues[topic]
-        queues.pop(broker_name, None)
-        if not queues:
-            del self._queues[topic]
+        queues = self._queues.get(topic)
+        if queues is not None:
+            queues.pop(broker_name, None)
+            if not queues:
+                del self._queues[topic]
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -335,7 +366,8 @@ class RouteTables:
         return len(queues)
 
     def _list_queues_of(self, broker_name: str) -> list[QueueData]:
-        return [queues[broker_name] for queues in self._queues.values() if broker_name in queues]
+        topics = [self._queues.get(topic, {}) for topic in self._topics.get(broker_name, ())]
+        return [queues[broker_name] for queues in topics if broker_name in queues]
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, on the brokers of one cluster or everywhere."""
@@ -345,8 +377,7 @@ class RouteTables:
             del self._queues[topic]
             return
         for name in self._clusters.get(cluster, {}):
-            if topic in self._queues:
-                self._drop_queues(topic, name)
+            self._drop_queues(topic, name)
 
 
 def _refuse_stale(address: str, reason: str) -> NoReturn:

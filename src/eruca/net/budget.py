@@ -11,7 +11,9 @@ takes most is closed, with a line in the log, and all others go on.
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
+from weakref import ref
 
 from eruca.limits import HELD_BYTES_MAX, HELD_BYTES_MIN, HELD_MEMORY_SHARE
 from eruca.net.link import Link
@@ -20,6 +22,20 @@ from eruca.observe.metrics import Registry
 REGISTRY: Final = Registry("eruca_server_")
 
 _CLOSED: Final = ("closed_for_memory_total", "Connections closed because they took the most of a budget of memory.")
+
+
+OwnerT = TypeVar("OwnerT")
+
+
+def show(name: str, help_text: str, owner: OwnerT, read: Callable[[OwnerT], int]) -> None:
+    """Let a metric be read from an object for as long as that is there."""
+    found = ref(owner)
+
+    def read_now() -> int:
+        there = found()
+        return 0 if there is None else read(there)
+
+    REGISTRY.gauge(name, help_text).read_from(read_now)
 
 
 class Budget:
@@ -79,7 +95,7 @@ class Account:
         self.bytes_max = bytes_max
         self._kept: dict[Link, int] = {}
         self.total = 0
-        self._gauge = REGISTRY.gauge(f"{what}_bytes", f"Memory taken by {what} that are kept, as it is estimated.")
+        show(f"{what}_bytes", f"Memory taken by {what} that are kept, as it is estimated.", self, lambda it: it.total)
 
     def add(self, link: Link, size: int) -> None:
         """A connection has this much more, or less, kept for it."""
@@ -89,7 +105,6 @@ class Account:
         else:
             self._kept.pop(link, None)
         self.total += size
-        self._gauge.add(size)
         if self.total > self.bytes_max:
             self._bound()
 
@@ -97,7 +112,6 @@ class Account:
         """A connection ended."""
         size = self._kept.pop(link, 0)
         self.total -= size
-        self._gauge.add(-size)
 
     def _bound(self) -> None:
         """Close who has most; what is kept for it goes when its owner hears of that."""
@@ -119,9 +133,10 @@ def _measure_memory() -> int:
 
 #: All servers of this process share it.
 PROCESS: Final = Budget(max(HELD_BYTES_MIN, min(HELD_BYTES_MAX, _measure_memory() // HELD_MEMORY_SHARE)))
-REGISTRY.gauge("held_bytes", "Bytes of unfinished frames, waiting requests and answers not sent.").read_from(
-    PROCESS.count
-)
-REGISTRY.gauge("held_bytes_max", "What connections may hold before the largest holder is closed.").read_from(
-    lambda: PROCESS.bytes_max
+show("held_bytes", "Bytes of unfinished frames, waiting requests and answers not sent.", PROCESS, Budget.count)
+show(
+    "held_bytes_max",
+    "What connections may hold before the largest holder is closed.",
+    PROCESS,
+    lambda budget: budget.bytes_max,
 )

@@ -7,12 +7,16 @@ body by the catalog is too slow are registered raw.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from eruca.errors import RequestRefused
-from eruca.net.link import Answer, Handler, Link
+from eruca.limits import BODY_BYTES_AT_ONCE, JSON_BODY_BYTES_MAX, JSON_BODY_OBJECTS_MAX
+from eruca.net.link import Answer, Handler, InOrder, Link
+from eruca.net.turns import find_turns
 from eruca.wire.catalog import RequestSpec, Right, decode_request, encode_answer_body, find_spec
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.ext import Header
@@ -60,6 +64,18 @@ class HandlerTable:
             raise ValueError(f"the catalog says nobody may send {code.name}")
         self.handlers[code] = self._guard(spec, _adapt(spec, handler))
 
+    def add_long(self, code: RequestCode, handler: Callable[[Request], Awaitable[Reply | None]]) -> None:
+        """Answer a code with a typed handler that walks over much and builds a large answer.
+
+        A connection has one such question answered at a time, and all connections together have a few.
+        """
+
+        async def answer(request: Request) -> Reply | None:
+            async with find_turns(asyncio.get_running_loop()).few:
+                return await handler(request) if request.link.is_open else None
+
+        self.add(code, lambda request: InOrder(answer(request)))
+
     def add_raw(self, code: RequestCode, handler: Handler) -> None:
         """Answer a code with a handler that decodes the command itself."""
         self.handlers[code] = self._guard(find_spec(code), handler)
@@ -77,8 +93,9 @@ class HandlerTable:
 
 
 def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
-    def adapted(link: Link, command: Command) -> Answer:
-        header, body = decode_request(command)
+    has_body = spec.body is not None
+
+    def answer(link: Link, command: Command, header: Header | None, body: Any) -> Answer:
         if header is None and spec.header.__struct_fields__:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{spec.header.__name__}: extFields is missing")
         result = handler(Request(link, command, header, body))
@@ -86,14 +103,44 @@ def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
             return None
         if isinstance(result, Reply):
             return encode_reply(command, result, header)
-        return _await_reply(command, result, header)
+        reply = _await_reply(command, result, header)
+        return InOrder(reply) if isinstance(result, InOrder) else reply
+
+    async def answer_large(link: Link, command: Command) -> bytes | None:
+        header, body = await asyncio.get_running_loop().run_in_executor(None, decode_request, command)
+        later = answer(link, command, header, body)
+        return later if later is None or isinstance(later, bytes) else await later
+
+    def adapted(link: Link, command: Command) -> Answer:
+        if has_body and len(command.body) > BODY_BYTES_AT_ONCE:
+            _check_body(command.body)
+            return InOrder(answer_large(link, command))
+        return answer(link, command, *decode_request(command))
 
     return adapted
+
+
+def _check_body(body: bytes) -> None:
+    """Refuse a body that would take the loop too long, or too much memory, to read."""
+    if len(body) > JSON_BODY_BYTES_MAX:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"the body has {len(body)} bytes, the most is {JSON_BODY_BYTES_MAX}"
+        )
+    if (count := body.count(b"{")) > JSON_BODY_OBJECTS_MAX:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"the body has {count} objects, the most is {JSON_BODY_OBJECTS_MAX}"
+        )
 
 
 async def _await_reply(command: Command, result: Awaitable[Reply | None], header: Header | None) -> bytes | None:
     reply = await result
     return None if reply is None else encode_reply(command, reply, header)
+
+
+async def encode_apart(request: Request, body: Any) -> bytes:
+    """Write the body of a large answer in a thread; nobody may change it meanwhile."""
+    write = partial(encode_answer_body, request.command.code, body, request.header, version=request.command.version)
+    return await asyncio.get_running_loop().run_in_executor(None, write)
 
 
 def encode_reply(command: Command, reply: Reply, request_header: Header | None = None) -> bytes:

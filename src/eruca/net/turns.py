@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary
 
 from eruca.limits import SLICE_SECONDS
 
+_LONG_AT_ONCE = 2
+
 
 class Turns:
     """The queue of one event loop."""
@@ -22,6 +24,8 @@ class Turns:
         self._loop = loop
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_due = False
+        #: For questions with large answers: memory is for a few of them.
+        self.few = asyncio.Semaphore(_LONG_AT_ONCE)
         #: One more than how many wait for a turn: work that comes new gets a slice that much shorter.
         self.crowd = 1
 

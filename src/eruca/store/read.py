@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import perf_counter
 
+from eruca.limits import PULL_FILTER_SECONDS
 from eruca.store.commitlog import CommitLog
 from eruca.store.consumequeue import ENTRY, FILLER_SIZE, ConsumeQueue
 from eruca.store.scan import Damage
@@ -17,6 +19,8 @@ Filter = Callable[[int, memoryview], bool]
 
 # How many entries one read looks at when a filter lets none through.
 _SCAN_ENTRIES_MIN = 800
+# A filter looks at the clock at every eighth message.
+_LOOKS_BETWEEN = 7
 
 
 class ReadStatus(enum.Enum):
@@ -54,6 +58,8 @@ class ReadBounds:
     bytes_max: int = 262_144
     # For somebody who takes thousands of messages at once: one copy of them all instead of slices.
     joined: bool = False
+    # How long a filter may look; where it stopped, the next read goes on.
+    filter_seconds: float = PULL_FILTER_SECONDS
 
 
 def read_queue(
@@ -96,6 +102,7 @@ def read_queue(
     start = end = 0
     whole = memoryview(b"")
     look_max = max(_SCAN_ENTRIES_MIN, count_max)
+    filter_end = 0.0 if accept is None else perf_counter() + bounds.filter_seconds
     if high < queue.max_offset:
         look_max = min(look_max, high - offset)
     for position, size, tags_code in queue.entries(offset, look_max):
@@ -110,8 +117,13 @@ def read_queue(
             removed = True
             continue
         view = whole[position - start : position - start + size]
-        if accept is not None and not accept(tags_code, view):
-            continue
+        if accept is not None:
+            # Thousands of messages may be looked at, and a long expression takes up to a millisecond for each.
+            if not scanned & _LOOKS_BETWEEN and perf_counter() >= filter_end:
+                scanned -= 1
+                break
+            if not accept(tags_code, view):
+                continue
         slices.append(view)
         taken_bytes += size
     result.size, result.count = taken_bytes, len(slices)

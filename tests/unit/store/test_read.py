@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,10 +158,35 @@ def test_a_read_stays_in_one_segment_of_the_queue() -> None:
 
 def test_a_filter_that_lets_nothing_through_looks_at_800_entries() -> None:
     store = make_store(1000, consumequeue_segment_bytes=20 * 2000)
-    result = store.read("orders", 0, 10, accept=lambda code, view: False)
+    patient = ReadBounds(filter_seconds=3600)
+    result = store.read("orders", 0, 10, patient, accept=lambda code, view: False)
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 810)
-    result = store.read("orders", 0, 10, ReadBounds(count_max=900), accept=lambda code, view: False)
+    result = store.read("orders", 0, 10, replace(patient, count_max=900), accept=lambda code, view: False)
     assert result.next_offset == 910
+
+
+def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on() -> None:
+    store = make_store(100, consumequeue_segment_bytes=20 * 2000)
+    seen = 0
+
+    def accept(code: int, view: memoryview) -> bool:
+        nonlocal seen
+        seen += 1
+        return seen == 40
+
+    offset, found, reads = 0, [], 0
+    while offset < 100:
+        result = store.read("orders", 0, offset, ReadBounds(filter_seconds=0), accept=accept)
+        assert offset < result.next_offset <= offset + 8
+        offset, found, reads = result.next_offset, found + bodies(result), reads + 1
+    assert (found, seen) == ([39], 100)
+    assert reads >= 13
+
+
+def test_a_filter_that_takes_long_stops_also_when_it_lets_all_through() -> None:
+    store = make_store(100, consumequeue_segment_bytes=20 * 2000)
+    result = store.read("orders", 0, 0, ReadBounds(100, filter_seconds=0), accept=lambda code, view: True)
+    assert (result.status, result.count, result.next_offset) == (ReadStatus.FOUND, 7, 7)
 
 
 def test_a_filter_sees_the_code_and_the_record() -> None:

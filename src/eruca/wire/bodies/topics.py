@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
+from eruca.limits import BODY_BYTES_AT_ONCE, REGISTRATION_BYTES_MAX, REGISTRATION_TOPICS_MAX
 from eruca.wire import fastjson
 from eruca.wire.bodies.shared import (
     BodyError,
@@ -137,17 +138,62 @@ def _frame(data: bytes) -> bytes:
 
 
 def decode_registration(data: bytes, *, compressed: bool = False, version: int = 0x7FFFFFFF) -> RegisterBrokerBody:
-    """Read a registration of a broker of `version`. Raises BodyError or WireError."""
+    """Read a registration of a broker of `version`. Raises BodyError or WireError.
+
+    A large one is read topic by topic, so that a thread that does it lets others work.
+    """
     if compressed:
-        return _decode_compressed(decompress(data, COMPRESSION_ZLIB))
+        return _decode_compressed(decompress(data, COMPRESSION_ZLIB, REGISTRATION_BYTES_MAX))
     if version < VERSION_REGISTER_WITH_FILTER_SERVERS:
+        if len(data) > BODY_BYTES_AT_ONCE:
+            return RegisterBrokerBody(topic_config_serialize_wrapper=_decode_large(_decode_raw(_RawTable, data)))
         return RegisterBrokerBody(topic_config_serialize_wrapper=decode_json(TopicConfigTable, data))
+    if len(data) > BODY_BYTES_AT_ONCE:
+        raw = _decode_raw(_RawRegistration, data)
+        table = _decode_large(raw.topic_config_serialize_wrapper)
+        return RegisterBrokerBody(filter_server_list=raw.filter_server_list, topic_config_serialize_wrapper=table)
     return decode_json(RegisterBrokerBody, data)
+
+
+class _RawTable(JsonBody, kw_only=True):
+    """A table whose topics are not read yet."""
+
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    topic_config_table: dict[str, msgspec.Raw] = kept_dict()
+
+
+class _RawRegistration(JsonBody, kw_only=True):
+    """A registration whose topics are not read yet."""
+
+    filter_server_list: list[str] = kept_list()
+    topic_config_serialize_wrapper: _RawTable = msgspec.field(default_factory=_RawTable)
+
+
+_RawT = TypeVar("_RawT", _RawTable, _RawRegistration)
+
+
+def _decode_raw(kind: type[_RawT], data: bytes) -> _RawT:
+    try:
+        return msgspec.json.decode(data, type=kind, strict=False)
+    except (ValueError, RecursionError) as error:
+        raise BodyError(f"registration: {error}") from None
+
+
+def _decode_large(raw: _RawTable) -> TopicConfigTable:
+    _check_count(len(raw.topic_config_table))
+    topics = {name: decode_json(TopicConfig, bytes(item)) for name, item in raw.topic_config_table.items()}
+    return TopicConfigTable(data_version=raw.data_version, topic_config_table=topics)
+
+
+def _check_count(count: int) -> None:
+    if count > REGISTRATION_TOPICS_MAX:
+        raise BodyError(f"registration: {count} topics, the most is {REGISTRATION_TOPICS_MAX}")
 
 
 def _decode_compressed(data: bytes) -> RegisterBrokerBody:
     data_version, at = _unframe(data, 0)
     count, at = _read_int(data, at)
+    _check_count(count)
     topics: dict[str, TopicConfig] = {}
     # Every topic takes four bytes at least, so a count that lies ends at the first one that is not there.
     for _ in range(count):
