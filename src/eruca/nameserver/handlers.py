@@ -87,11 +87,13 @@ class NameServerHandlers:
         read = _read_registration(command)
         return read if isinstance(read, bytes) else self._register(link, command, *read)
 
-    async def _register_large(self, link: Link, command: Command) -> bytes:
+    async def _register_large(self, link: Link, command: Command) -> bytes | None:
         """Take a registration that may have very many topics: read in a thread, and taken in slices."""
         read = await asyncio.get_running_loop().run_in_executor(None, _read_registration, command)
         if isinstance(read, bytes):
             return read
+        if not link.is_open:
+            return None  # nobody would ever hear that it ended
         topics: list[TopicConfig] = []
         answer = self._register(link, command, *read, put_later=topics)
         slices = Slices()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from eruca.broker.app import Broker
+from eruca.broker.subscriptions import PullFilters
 from eruca.wire.bodies import CheckClientBody, SubscriptionData
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import PullMessageHeader
@@ -71,3 +74,28 @@ async def test_it_can_be_switched_off(make_broker: MakeBroker, make_peer: MakePe
     code, remark = await peer.refused(RequestCode.PULL_MESSAGE, ask_for("number > 5"))
     assert code == ResponseCode.SYSTEM_ERROR
     assert "does not support" in remark
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_kept_filters_are_weighed_and_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eruca.broker.subscriptions.FILTERS_BYTES_MAX", 2_000_000)
+    filters = PullFilters()
+    first = filters.get("TAG", "a || b")
+    assert filters.get("TAG", "a || b") is first
+    for number in range(100):
+        large = filters.get("TAG", "||".join([f"{number}-{tag}" for tag in range(5000)]))
+        assert large.weight > 500_000
+        assert filters.weight <= 2_000_000
+    assert filters.get("TAG", "a || b") is not first
+    kept = filters.get("SQL92", "a > 1")
+    assert filters.get("SQL92", "a > 1") is kept
+
+
+async def test_an_endless_tag_expression_is_refused(peer: Peer) -> None:
+    await send_numbers(peer, 1)
+    header = ask_for("||".join([f"tag{number}" for number in range(20_000)]))
+    header.expression_type = "TAG"
+    code, remark = await peer.refused(RequestCode.PULL_MESSAGE, header)
+    assert (code, "the most is 65536" in remark) == (ResponseCode.SUBSCRIPTION_PARSE_FAILED, True)

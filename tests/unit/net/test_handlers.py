@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
+
 import pytest
 
 from eruca.errors import RequestRefused
+from eruca.limits import BODY_BYTES_AT_ONCE
 from eruca.net.handlers import (
     HandlerTable,
     Reply,
     Request,
+    encode_apart,
     encode_reply,
     expect_success,
     ignore_unknown,
     refuse_unknown,
 )
 from eruca.net.link import Answer, Link
-from eruca.wire.bodies import DataVersion, KVTable, TopicRouteData, decode_json
+from eruca.wire.bodies import ConsumerData, DataVersion, HeartbeatData, KVTable, TopicRouteData, decode_json
 from eruca.wire.catalog import Right, build_request, decode_answer
 from eruca.wire.codes import VERSION_ROUTE_STRICT_JSON, RequestCode, ResponseCode, SerializeType
 from eruca.wire.frame import Command, encode_command, make_request
-from eruca.wire.headers import BrokerHeader, DataVersionAnswerHeader, KVConfigAnswerHeader, KVConfigHeader, RouteHeader
+from eruca.wire.headers import (
+    BrokerHeader,
+    DataVersionAnswerHeader,
+    KVConfigAnswerHeader,
+    KVConfigHeader,
+    NamespaceHeader,
+    RouteHeader,
+    UnregisterClientHeader,
+)
 from tests.unit.net.rawpeer import open_peer, run_server, split_frames
 
 GET_KV = RequestCode.GET_KV_CONFIG
@@ -174,3 +187,69 @@ def test_refused_answer_is_raised() -> None:
     assert (caught.value.code, caught.value.remark) == (17, "no topic")
     with pytest.raises(RequestRefused, match="code 2"):
         expect_success(request.answer(2))
+
+
+# -- large bodies and long questions ----------------------------------------------------------------------------------
+
+
+async def test_a_large_body_is_read_in_a_thread_and_in_order() -> None:
+    seen: list[str] = []
+
+    def take(request: Request) -> Reply:
+        seen.append(f"{len(request.body.consumer_data_set)} groups")
+        return Reply()
+
+    def leave(request: Request) -> Reply:
+        seen.append("left")
+        return Reply()
+
+    table = HandlerTable()
+    table.add(RequestCode.HEART_BEAT, take)
+    table.add(RequestCode.UNREGISTER_CLIENT, leave)
+    groups = [ConsumerData(group_name=f"group-{number}") for number in range(1000)]
+    heartbeat = build_request(
+        RequestCode.HEART_BEAT, body=HeartbeatData(client_id="c", consumer_data_set=groups), opaque=1
+    )
+    assert len(heartbeat.body) > BODY_BYTES_AT_ONCE
+    goodbye = build_request(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader(client_id="c"), opaque=2)
+    async with run_server(table.handlers, refuse_unknown) as server, open_peer(server.port) as peer:
+        peer.write(heartbeat, goodbye)
+        assert [(await peer.read()).opaque for _ in range(2)] == [1, 2]
+    assert seen == ["1000 groups", "left"]
+
+
+@pytest.mark.parametrize(
+    ("body", "remark"),
+    [(b" " * (4 * 1024 * 1024 + 1), "the most is 4194304"), (b"{" * 100_000, "100000 objects, the most is 16384")],
+)
+async def test_a_body_that_takes_too_long_to_read_is_refused(body: bytes, remark: str) -> None:
+    table = HandlerTable()
+    table.add(RequestCode.HEART_BEAT, lambda request: Reply())
+    answer = await ask(table, make_request(RequestCode.HEART_BEAT, body=body))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert remark in (answer.remark or "")
+
+
+async def test_long_questions_of_a_connection_are_answered_one_at_a_time_and_few_in_all() -> None:
+    running = most = 0
+
+    async def walk(request: Request) -> Reply:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running -= 1
+        return Reply(body=await encode_apart(request, KVTable(table={"a": "b"})))
+
+    table = HandlerTable()
+    table.add_long(RequestCode.GET_KVLIST_BY_NAMESPACE, walk)
+    question = make_request(RequestCode.GET_KVLIST_BY_NAMESPACE, NamespaceHeader("n"))
+    async with run_server(table.handlers, refuse_unknown) as server, AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(open_peer(server.port)) for _ in range(6)]
+        for peer in peers:
+            peer.write(*[question] * 5)
+        for peer in peers:
+            for _ in range(5):
+                assert decode_json(KVTable, (await peer.read()).body).table == {"a": "b"}
+    assert most == 2
