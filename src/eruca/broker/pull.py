@@ -111,6 +111,8 @@ class PullHandlers:
         group = self._check_group(header)
         self._check_topic(link, header)
         pull_filter = self._find_filter(header, group)
+        if pull_filter.accept is not None:
+            link.looks_at_clock = True
         flags = header.sys_flag
         options = parts.options
         result = parts.store.read(

@@ -112,6 +112,7 @@ def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
         return later if later is None or isinstance(later, bytes) else await later
 
     def adapted(link: Link, command: Command) -> Answer:
+        link.looks_at_clock = True
         if has_body and len(command.body) > BODY_BYTES_AT_ONCE:
             _check_body(command.body)
             return InOrder(answer_large(link, command))

@@ -58,6 +58,9 @@ _UNSENT_BYTES_TOLD = 64 * 1024
 # What a request in the backlog, or one whose answer comes later, takes besides its body.
 _REQUEST_BYTES: Final = 4096
 
+# A bit mask: a quick request is a hundred times cheaper than the slice is long, and the clock is not free.
+_REQUESTS_BETWEEN_LOOKS: Final = 7
+
 # Why a connection takes no more requests: the peer does not read, too many of its requests are unanswered, or one of
 # them is to be done first.
 _UNREAD: Final = 1
@@ -104,8 +107,11 @@ class Link(asyncio.Protocol):
         self._backlog: list[Command] = []
         self._turns = find_turns(self._loop)
         self._is_queued = False
-        # When the slice of this turn is over, by `perf_counter`.
+        # When the slice of a turn is over, by `perf_counter`, and the loop's time in that turn.
         self._slice_end = 0.0
+        self._slice_of = 0.0
+        #: Look at the clock behind this request: it may have taken long. Otherwise that is done at every eighth.
+        self.looks_at_clock = False
         # Bad bytes came behind the requests of the backlog.
         self._ends = False
         # Answers on their way, with what their requests hold. The loop itself holds tasks weakly, so one could vanish
@@ -143,11 +149,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle the whole frames of one read and answer them in few writes."""
-        now = self._loop.time()
-        if now != self.last_heard:
-            # uvloop reads up to 32 times in a turn, and its time stands still meanwhile: all of them share a slice.
-            self._slice_end = perf_counter() + SLICE_SECONDS / self._turns.crowd
-        self.last_active = self.last_heard = now
+        self.last_active = self.last_heard = now = self._loop.time()
         error: FrameError | None = None
         try:
             commands = self._frames.feed(data)
@@ -155,6 +157,10 @@ class Link(asyncio.Protocol):
             commands, error = bad.commands, bad
         if not commands:
             self._owner.on_held(self, len(data))
+        if len(commands) > 1 and now != self._slice_of:
+            # uvloop reads up to 32 times in a turn, and its time stands still meanwhile: all of them share a slice.
+            self._slice_of = now
+            self._slice_end = perf_counter() + SLICE_SECONDS / self._turns.crowd
         if self._backlog or self._waits:
             self._backlog += commands
         else:
@@ -205,6 +211,7 @@ class Link(asyncio.Protocol):
 
     def _wait_for(self, reason: int) -> None:
         self._waits |= reason
+        self.looks_at_clock = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -234,9 +241,11 @@ class Link(asyncio.Protocol):
                 self._outbox_bytes += len(answer)
                 if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
                     self._flush()
-            if number < last and (self._waits or perf_counter() >= self._slice_end):
-                self._backlog = commands[number:]
-                break
+            if self.looks_at_clock or not number & _REQUESTS_BETWEEN_LOOKS:
+                self.looks_at_clock = False
+                if number < last and (self._waits or perf_counter() >= self._slice_end):
+                    self._backlog = commands[number:]
+                    break
         self._reading = False
         self._flush()
         if self._backlog and not self._waits:

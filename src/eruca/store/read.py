@@ -58,8 +58,6 @@ class ReadBounds:
     bytes_max: int = 262_144
     # For somebody who takes thousands of messages at once: one copy of them all instead of slices.
     joined: bool = False
-    # How long a filter may look; where it stopped, the next read goes on.
-    filter_seconds: float = PULL_FILTER_SECONDS
 
 
 def read_queue(
@@ -102,7 +100,7 @@ def read_queue(
     start = end = 0
     whole = memoryview(b"")
     look_max = max(_SCAN_ENTRIES_MIN, count_max)
-    filter_end = 0.0 if accept is None else perf_counter() + bounds.filter_seconds
+    filter_end = 0.0 if accept is None else perf_counter() + PULL_FILTER_SECONDS
     if high < queue.max_offset:
         look_max = min(look_max, high - offset)
     for position, size, tags_code in queue.entries(offset, look_max):

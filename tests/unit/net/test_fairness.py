@@ -24,6 +24,7 @@ WORK_SECONDS = SLICE_SECONDS / 4
 
 def work(link: Link, command: Command) -> Answer:
     """A request that takes its time."""
+    link.looks_at_clock = True
     end = perf_counter() + WORK_SECONDS
     while perf_counter() < end:
         pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -156,16 +155,17 @@ def test_a_read_stays_in_one_segment_of_the_queue() -> None:
     assert bodies(store.read("orders", 0, 20)) == list(range(20, 25))
 
 
-def test_a_filter_that_lets_nothing_through_looks_at_800_entries() -> None:
+def test_a_filter_that_lets_nothing_through_looks_at_800_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eruca.store.read.PULL_FILTER_SECONDS", 3600)
     store = make_store(1000, consumequeue_segment_bytes=20 * 2000)
-    patient = ReadBounds(filter_seconds=3600)
-    result = store.read("orders", 0, 10, patient, accept=lambda code, view: False)
+    result = store.read("orders", 0, 10, accept=lambda code, view: False)
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 810)
-    result = store.read("orders", 0, 10, replace(patient, count_max=900), accept=lambda code, view: False)
+    result = store.read("orders", 0, 10, ReadBounds(count_max=900), accept=lambda code, view: False)
     assert result.next_offset == 910
 
 
-def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on() -> None:
+def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eruca.store.read.PULL_FILTER_SECONDS", 0)
     store = make_store(100, consumequeue_segment_bytes=20 * 2000)
     seen = 0
 
@@ -176,16 +176,17 @@ def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on() -> None:
 
     offset, found, reads = 0, [], 0
     while offset < 100:
-        result = store.read("orders", 0, offset, ReadBounds(filter_seconds=0), accept=accept)
+        result = store.read("orders", 0, offset, accept=accept)
         assert offset < result.next_offset <= offset + 8
         offset, found, reads = result.next_offset, found + bodies(result), reads + 1
     assert (found, seen) == ([39], 100)
     assert reads >= 13
 
 
-def test_a_filter_that_takes_long_stops_also_when_it_lets_all_through() -> None:
+def test_a_filter_that_takes_long_stops_also_when_it_lets_all_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eruca.store.read.PULL_FILTER_SECONDS", 0)
     store = make_store(100, consumequeue_segment_bytes=20 * 2000)
-    result = store.read("orders", 0, 0, ReadBounds(100, filter_seconds=0), accept=lambda code, view: True)
+    result = store.read("orders", 0, 0, ReadBounds(100), accept=lambda code, view: True)
     assert (result.status, result.count, result.next_offset) == (ReadStatus.FOUND, 7, 7)
 
 
