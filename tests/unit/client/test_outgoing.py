@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 import pytest
 
-from eruca.client.produce.outgoing import build_properties, check_body, check_flag, find_delay_level
+from eruca.client.produce.choosing import choose_queue
+from eruca.client.produce.outgoing import (
+    build_properties,
+    check_body,
+    check_flag,
+    describe_timer,
+    find_delay_level,
+)
 from eruca.errors import MessageIllegal
 from eruca.limits import PROPERTIES_BYTES_MAX
 from eruca.wire.properties import RESERVED, parse_properties
@@ -68,6 +76,47 @@ def test_what_the_user_set_is_the_user_s() -> None:
 def test_what_cannot_be_written_is_refused(how: dict[str, Any], message: str) -> None:
     with pytest.raises(MessageIllegal, match=message):
         build_properties(ID, **how)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"tags": ["a", "b"]}, r"tags must be a str, not list: \['a', 'b'\]"),
+        ({"tags": 7}, "tags must be a str, not int"),
+        ({"keys": 7}, "keys must be a str or several, not int"),
+        ({"keys": b"k"}, "keys must be a str or several, not bytes"),
+        ({"keys": [7]}, "each of the keys must be a str, not int"),
+        ({"properties": {"count": 7}}, "the property count must be a str, not int"),
+        ({"properties": {"list": ["a"]}}, "the property list must be a str, not list"),
+        ({"properties": {7: "a"}}, "the name of a property must be a str, not int"),
+        ({"delay": 20.0}, "delay must be a timedelta or the number of a level, not float"),
+        ({"delay": True}, "delay must be a timedelta or the number of a level, not bool"),
+        ({"delay": "3"}, "delay must be a timedelta or the number of a level, not str"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_name(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        build_properties(ID, **how)
+
+
+def test_other_arguments_that_are_of_the_wrong_type() -> None:
+    wrong: Any = 20
+    with pytest.raises(TypeError, match="timer must be a timedelta or a datetime, not int"):
+        describe_timer(wrong)
+    with pytest.raises(TypeError, match="shard must be a str, not int"):
+        choose_queue(wrong, None, None)
+    wrong = "5"
+    with pytest.raises(TypeError, match="flag must be an int, not str"):
+        check_flag(wrong)
+
+
+def test_members_of_an_enum_are_their_value() -> None:
+    class Kind(str, Enum):  # noqa: UP042 - as older programs have it
+        VIP = "vip"
+
+    text = build_properties(ID, Kind.VIP, [Kind.VIP], {"kind": Kind.VIP})
+    properties = parse_properties(text)
+    assert (properties["TAGS"], properties["KEYS"], properties["kind"]) == ("vip", "vip", "vip")
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))

@@ -18,6 +18,7 @@ from eruca.errors import ClientClosed, MessageIllegal, SendFailed
 from eruca.nameserver.app import NameServer
 from eruca.net.link import Answer, Link
 from eruca.testing import VirtualClock
+from eruca.wire.bodies import TopicConfig
 from eruca.wire.codes import FLAG_ONEWAY
 from eruca.wire.frame import Command
 from eruca.wire.headers import EndTransactionHeader
@@ -156,10 +157,15 @@ async def test_a_block_commits_at_its_end(nameserver: NameServer, broker: Broker
     assert (read(broker), count_ops(broker)) == ([b"1"], 3)
 
 
-async def test_a_cancelled_block_is_rolled_back(
-    nameserver: NameServer, broker: Broker, make_producer: MakeProducer
+class Interrupted(BaseException):
+    """What is no failure of the work: a cancellation, Ctrl-C, the end of the process."""
+
+
+async def test_a_cancelled_block_is_asked_about(
+    nameserver: NameServer, broker: Broker, make_producer: MakeProducer, clock: VirtualClock
 ) -> None:
-    producer = await make_producer(nameserver.address, TransactionalProducer, check=Checker())
+    """The work may be done: whoever was cancelled while waiting for a payment does not know whether it was made."""
+    producer = await make_producer(nameserver.address, TransactionalProducer, check=Checker(Decision.COMMIT))
     began = asyncio.Event()
 
     async def work() -> None:
@@ -172,8 +178,39 @@ async def test_a_cancelled_block_is_rolled_back(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
-    await wait_until(lambda: count_ops(broker) == 1)
-    assert read(broker) == []
+    assert (read(broker), count_ops(broker)) == ([], 0)
+    await ask_back(broker, clock)
+    await wait_until(lambda: read(broker) == [b"1"])
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, KeyboardInterrupt, GeneratorExit, SystemExit, Interrupted])
+async def test_a_block_that_is_interrupted_decides_nothing(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer, kind: type[BaseException]
+) -> None:
+    producer = await make_producer(scripted.address, TransactionalProducer, check=Checker())
+    for decide in (None, Half.rollback, Half.leave_open):
+        block = producer.transaction("orders", b"x")
+        half = await block.__aenter__()
+        if decide is not None:
+            decide(half)
+        error = kind()
+        assert not await block.__aexit__(kind, error, None)
+    await wait_until(lambda: len(peer.ends) == 3)
+    # What was said before it still counts.
+    decisions = [end.decode_header(EndTransactionHeader).decision for end in peer.ends]
+    assert decisions == [UNKNOWN, ROLLBACK, UNKNOWN]
+
+
+async def test_a_half_that_was_left_open_stays_open_when_the_block_fails(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    producer = await make_producer(scripted.address, TransactionalProducer, check=Checker())
+    with pytest.raises(TimeoutError):
+        async with producer.transaction("orders", b"x") as half:
+            half.leave_open()
+            raise TimeoutError
+    await wait_until(lambda: len(peer.ends) == 1)
+    assert peer.ends[0].decode_header(EndTransactionHeader).decision == UNKNOWN
 
 
 async def test_delays_are_refused(scripted: ScriptedCluster, make_producer: MakeProducer) -> None:
@@ -183,7 +220,7 @@ async def test_delays_are_refused(scripted: ScriptedCluster, make_producer: Make
     with pytest.raises(MessageIllegal, match="cannot be delayed"):
         async with producer.transaction("orders", b"x", delay=3):
             pass
-    assert scripted.nameserver.asked == []
+    assert "orders" not in scripted.nameserver.asked
 
 
 # --- what goes over the wire ----------------------------------------------------------------------------------------
@@ -363,6 +400,35 @@ async def test_another_producer_of_the_group_is_asked_when_the_first_is_gone(
     await wait_until(lambda: bool(clients.producers.get("senders")))
     await ask_back(broker, clock)
     await wait_until(lambda: sorted(read(broker)) == [b"x", b"y"])
+
+
+@pytest.mark.parametrize("auto_create_topic", [True, False])
+async def test_a_producer_that_never_sent_is_asked(
+    nameserver: NameServer,
+    start_broker: StartBroker,
+    make_producer: MakeProducer,
+    clock: VirtualClock,
+    auto_create_topic: bool,
+) -> None:
+    broker = await start_broker(
+        clock=clock, transaction_check_interval_ms=NEVER_MS, auto_create_topic=auto_create_topic
+    )
+    assert broker.parts is not None
+    broker.parts.topics.put(TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4))
+    assert broker.registration is not None
+    await broker.registration.register_all()
+    first = await make_producer(nameserver.address, TransactionalProducer, check=Checker())
+    async with first.transaction("orders", b"x") as half:
+        half.leave_open()
+    await first.close()
+    clients = broker.parts.clients
+    await wait_until(lambda: not clients.producers.get("senders"))
+    options = ClientOptions(ip="127.0.0.1", instance="other")
+    checker = Checker(Decision.COMMIT)
+    await make_producer(nameserver.address, TransactionalProducer, check=checker, options=options)
+    await wait_until(lambda: bool(clients.producers.get("senders")))
+    await ask_back(broker, clock)
+    await wait_until(lambda: read(broker) == [b"x"])
 
 
 async def test_a_namespace_is_not_seen_by_the_check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from eruca.client.produce.outgoing import read_text
 from eruca.client.routes import Route
 from eruca.core.latency import LatencyFaults
 from eruca.errors import MessageIllegal, NoRoute
@@ -57,7 +58,8 @@ def choose_queue(shard: str | None, queue: MessageQueue | None, selector: Select
     if given > 1:
         raise MessageIllegal("shard, queue and selector each choose the queue", hint="give one of them")
     if shard is not None:
-        return lambda queues: choose_by_shard(queues, shard)
+        text = read_text("shard", shard)
+        return lambda queues: choose_by_shard(queues, text)
     if queue is not None:
         return lambda _: queue
     assert selector is not None

@@ -93,10 +93,12 @@ def build_properties(
     parts = [text]
     count = 2
     if tags:
+        if tags.__class__ is not str:
+            tags = read_text("tags", tags)
         parts.append(f"{TAGS}\x01{tags}")
         count += 1
     if keys:
-        joined = keys if isinstance(keys, str) else _join_keys(keys)
+        joined = keys if keys.__class__ is str else join_keys(keys)
         if joined:
             parts.append(f"{KEYS}\x01{joined}")
             count += 1
@@ -111,7 +113,11 @@ def build_properties(
                 raise MessageIllegal(f"the property {name} has a meaning of its own", hint="choose another name")
             if not name or not value:
                 raise MessageIllegal(f"the property {name!r} has no name or no value")
-            parts.append(f"{name}\x01{value}")
+            if name.__class__ is str and value.__class__ is str:
+                parts.append(f"{name}\x01{value}")
+            else:
+                text = read_text("the name of a property", name)
+                parts.append(f"{text}\x01{read_text(f'the property {name}', value)}")
         count += len(properties)
     if extra:
         added = [f"{name}\x01{value}" for name, value in extra.items() if not properties or name not in properties]
@@ -136,8 +142,20 @@ def _check_text(text: str, count: int) -> None:
         )
 
 
-def _join_keys(keys: Iterable[str]) -> str:
-    found = list(keys)
+def read_text(what: str, text: object) -> str:
+    """A text that a user gave, as a plain str. Raises TypeError: of anything else, what Python shows would be sent."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be a str, not {type(text).__name__}: {text!r:.80}")
+    return str.__str__(text)  # a member of an enum that is a str is its value
+
+
+def join_keys(keys: object) -> str:
+    """The keys of a message as its property has them. Raises MessageIllegal."""
+    if isinstance(keys, str):
+        return str.__str__(keys)
+    if isinstance(keys, bytes | bytearray) or not isinstance(keys, Iterable):
+        raise TypeError(f"keys must be a str or several, not {type(keys).__name__}: {keys!r:.80}")
+    found = [key if key.__class__ is str else read_text("each of the keys", key) for key in keys]
     for key in found:
         if _BLANK in key:
             raise MessageIllegal(f"the key {key!r} has a blank, which separates keys")
@@ -162,6 +180,8 @@ def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BOD
 
 def check_flag(flag: int) -> int:
     """Give the flag back, or raise what is wrong with it."""
+    if not isinstance(flag, int):
+        raise TypeError(f"flag must be an int, not {type(flag).__name__}: {flag!r:.80}")
     if not _INT32_MIN <= flag <= _INT32_MAX:
         raise MessageIllegal(f"the flag {flag} has more than 32 bits")
     return flag
@@ -169,6 +189,11 @@ def check_flag(flag: int) -> int:
 
 def find_delay_level(delay: timedelta | int) -> int:
     """The level of a delay: a number is a level itself, a time must be one of the 18 that brokers have."""
+    if isinstance(delay, bool) or not isinstance(delay, int | timedelta):
+        raise TypeError(
+            f"delay must be a timedelta or the number of a level, not {type(delay).__name__}: {delay!r:.80}; any other"
+            " delay is timer=timedelta(...)"
+        )
     if isinstance(delay, int):
         if not 0 <= delay <= _INT32_MAX:
             raise MessageIllegal(f"delay level {delay}: levels begin at 1")
@@ -184,7 +209,8 @@ def find_delay_level(delay: timedelta | int) -> int:
         if level <= wanted and (after is None or wanted < after)
     ] + [str(timedelta(milliseconds=level)) for level in DELAY_LEVELS_MS if level > wanted][:1]
     raise MessageIllegal(
-        f"no delay level is {delay}", hint=f"the nearest are {' and '.join(near)}; or give the level as a number"
+        f"no delay level is {delay}",
+        hint=f"the nearest are {' and '.join(near)}; or give the level as a number, or timer= for any delay (not 4.x)",
     )
 
 
@@ -192,6 +218,8 @@ def describe_timer(timer: timedelta | datetime | None) -> dict[str, str]:
     """The property that asks a broker's timer for a delay, or for a moment. Raises MessageIllegal."""
     if timer is None:
         return {}
+    if not isinstance(timer, timedelta | datetime):
+        raise TypeError(f"timer must be a timedelta or a datetime, not {type(timer).__name__}: {timer!r:.80}")
     if isinstance(timer, timedelta):
         return {TIMER_DELAY_MS: str(max(0, round(timer.total_seconds() * 1000)))}
     if timer.tzinfo is None:

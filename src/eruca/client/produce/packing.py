@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from eruca.client.namespaces import wrap
 from eruca.client.produce.batching import build_batches
-from eruca.client.produce.outgoing import Outgoing, build_properties, check_body, check_flag
+from eruca.client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, join_keys
 from eruca.client.produce.sending import Parcel
 from eruca.errors import ConfigError, ErucaError, MessageIllegal
 from eruca.observe.telemetry import Operation, Telemetry
@@ -73,11 +73,15 @@ class Packer:
         unique_id = unique_ids.create()
         own: Mapping[str, str] = {**self._own, **extra} if extra else self._own
         if self.telemetry is not None:
-            keys = keys if isinstance(keys, str) else " ".join(keys)
+            keys = keys if isinstance(keys, str) else join_keys(keys)
             described = {UNIQ_KEY: unique_id, TAGS: tags or "", KEYS: keys, **own, **(properties or {})}
             build_properties(unique_id, tags, keys, properties, wait, delay, own)  # raises before there is a span
             operation, own = self._start_span(topic, [described], own, len(body))
-            text = build_properties(unique_id, tags, keys, properties, wait, delay, own)
+            try:
+                text = build_properties(unique_id, tags, keys, properties, wait, delay, own)
+            except BaseException as error:  # the context of the span made it too long
+                self.telemetry.end_send(operation, error=error)
+                raise
             return Parcel(wrapped, body, text, unique_id, 0, flag, operation=operation)
         text = build_properties(unique_id, tags, keys, properties, wait, delay, own)
         return Parcel(wrapped, body, text, unique_id, 0, flag)
@@ -108,7 +112,7 @@ class Packer:
             operation, own = self._start_span(topic, described, own, None)
         try:
             return list(build_batches(wrapped, messages, unique_ids, self._bytes_max, own)), operation
-        except ErucaError as error:
+        except BaseException as error:
             if operation is not None and self.telemetry is not None:
                 self.telemetry.end_send(operation, error=error)
             raise

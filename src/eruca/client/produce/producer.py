@@ -210,7 +210,7 @@ class Producer:
         ids, packer = self.session.unique_ids, self._packer
         parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, wait, delay, describe_timer(timer))
         if packer.is_large(parcel):
-            await packer.compress(parcel)
+            await self._compress(parcel)
         return await self._post(parcel, choose, timeout)
 
     async def cancel_delayed(
@@ -252,7 +252,7 @@ class Producer:
         ids, packer = self.session.unique_ids, self._packer
         parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, True, delay)
         if packer.is_large(parcel):
-            await packer.compress(parcel)
+            await self._compress(parcel)
         try:
             await self._require_delivery().send_oneway(parcel, choose)
         except BaseException as error:
@@ -325,7 +325,7 @@ class Producer:
                 await self._requests.prepare(session, await session.routes.get_for_send(packer.find_topic(topic)))
                 parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, True, None, extra)
                 if packer.is_large(parcel):
-                    await packer.compress(parcel)
+                    await self._compress(parcel)
                 await self._post(parcel, choose, timeout_ms / 1000)
                 is_sent = True
                 return await reply
@@ -359,20 +359,20 @@ class Producer:
         parcel.topic = topic  # in no namespace
         parcel.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
         if packer.is_large(parcel):
-            await packer.compress(parcel)
+            await self._compress(parcel)
         return await self._post(parcel, lambda queues: choose_reply_queue(queues, request), timeout)
 
     # -- one parcel --------------------------------------------------------------------------------------------------
 
     async def _post(self, parcel: Parcel, choose: Selector | None, timeout: timedelta | float | None) -> Receipt:
         """Send a parcel when there is room for it."""
-        delivery = self._delivery
-        if delivery is None:
-            raise self._explain_closed()
         size = len(parcel.body)
         window = self._window
-        timeout_ms = self._timeout_ms if timeout is None else to_ms(timeout)
         try:
+            delivery = self._delivery
+            if delivery is None:
+                raise self._explain_closed()
+            timeout_ms = self._timeout_ms if timeout is None else to_ms(timeout)
             if not window.try_enter(size):
                 timeout_ms = await self._wait_for_room(parcel, timeout_ms)
             try:
@@ -389,6 +389,14 @@ class Producer:
             shown = MessageQueue(found.broker_name, found.queue_id, unwrap(self.options.namespace, found.topic))
             return msgspec.structs.replace(receipt, queue=shown)
         return receipt
+
+    async def _compress(self, parcel: Parcel) -> None:
+        """Compress a body; whoever is cancelled meanwhile leaves no span behind that never ends."""
+        try:
+            await self._packer.compress(parcel)
+        except BaseException as error:
+            self._end_span(parcel.operation, None, error)
+            raise
 
     async def _wait_for_room(self, parcel: Parcel, timeout_ms: int) -> int:
         """Wait until the window has room; gives the time that is left then."""

@@ -22,13 +22,14 @@ from eruca.client.produce.outgoing import Receipt, SendStatus
 from eruca.client.produce.packing import Body
 from eruca.client.produce.producer import Producer, to_ms
 from eruca.client.produce.sending import Parcel
+from eruca.client.session import Session
 from eruca.errors import ErucaError, MessageIllegal, SendFailed
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import CheckTransactionHeader, EndTransactionHeader
 from eruca.wire.ids import decode_offset_id
-from eruca.wire.names import MASTER_ID
+from eruca.wire.names import MASTER_ID, SELF_TEST_TOPIC
 from eruca.wire.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, MSG_REGION, PGROUP, TRAN_MSG
 from eruca.wire.record import Message as Record
 from eruca.wire.sysflag import (
@@ -121,6 +122,30 @@ class TransactionalProducer(Producer):
         self._turns = asyncio.Semaphore(checks_max)
         self._checks: set[asyncio.Task[Any]] = set()
 
+    async def start(self) -> None:
+        """Make ready to send, and let the brokers know whom to ask; `async with` does it."""
+        if self._session is not None:
+            return
+        await super().start()
+        session = self.session
+        # Halves of the group may wait at any broker, also if this producer never sends. A route that names them all is
+        # enough: brokers of a new route get a heartbeat. (Java's clients look at TBW102, which a broker has only if it
+        # makes topics by itself.)
+        session.routes.watch(SELF_TEST_TOPIC)
+        session.spawn(self._find_brokers(session))
+
+    async def _find_brokers(self, session: Session) -> None:
+        try:
+            await session.routes.get(SELF_TEST_TOPIC)
+        except ErucaError as error:
+            log.info("the brokers of group %s are looked for again later: %s", self.group, error)
+
+    def _take_session(self) -> Session | None:
+        session = super()._take_session()
+        if session is not None:
+            session.routes.unwatch(SELF_TEST_TOPIC)
+        return session
+
     async def close(self) -> None:
         """Wait for what is under way, and leave; the broker asks somebody else what is not answered by then."""
         for task in self._checks:
@@ -186,7 +211,9 @@ class TransactionalProducer(Producer):
     ) -> AsyncIterator[Half]:
         """Store a half message, and commit it when the block ends; an exception rolls it back and goes on.
 
-        Raises SendFailed when the half is not stored, or not synced as the broker's mode wants.
+        A cancellation (or Ctrl-C, or the end of the process) leaves it open, and the broker asks: the work may be done
+        or not. So does `half.leave_open()`, also before an exception. Raises SendFailed when the half is not stored, or
+        not synced as the broker's mode wants.
         """
         how = (tags, keys, properties, flag, delay, check_after)
         parcel, left_s = await self._pack_half(topic, body, *how, timeout)
@@ -199,7 +226,7 @@ class TransactionalProducer(Producer):
         try:
             yield half
         except BaseException as error:
-            await self._decide(parcel, receipt, Decision.ROLLBACK, remark=repr(error))
+            await self._decide(parcel, receipt, _find_decision(half, error), remark=repr(error))
             raise
         await self._decide(parcel, receipt, half.decision)
 
@@ -227,7 +254,7 @@ class TransactionalProducer(Producer):
         left_s = await self._greet_brokers(topic, timeout)
         parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, True, None, extra)
         if packer.is_large(parcel):
-            await packer.compress(parcel)
+            await self._compress(parcel)
         parcel.sys_flag = set_transaction(parcel.sys_flag, TRANSACTION_PREPARED)
         return parcel, left_s
 
@@ -336,6 +363,14 @@ async def _call(function: Callable[[_Argument], Decided], argument: _Argument) -
     else:
         found = await asyncio.get_running_loop().run_in_executor(None, function, argument)
     return await found if inspect.isawaitable(found) else found
+
+
+def _find_decision(half: Half, error: BaseException) -> Decision:
+    """What becomes of a half whose block was left by an exception."""
+    if half.decision is not Decision.COMMIT:
+        return half.decision  # the user said so
+    # Work that raises has failed. Work that is cancelled or interrupted may be done already, and nobody knows here.
+    return Decision.ROLLBACK if isinstance(error, Exception) else Decision.UNKNOWN
 
 
 def _check_decision(found: object, who: str) -> Decision:

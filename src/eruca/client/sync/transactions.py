@@ -122,7 +122,9 @@ class TransactionalProducer(Producer):
     ) -> Iterator[Half]:
         """Store a half message, and commit it when the block ends; an exception rolls it back and goes on.
 
-        Raises SendFailed when the half is not stored, or not synced as the broker's mode wants.
+        Ctrl-C and the end of the process leave it open, and the broker asks: the work may be done or not. So does
+        `half.leave_open()`, also before an exception. Raises SendFailed when the half is not stored, or not synced as
+        the broker's mode wants.
         """
         twin = self._transactions.transaction(
             topic,
