@@ -13,9 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints
 
 from eruca import limits
+from eruca.digits import read_digits
 from eruca.errors import ConfigError
 
 Options = TypeVar("Options")
+
+# What is shown in place of a secret.
+HIDDEN = "******"
+_SHOWN_CHARS_MAX = 40
+_HOURS_OF_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,14 @@ class OptionInfo:
 
 
 def option(default: Any, java: str, doc: str, **facts: Any) -> Any:
-    """Declare one option as a dataclass field."""
-    return field(default=default, metadata={"option": OptionInfo(java=java, doc=doc, **facts)})
+    """Declare one option as a dataclass field. A number has bounds: 0 and the largest int of Java where none are named.
+
+    What is computed from an option can then be trusted: a wait is finite, and a product fits into 64 bits.
+    """
+    if type(default) is int:
+        facts = {"low": 0, "high": limits.OPTION_MAX, **facts}
+    is_shown = not facts.get("secret", False)
+    return field(default=default, repr=is_shown, metadata={"option": OptionInfo(java=java, doc=doc, **facts)})
 
 
 def info_of(options: type[Any] | Any) -> dict[str, OptionInfo]:
@@ -63,10 +75,10 @@ def parse_value(key: str, text: str, kind: Any) -> Any:
             raise ConfigError(f"{key}={text}: expected true or false")
         return text.lower() == "true"
     if kind is int:
-        try:
-            return int(text)
-        except ValueError:
-            raise ConfigError(f"{key}={text}: expected a whole number") from None
+        number = read_digits(text.removeprefix("-"))
+        if number is None:
+            raise ConfigError(f"{key}={shorten(text)}: expected a whole number")
+        return -number if text.startswith("-") else number
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         try:
             return kind(text)
@@ -74,6 +86,11 @@ def parse_value(key: str, text: str, kind: Any) -> Any:
             known = ", ".join(str(member.value) for member in kind)
             raise ConfigError(f"{key}={text}: expected one of {known}") from None
     return text
+
+
+def shorten(text: str) -> str:
+    """A value that somebody gave, as an error repeats it."""
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
 
 
 def check_bounds(options: Any) -> None:
@@ -124,7 +141,7 @@ class StoreOptions:
         "largest body of one message or one whole batch",
         unit="bytes",
         low=1,
-        high=limits.FRAME_BYTES_MAX,
+        high=limits.MESSAGE_BODY_BYTES_CEILING,
         mutable=True,
     )
     topic_bytes_max: int = option(
@@ -180,7 +197,12 @@ class StoreOptions:
         False, "warmMapedFileEnable", "touch every page of a new segment before it is used (slower to create)"
     )
     retention_hours: int = option(
-        72, "fileReservedTime", "age after which a segment may be deleted", unit="hours", low=0, mutable=True
+        72,
+        "fileReservedTime",
+        "age after which a segment may be deleted",
+        unit="hours",
+        high=limits.RETENTION_HOURS_MAX,
+        mutable=True,
     )
     delete_hours: str = option("04", "deleteWhen", "hours of the day for deletion, separated by `;`", mutable=True)
     disk_ratio_percent_max: int = option(
@@ -221,7 +243,7 @@ class StoreOptions:
         "everything in the log before this is archived; `eruca pipeline archive --mark` moves it, and it is kept"
         " (not in 4.9)",
         unit="bytes",
-        low=0,
+        high=limits.POSITION_MAX,
         mutable=True,
     )
     check_crc_on_recover: bool = option(True, "checkCRCOnRecover", "verify every body when the store opens")
@@ -236,6 +258,7 @@ class StoreOptions:
 
     def __post_init__(self) -> None:
         entry = 20
+        check_hours(self.delete_hours)
         rounded = -(-self.consumequeue_segment_bytes // entry) * entry
         object.__setattr__(self, "consumequeue_segment_bytes", rounded)
         if self.transient_enabled and self.flush_mode is FlushMode.SYNC:
@@ -243,6 +266,15 @@ class StoreOptions:
                 "transientStorePoolEnable=true needs flushDiskType=ASYNC_FLUSH: "
                 "a buffer in memory cannot promise what a sync promises"
             )
+
+
+def check_hours(text: str) -> None:
+    """Refuse a `deleteWhen` that does not name hours of the day."""
+    hours = [hour.strip() for hour in text.split(";") if hour.strip()]
+    for hour in hours or [text]:
+        number = read_digits(hour, len("23"))
+        if number is None or number >= _HOURS_OF_DAY:
+            raise ConfigError(f"deleteWhen={shorten(text)}: expected hours from 00 to 23, separated by `;`")
 
 
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -253,9 +285,13 @@ def parse_delay_levels(text: str) -> list[int]:
     levels: list[int] = []
     for word in text.split():
         unit = _DELAY_UNITS_MS.get(word[-1])
-        if unit is None or not word[:-1].isdigit():
-            raise ConfigError(f"messageDelayLevel: {word!r} is not a number with s, m, h or d behind it")
-        levels.append(int(word[:-1]) * unit)
+        number = read_digits(word[:-1])
+        if unit is None or number is None or number * unit > limits.DELAY_LEVEL_MS_MAX:
+            raise ConfigError(
+                f"messageDelayLevel: {shorten(word)!r} is not a number with s, m, h or d behind it, at most "
+                f"{limits.DELAY_LEVEL_MS_MAX // 86_400_000} days"
+            )
+        levels.append(number * unit)
     if not levels:
         raise ConfigError("messageDelayLevel is empty")
     return levels

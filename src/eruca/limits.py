@@ -46,6 +46,9 @@ BATCH_ANSWER_HEADER_BYTES_MAX = BATCH_MESSAGES_MAX * 57 + 64 * 1024
 BATCH_RECORDS_BYTES_MAX = 64 * 1024 * 1024
 # Messages that our clients put into one batch: the answer's header is below HEADER_BYTES_MAX, the most that they read.
 SENT_BATCH_MESSAGES_MAX = 16_384
+# The most that maxMessageSize may be: a record is its body, up to 64 KiB of properties and some names, and the answer
+# to a pull of that one record is still a frame. A larger message could be stored and never be read.
+MESSAGE_BODY_BYTES_CEILING = FRAME_BYTES_MAX - 128 * 1024
 # The longest topic name taken unless an option says otherwise: Java 4.9 reads the length as a signed byte.
 TOPIC_BYTES_MAX = 127
 # What the byte itself can say; 3.x allowed as much.
@@ -88,6 +91,21 @@ ETCD_ANSWER_BYTES_MAX = 1024 * 1024
 # has to fit into a frame with room to spare.
 PULL_COUNT_MAX = 4096
 PULL_BYTES_MAX = 4 * 1024 * 1024
+
+# Bytes of one answer to any other pull (maxTransferBytesOnMessageInMemory): half a frame, so that it fits into one.
+PULL_TRANSFER_BYTES_MAX = FRAME_BYTES_MAX // 2
+
+# --- options ------------------------------------------------------------------------------------------------------
+# The largest number an option takes that does not name another: Java's int. As milliseconds it is 24 days.
+OPTION_MAX = 2**31 - 1
+# Positions in the log and moments are Java's long.
+POSITION_MAX = 2**63 - 1
+# The latest moment an option may name, in milliseconds: the year 5138.
+MOMENT_MS_MAX = 10**14 - 1
+# The longest age of a segment: a hundred years, which is for ever.
+RETENTION_HOURS_MAX = 876_000
+# The longest delay of a level: ten years. A due time is a store time plus this, and has to fit into 64 bits.
+DELAY_LEVEL_MS_MAX = 3650 * 86_400_000
 
 # --- administration -----------------------------------------------------------------------------------------------
 # Queues one topic may be given. Every question about a topic looks at each of its queues on the broker's loop, so an

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca.broker.options import BrokerOptions
 from eruca.config import (
     FlushMode,
     StoreOptions,
@@ -20,7 +22,9 @@ from eruca.config import (
     parse_value,
 )
 from eruca.errors import ConfigError
+from eruca.filterserver.options import FilterServerOptions
 from eruca.javaconf import parse_conf
+from eruca.nameserver.options import NameServerOptions
 
 # What a 4.9 broker has when nothing is configured.
 JAVA_DEFAULTS = {
@@ -67,6 +71,38 @@ def test_every_option_is_declared_whole() -> None:
         assert info.doc and not info.doc.endswith("."), name
         if type(getattr(StoreOptions(), name)) is int:
             assert info.unit, name
+
+
+@pytest.mark.parametrize("options", [StoreOptions, BrokerOptions, NameServerOptions, FilterServerOptions])
+def test_every_number_has_bounds(options: type) -> None:
+    kinds = {name: kind for name, kind in get_type_hints(options).items() if kind is int}
+    infos = info_of(options)
+    for name in kinds.keys() & infos.keys():
+        info, default = infos[name], getattr(options(), name)
+        assert info.low is not None and info.high is not None, name
+        assert info.low <= default <= info.high, name
+        # A wait that is made of it fits into what event loops and Java take.
+        assert info.unit != "ms" or info.high <= 2**31 - 1 or name == "accept_sends_from_ms", name
+        # Twenty, because one of them is rounded up to whole entries of so many bytes.
+        for wrong in (info.low - 20, info.high + 1):
+            with pytest.raises(ConfigError, match=info.java):
+                from_properties(options, {info.java: str(wrong)})
+        for wrong_text in ("9" * 5000, "²", "1_000", "٣", "", "1e3"):
+            with pytest.raises(ConfigError, match=info.java):
+                from_properties(options, {info.java: wrong_text})
+
+
+@pytest.mark.parametrize("hours", ["²", "24", "now", "", ";", "004", "9" * 5000])
+def test_hours_of_the_day_are_checked_wherever_they_come_from(hours: str) -> None:
+    with pytest.raises(ConfigError, match="deleteWhen"):
+        from_properties(StoreOptions, {"deleteWhen": hours})
+    assert from_properties(StoreOptions, {"deleteWhen": "4; 23;"}).delete_hours == "4; 23;"
+
+
+def test_a_secret_does_not_show_in_a_repr() -> None:
+    options = from_properties(BrokerOptions, {"etcdEndpoints": "http://root:hunter2@10.0.0.1:2379"})
+    assert "hunter2" not in repr(options)
+    assert options.etcd_endpoints.endswith("2379")
 
 
 def test_facts_are_found_on_a_class_and_on_an_object() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from eruca.admin.session import Admin
+from eruca.digits import read_digits
 from eruca.errors import ConfigError, ErucaError, NetError, RequestRefused
 from eruca.wire.bodies import KVTable, ReplicationState
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -130,8 +131,8 @@ async def _ask_java(admin: Admin, row: Member) -> Member:
         return row  # it cannot say so in its first seconds, before it has counted anything
     except ErucaError as error:
         return msgspec.structs.replace(row, problem=str(error))
-    end = body.table.get("commitLogMaxOffset", "") if isinstance(body, KVTable) else ""
-    return msgspec.structs.replace(row, tail=int(end)) if end.isdecimal() else row
+    end = read_digits(body.table.get("commitLogMaxOffset")) if isinstance(body, KVTable) else None
+    return row if end is None else msgspec.structs.replace(row, tail=end)
 
 
 async def read_state(admin: Admin, address: str) -> ReplicationState:

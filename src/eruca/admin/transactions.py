@@ -17,6 +17,7 @@ import msgspec
 from eruca.admin.session import Admin, explain_no_master
 from eruca.broker.halves import PROGRESS_GROUP, QUEUE, read_op
 from eruca.client.message import Message
+from eruca.digits import read_digits
 from eruca.errors import ConfigError, ErucaError, WireError
 from eruca.store.layout import StorePaths
 from eruca.store.readonly import ReadOnlyStore
@@ -139,8 +140,7 @@ class TransactionTable:
     def _describe(self, name: str, course: _Course) -> Transaction:
         last = course.last
         committed = next((self._commits[at] for at in course.halves.values() if at in self._commits), None)
-        queue = last.get_property(REAL_QID) or ""
-        checks = last.get_property(TRANSACTION_CHECK_TIMES) or ""
+        queue = read_digits(last.get_property(REAL_QID))
         return Transaction(
             state=self._judge(course, committed),
             message_id=name,
@@ -152,8 +152,8 @@ class TransactionTable:
             born_time=course.first.born_timestamp,
             producer_group=last.get_property(PGROUP) or "",
             topic=last.get_property(REAL_TOPIC) or "",
-            queue=int(queue) if queue.isdecimal() else -1,
-            checks=int(checks) if checks.isdecimal() else 0,
+            queue=-1 if queue is None else queue,
+            checks=read_digits(last.get_property(TRANSACTION_CHECK_TIMES)) or 0,
             committed_position=committed,
         )
 

@@ -11,7 +11,7 @@ from eruca.broker.javakeys import IGNORED
 from eruca.broker.options import BrokerOptions
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import refuse
-from eruca.config import OptionInfo, StoreOptions, check_bounds, info_of, parse_value
+from eruca.config import HIDDEN, OptionInfo, StoreOptions, check_bounds, info_of, parse_value
 from eruca.errors import ConfigError, RequestRefused
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire import fastjson
@@ -21,8 +21,6 @@ from eruca.wire.headers import BrokerConfigAnswerHeader
 
 log = logging.getLogger(__name__)
 
-_SECRET = "******"
-_HOURS = 24
 # They say when something is acknowledged or may be read, and some wait for that.
 _SAFETY = frozenset({"read_confirmed", "in_sync_replicas", "behind_bytes_max"})
 
@@ -60,7 +58,7 @@ class ConfigHandlers:
         values["haListenPort"] = str(options.port + 1)
         for known, holder in ((_STORE, self._parts.store.options), (_BROKER, options)):
             for key, (name, info, _) in known.by_key.items():
-                values[key] = _SECRET if info.secret else _write_value(getattr(holder, name))
+                values[key] = _show(getattr(holder, name), info)
         header = BrokerConfigAnswerHeader(version=fastjson.write(self.version).decode())
         return Reply(header, dict(sorted(values.items())))
 
@@ -74,8 +72,6 @@ class ConfigHandlers:
             name, kind = _find_mutable(known, key)
             try:
                 changes[name] = parse_value(key, text, kind)
-                if key == "deleteWhen":
-                    _check_hours(text)
             except ConfigError as error:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         self._apply(for_broker, for_store)
@@ -89,6 +85,7 @@ class ConfigHandlers:
             check_bounds(dataclasses.replace(options, **for_broker))
             if for_store:
                 store.change_options(dataclasses.replace(store.options, **for_store))
+                self._parts.background.follow_options()
         except ConfigError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         for name, value in for_broker.items():
@@ -121,10 +118,9 @@ def _find_mutable(known: _Known, key: str) -> tuple[str, Any]:
     refuse(ResponseCode.NO_PERMISSION, f"{key} {reason}")
 
 
-def _check_hours(text: str) -> None:
-    for hour in text.split(";"):
-        if not (hour.strip().isdigit() and int(hour) < _HOURS):
-            raise ConfigError(f"deleteWhen={text}: expected hours from 00 to 23, separated by `;`")
+def _show(value: object, info: OptionInfo) -> str:
+    text = _write_value(value)
+    return HIDDEN if info.secret and text else text
 
 
 def _write_value(value: object) -> str:

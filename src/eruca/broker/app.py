@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -35,12 +34,12 @@ from eruca.broker.schedule import Schedule
 from eruca.broker.send import SendHandlers
 from eruca.broker.sendback import SendBackHandlers
 from eruca.broker.stats import Stats
+from eruca.broker.steadytime import SteadyTime
 from eruca.broker.timing import Timing
 from eruca.broker.topics import Topics
 from eruca.broker.transactions import TransactionHandlers
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
-from eruca.errors import ErucaError
 from eruca.limits import SLICE_SECONDS
 from eruca.net.caller import Caller
 from eruca.net.etcd import EtcdClient
@@ -48,6 +47,7 @@ from eruca.net.handlers import HandlerTable, refuse_unknown
 from eruca.net.link import Link
 from eruca.net.server import Server, ServerSettings
 from eruca.net.turns import Slices, find_turns
+from eruca.repeating import Repeating
 from eruca.store.background import StoreBackground
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.messagestore import MessageStore, open_store
@@ -86,7 +86,7 @@ class Broker:
         self._disk = disk or LocalFileSystem()
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="eruca-segments")
         self._servers: list[Server] = []
-        self._timers: list[asyncio.Task[None]] = []
+        self._timers: list[Repeating] = []
         self._caller = Caller()
         self._meter = ReplicationMeter()
         self.parts: Parts | None = None
@@ -157,6 +157,7 @@ class Broker:
             once=load_once(store),
             clients=Clients(clock),
             stats=Stats(options.cluster, clock),
+            steady=SteadyTime(clock, store),
             store_host=pack_host(options.host, options.port),
             started_ms=clock.now_ms(),
         )
@@ -305,14 +306,14 @@ class Broker:
             parts.clients.expire(options.client_timeout_ms)
             self.filter_servers.expire()
 
-        loop = asyncio.get_running_loop()
-        for seconds, work in (
-            (_HOLD_SCAN_S, scan_holds),
-            (options.offsets_interval_ms / 1000, save_offsets),
-            (options.client_scan_ms / 1000, expire_clients),
-            (1.0, tick),
-        ):
-            self._timers.append(loop.create_task(_every(seconds, work)))
+        self._timers = [
+            Repeating("the scan of held pulls", scan_holds, lambda: _HOLD_SCAN_S),
+            Repeating("the save of offsets", save_offsets, lambda: options.offsets_interval_ms / 1000),
+            Repeating("the search for silent clients", expire_clients, lambda: options.client_scan_ms / 1000),
+            Repeating("the sampling of statistics", tick, lambda: 1.0),
+        ]
+        for timer in self._timers:
+            timer.start()
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 
@@ -322,8 +323,7 @@ class Broker:
         if parts is None:
             return
         for timer in self._timers:
-            timer.cancel()
-        await asyncio.gather(*self._timers, return_exceptions=True)
+            await timer.stop()
         self._meter.close()
         if self.failover is not None:
             await self.failover.stop()
@@ -343,14 +343,3 @@ class Broker:
         await asyncio.to_thread(self._executor.shutdown)
         self.parts = None
         log.info("broker %s is stopped", self.options.name)
-
-
-async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            await work()
-        except ErucaError as error:
-            log.error("%s", error)
-        except Exception:  # a mistake of ours must not end the timer for good
-            log.exception("a timer of the broker failed")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from eruca.broker.clients import Member
 from eruca.broker.halves import PROGRESS_GROUP, QUEUE, make_copy, read_half, read_op
@@ -33,8 +34,10 @@ from eruca.core.transactions import (
     Stored,
     StoreRefused,
 )
+from eruca.digits import read_digits
 from eruca.errors import MessageIllegal, StoreError, WireError
 from eruca.net.guards import Reporter
+from eruca.repeating import Repeating
 from eruca.store.consumequeue import FILLER_SIZE
 from eruca.store.read import ReadBounds, ReadStatus
 from eruca.wire.codes import RequestCode
@@ -60,7 +63,10 @@ class CheckBackService:
         self._parts = parts
         # Writes what says that halves are decided, where that failed before.
         self._keep_decisions = keep_decisions
-        self._task: asyncio.Task[None] | None = None
+        options = parts.options
+        self._repeating = Repeating(
+            "the check of half messages", self.run_pass, lambda: options.transaction_check_interval_ms / 1000
+        )
         self._turn = 0
         self._reporter = Reporter(log)
         # The half that is being decided; read once, used by what is done with it.
@@ -68,30 +74,18 @@ class CheckBackService:
 
     def start(self) -> None:
         """Begin; does nothing on a slave. Must come before the first message does."""
-        if self._task is None and not self._parts.options.is_slave:
+        if not self._repeating.is_running and not self._parts.options.is_slave:
             for topic in (HALF_TOPIC, OP_HALF_TOPIC):
                 self._correct(topic)
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._repeating.start()
 
     async def stop(self) -> None:
         """End; the progress is saved with the consumer offsets."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._parts.options.transaction_check_interval_ms / 1000)
-            try:
-                await self.run_pass()
-            except Exception:
-                # A mistake of ours must not end the checks for good.
-                log.exception("half messages could not be checked")
+        await self._repeating.stop()
 
     async def run_pass(self) -> None:
         """Walk the half queue once."""
-        options, offsets, clock = self._parts.options, self._parts.offsets, self._parts.clock
+        options, offsets, steady = self._parts.options, self._parts.offsets, self._parts.steady
         # As with Java, the topic is there (and listed by tools) from the first pass on, not from the first half.
         self._parts.topics.create_internal(HALF_TOPIC, 1)
         self._keep_decisions()
@@ -103,7 +97,7 @@ class CheckBackService:
             )
         )
         started = PassStarted(self._find_start(HALF_TOPIC), self._find_start(OP_HALF_TOPIC))
-        action = machine.handle(started, clock.now_ms())
+        action = machine.handle(started, steady.now_ms())
         steps = 0
         while not isinstance(action, Finish):
             steps += 1
@@ -111,7 +105,7 @@ class CheckBackService:
             if steps >= _TURN_STEPS_MAX and isinstance(action, ReadHalf):
                 steps = 0
                 await asyncio.sleep(0)
-            action = machine.handle(self._do(action), clock.now_ms())
+            action = machine.handle(self._do(action), steady.now_ms())
         finished = PassStarted(action.half_offset, action.op_offset)
         if finished != started:
             offsets.put(PROGRESS_GROUP, HALF_TOPIC, QUEUE, finished.half_offset)
@@ -183,7 +177,11 @@ class CheckBackService:
             log.warning("the half message at offset %d cannot be read and is left out", offset)
             return HalfMissing(offset + 1)
         self._message = message
-        return HalfRead(read_half(message, self._parts.options.transaction_timeout_ms))
+        half = read_half(message, self._parts.options.transaction_timeout_ms)
+        # By the clock the pass goes by: whoever sets the machine's does not make a half old, or young for ever.
+        steady = self._parts.steady
+        stored_ms = steady.find_stored(half.position, half.stored_ms)
+        return HalfRead(replace(half, stored_ms=stored_ms, born_ms=half.born_ms - half.stored_ms + stored_ms))
 
     def _read_ops(self, offset: int) -> OpsRead:
         result = self._parts.store.read(OP_HALF_TOPIC, QUEUE, offset, ReadBounds(_OPS_READ_MAX))
@@ -244,11 +242,10 @@ class CheckBackService:
 def _as_sent(found: Message, copy: Message) -> Message:
     """The half as its producer knows it: its own topic and queue, but the place of the copy that is to be decided."""
     properties = parse_properties(copy.properties)
-    queue_id = properties.get(REAL_QID, "")
     sent = copy_message(
         copy,
         properties.get(REAL_TOPIC, copy.topic),
-        int(queue_id) if queue_id.isdecimal() else 0,
+        read_digits(properties.get(REAL_QID)) or 0,
         encode_properties(properties | {WAIT: "false"}),
     )
     sent.queue_offset, sent.position = copy.queue_offset, copy.position

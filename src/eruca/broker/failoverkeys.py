@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from eruca.core.failover.view import MasterEntry, MemberEntry, StateEntry, View
+from eruca.digits import read_digits
 from eruca.errors import BAD_JSON
 from eruca.net.etcd import KeyValue, Snapshot
 
@@ -71,8 +72,7 @@ class Keys:
                 master = _read_master(key, item)
             elif key == self.state:
                 state = _read_state(key, item)
-            elif key.startswith(self._members) and key.removeprefix(self._members).isdecimal():
-                number = int(key.removeprefix(self._members))
+            elif key.startswith(self._members) and (number := read_digits(key.removeprefix(self._members))) is not None:
                 members[number] = _read_member(number, key, item)
         return View(snapshot.revision, master, state, members)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eruca.broker.stored import copy_message
 from eruca.core.transactions import Half, Op
+from eruca.digits import read_digits
 from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC
 from eruca.wire.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -27,7 +28,6 @@ QUEUE = 0
 
 _DECIDED_TAG = "d"
 _OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: _DECIDED_TAG})
-_OFFSET_DIGITS_MAX = 19
 
 
 def read_half(message: Message, timeout_ms: int) -> Half:
@@ -55,7 +55,7 @@ def read_op(message: Message) -> Op:
 
 
 def _read_whole(raw: bytes | None) -> int | None:
-    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= _OFFSET_DIGITS_MAX else None
+    return read_digits(raw)
 
 
 def make_op(half_offset: int, host: bytes, now_ms: int) -> Message:
@@ -74,10 +74,10 @@ def make_op(half_offset: int, host: bytes, now_ms: int) -> Message:
 
 def make_committed(half: Message) -> Message | None:
     """The message a half becomes when it is committed; None when the half does not say where it goes."""
-    topic, queue_id = half.get_property(REAL_TOPIC), half.get_property(REAL_QID)
-    if topic is None or queue_id is None or not queue_id.isdecimal():
+    topic, queue_id = half.get_property(REAL_TOPIC), read_digits(half.get_property(REAL_QID))
+    if topic is None or queue_id is None:
         return None
-    committed = copy_message(half, topic, int(queue_id), _drop_root(half.properties))
+    committed = copy_message(half, topic, queue_id, _drop_root(half.properties))
     committed.sys_flag = set_transaction(half.sys_flag, TRANSACTION_COMMIT)
     committed.prepared_position = half.position
     return committed

@@ -17,7 +17,8 @@ IGNORED: dict[str, tuple[str, str]] = {
     "aclEnable": ("false", _LATER),
     "adminBrokerThreadPoolNums": ("16", _THREADS),
     "autoDeleteUnusedStats": ("false", "statistics of deleted topics and groups are always removed"),
-    "bitMapLengthConsumeQueueExt": ("64", _LATER),
+    # What a running broker shows: it computes it from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter.
+    "bitMapLengthConsumeQueueExt": ("112", _LATER),
     "brokerFastFailureEnable": ("true", _QUEUES),
     "channelNotActiveInterval": ("60000", _CLIENT),
     "cleanResourceInterval": ("10000", _ALWAYS),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from eruca.broker.refusals import refuse
 from eruca.config import parse_delay_levels
+from eruca.digits import read_digits
 from eruca.wire.codes import ResponseCode
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.wire.properties import (
@@ -71,9 +72,10 @@ def find_due_time(raw: bytes, now_ms: int, delay_max_ms: int) -> int | None:
         text = properties.get(name)
         if text is None or due_ms is not None:
             continue
-        if not (text.isascii() and text.isdigit() and len(text) <= _TIME_DIGITS_MAX):
+        number = read_digits(text, _TIME_DIGITS_MAX)
+        if number is None:
             refuse(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal, {name} is no number of a time: {text[:40]}")
-        due_ms = start_ms + int(text) * unit_ms
+        due_ms = start_ms + number * unit_ms
     if due_ms is None:
         return now_ms + delay_max_ms if TIMER_DEL_UNIQKEY in properties else None
     if due_ms > now_ms + delay_max_ms:

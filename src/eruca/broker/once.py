@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from eruca.broker.persistence import TableSaver
+from eruca.digits import read_digits
 from eruca.errors import MessageIllegal, StoreFull
 from eruca.limits import ONCE_PLACES_MAX, ONCE_QUERIES_MAX, ONCE_QUERY_CHARS_MAX
 from eruca.store.filesystem import FileSystem
@@ -396,10 +397,10 @@ class Once:
             return False
         if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             real_topic = get_property(properties, _RAW_REAL_TOPIC)
-            real_queue = get_property(properties, _RAW_REAL_QID)
-            if real_topic is None or real_queue is None or not real_queue.isdigit():
+            real_queue = read_digits(get_property(properties, _RAW_REAL_QID))
+            if real_topic is None or real_queue is None:
                 return False
-            topic, queue_id = real_topic.decode("utf-8", "replace"), int(real_queue)
+            topic, queue_id = real_topic.decode("utf-8", "replace"), real_queue
         if mark is None:
             return False
         if whole:

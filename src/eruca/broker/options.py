@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from eruca.config import option
-from eruca.limits import FILTER_SERVERS_MAX
+from eruca.limits import (
+    FILTER_SERVERS_MAX,
+    MOMENT_MS_MAX,
+    PULL_COUNT_MAX,
+    PULL_TRANSFER_BYTES_MAX,
+    TOPIC_QUEUES_MAX,
+)
 
 # The fast port, which takes no pulls, is so many below the service port.
 FAST_PORT_BELOW: Final = 2
@@ -49,7 +55,9 @@ class BrokerOptions:
         False, "fetchNamesrvAddrByAddressServer", "ask the address server for the name servers"
     )
     permission: int = option(6, "brokerPermission", "4 read, 2 write", low=0, high=7, mutable=True)
-    topic_queue_nums: int = option(8, "defaultTopicQueueNums", "queues of a topic made by default", low=1, mutable=True)
+    topic_queue_nums: int = option(
+        8, "defaultTopicQueueNums", "queues of a topic made by default", low=1, high=TOPIC_QUEUES_MAX, mutable=True
+    )
     auto_create_topic: bool = option(True, "autoCreateTopicEnable", "make an unknown topic when it is sent to")
     auto_create_group: bool = option(
         True, "autoCreateSubscriptionGroup", "make an unknown group when it consumes", mutable=True
@@ -86,7 +94,9 @@ class BrokerOptions:
     short_polling_ms: int = option(
         1000, "shortPollingTimeMills", "how long a pull is held without long polling", unit="ms", mutable=True
     )
-    hold_scan_ms: int = option(5000, "pullRequestHoldScanInterval", "held pulls are looked at this often", unit="ms")
+    hold_scan_ms: int = option(
+        5000, "pullRequestHoldScanInterval", "held pulls are looked at this often", unit="ms", low=1
+    )
     notify_group_changes: bool = option(
         True, "notifyConsumerIdsChangedEnable", "tell consumers when their group changes", mutable=True
     )
@@ -168,16 +178,22 @@ class BrokerOptions:
         low=1,
     )
     failover: str = option("", "failover", "`etcd`: the members elect their master there; empty: an operator promotes")
-    etcd_endpoints: str = option("", "etcdEndpoints", "where etcd is, http://host:port separated by `;`", secret=False)
+    etcd_endpoints: str = option("", "etcdEndpoints", "where etcd is, http://host:port separated by `;`", secret=True)
     etcd_prefix: str = option("/eruca", "etcdPrefix", "the keys of this system in etcd begin so")
     failover_lease_s: int = option(
         3, "failoverLeaseSeconds", "a master that etcd has not heard of for so long is replaced", unit="s", low=2
     )
     transfer_bytes_memory: int = option(
-        262_144, "maxTransferBytesOnMessageInMemory", "bytes of one pull answer", unit="bytes", mutable=True
+        262_144,
+        "maxTransferBytesOnMessageInMemory",
+        "bytes of one pull answer",
+        unit="bytes",
+        low=1,
+        high=PULL_TRANSFER_BYTES_MAX,
+        mutable=True,
     )
     transfer_count_memory: int = option(
-        32, "maxTransferCountOnMessageInMemory", "messages of one pull answer", mutable=True
+        32, "maxTransferCountOnMessageInMemory", "messages of one pull answer", low=1, high=PULL_COUNT_MAX, mutable=True
     )
     lock_live_ms: int = option(
         60_000, "rebalanceLockMaxLiveTime", "a queue lock ends this long after its renewal", unit="ms", low=1
@@ -187,9 +203,16 @@ class BrokerOptions:
     trace_on: bool = option(True, "traceOn", "tell clients that message trace is welcome")
     store_replies: bool = option(True, "storeReplyMessageEnable", "keep replies besides bringing them", mutable=True)
     accept_sends_from_ms: int = option(
-        0, "startAcceptSendRequestTimeStamp", "sends before this time are refused", unit="ms", mutable=True
+        0,
+        "startAcceptSendRequestTimeStamp",
+        "sends before this time are refused",
+        unit="ms",
+        high=MOMENT_MS_MAX,
+        mutable=True,
     )
-    query_count_max: int = option(32, "defaultQueryMaxNum", "messages a query by unique id may find")
+    query_count_max: int = option(
+        32, "defaultQueryMaxNum", "messages a query by unique id may find", low=1, high=PULL_COUNT_MAX
+    )
     schedule_interval_ms: int = option(
         100, "scheduleMessageInterval", "how often due delayed messages are looked for", unit="ms", low=1
     )

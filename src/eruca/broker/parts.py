@@ -12,6 +12,7 @@ from eruca.broker.once import Once
 from eruca.broker.options import BrokerOptions
 from eruca.broker.persistence import TableSaver
 from eruca.broker.stats import Stats
+from eruca.broker.steadytime import SteadyTime
 from eruca.broker.topics import Topics
 from eruca.clock import Clock
 from eruca.store.background import StoreBackground
@@ -38,6 +39,8 @@ class Parts:
     once: Once
     clients: Clients
     stats: Stats
+    # What delays and ages are counted by, whoever sets the machine's clock.
+    steady: SteadyTime
     # The broker's address as records hold it.
     store_host: bytes
     started_ms: int

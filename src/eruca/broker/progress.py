@@ -8,6 +8,7 @@ from datetime import datetime
 
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import refuse
+from eruca.digits import read_digits
 from eruca.net.handlers import HandlerTable, Reply, Request, encode_apart
 from eruca.net.turns import Slices
 from eruca.store.messagestore import MessageStore
@@ -270,10 +271,11 @@ class ProgressHandlers:
         """How far a group's last message lies behind the end of the log, in bytes or milliseconds, at this moment."""
         number, _, rest = key.partition("@")
         topic, _, group = rest.partition("@")
-        offset = self._parts.offsets.get(group, topic, int(number)) if number.isascii() and number.isdigit() else -1
-        if offset <= 0:
+        queue_id = read_digits(number)
+        offset = -1 if queue_id is None else self._parts.offsets.get(group, topic, queue_id)
+        if queue_id is None or offset <= 0:
             return None
-        queue = self._store.queues.get(topic, int(number))
+        queue = self._store.queues.get(topic, queue_id)
         entry = None if queue is None else queue.entry(offset - 1)
         if entry is None:
             return None

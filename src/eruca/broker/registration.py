@@ -14,6 +14,7 @@ from eruca.nameserver.routes import STALE_MASTER
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
+from eruca.repeating import Repeating
 from eruca.wire.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
 from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -47,18 +48,15 @@ class Registration:
         self.on_replaced: Callable[[str, int], None] = lambda reason, epoch: None
         # Name servers that did not answer the last time; a slave without a master asks them every second.
         self._silent: set[str] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._repeating = Repeating(
+            "the registration with name servers", self.register_all, lambda: options.register_interval_ms / 1000
+        )
         self._change_tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Register now and from now on."""
         await self.register_all()
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._options.register_interval_ms / 1000)
-            await self.register_all()
+        self._repeating.start()
 
     def on_topic_change(self, _: TopicConfig | None) -> None:
         """A topic was made, changed or deleted."""
@@ -66,7 +64,7 @@ class Registration:
 
     def tell_change(self) -> None:
         """Tell the name servers what is new without waiting for them."""
-        if self._task is None:
+        if not self._repeating.is_running:
             return
         task = asyncio.get_running_loop().create_task(self.register_all(oneway=True))
         self._change_tasks.add(task)
@@ -74,10 +72,8 @@ class Registration:
 
     async def stop(self) -> None:
         """Say goodbye to every name server."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, *self._change_tasks, return_exceptions=True)
-            self._task = None
+        await self._repeating.stop()
+        await asyncio.gather(*self._change_tasks, return_exceptions=True)
         await asyncio.gather(*[self._unregister(address) for address in self.nameservers.addresses])
 
     async def register_all(self, *, oneway: bool = False) -> None:

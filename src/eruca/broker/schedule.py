@@ -14,7 +14,9 @@ from eruca.broker.parts import Parts
 from eruca.broker.stored import copy_message, read_message
 from eruca.config import parse_delay_levels
 from eruca.core.schedule import Correct, DelaySchedule, Deliver, Delivered, DeliveryFailed, QueueRead, Skip, WaitUntil
+from eruca.digits import read_digits
 from eruca.errors import InvalidName, MessageIllegal, StoreError
+from eruca.repeating import Repeating
 from eruca.wire.bodies import DelayOffsets, TimerProgress
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.properties import REAL_QID, REAL_TOPIC
@@ -33,8 +35,19 @@ class Schedule:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._delays_ms = parse_delay_levels(parts.store.options.delay_levels)
-        self._machine = DelaySchedule(self._delays_ms, {})
-        self._task: asyncio.Task[None] | None = None
+        self._machine = DelaySchedule(len(self._delays_ms), {})
+        options = parts.options
+        self._delivering = Repeating(
+            "the delivery of delayed messages",
+            self._run_turn,
+            lambda: options.schedule_interval_ms / 1000,
+            at_once=True,
+        )
+        self._saving = Repeating(
+            "the save of how far delayed delivery is",
+            self._save,
+            lambda: options.delay_offsets_interval_ms / 1000,
+        )
         self._saved: dict[int, int] = {}
         # How far the timer is: slaves copy both from one table.
         self.find_timer: Callable[[], TimerProgress] = TimerProgress
@@ -45,30 +58,31 @@ class Schedule:
         loop = asyncio.get_running_loop()
         await self._parts.saver.wait_until_saved(_TABLE)
         table = await loop.run_in_executor(None, self._parts.tables.delay_offsets.load)
-        self._machine = DelaySchedule(self._delays_ms, table.offset_table)
+        self._machine = DelaySchedule(len(self._delays_ms), table.offset_table)
         self._saved = self._machine.offsets
         self.tell_timer(table.eruca_timer or TimerProgress())
         self._parts.saver.add(_TABLE, self._parts.tables.delay_offsets, self.snapshot)
         if self._parts.options.is_slave:
             return  # where its master is may well be beyond what the log has yet
+        if not self._delivering.is_running:
+            self._parts.steady.begin()
         # Before the first message can come: a cursor beyond the end (a crash cost the queue its last entries) would
         # otherwise pass over it.
         for level in self._machine.levels:
             self._correct(level)
-        if self._task is None:
-            self._task = loop.create_task(self._run())
+        self._delivering.start()
+        self._saving.start()
 
     async def stop(self) -> None:
         """Deliver no more; the offsets are saved with the other tables."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        if self._delivering.is_running:
+            await self._delivering.stop()
+            await self._saving.stop()
             self.save_if_changed()
 
     def adopt(self, offsets: dict[int, int]) -> None:
         """The master is so far: go on there when this broker becomes one."""
-        self._machine = DelaySchedule(self._delays_ms, offsets)
+        self._machine = DelaySchedule(len(self._delays_ms), offsets)
         self._saved = self._machine.offsets
         self._parts.saver.mark(_TABLE)
 
@@ -76,7 +90,7 @@ class Schedule:
         """Bring a level's cursor into its queue."""
         queue = self._parts.store.queues.get(SCHEDULE_TOPIC, level - 1)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
-        for action in self._machine.handle(QueueRead(level, low, high, ()), self._parts.clock.now_ms()):
+        for action in self._machine.handle(QueueRead(level, low, high, ()), self._parts.steady.now_ms()):
             if isinstance(action, Correct):
                 _log_correction(action)
 
@@ -90,26 +104,23 @@ class Schedule:
 
     # -- the timer ---------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        save_s = self._parts.options.delay_offsets_interval_ms / 1000
-        save_at = loop.time() + save_s
-        while True:
-            wait_ms = self._parts.options.schedule_interval_ms
-            for level in self._machine.levels:
-                try:
-                    wait_ms = min(wait_ms, self.deliver_due(level))
-                except Exception:
-                    # A mistake of ours must not end delivery for good.
-                    log.exception("delay level %d stands still for a while", level)
-                    self._machine.handle(DeliveryFailed(level, self._machine.cursor(level)), self._parts.clock.now_ms())
-                # A level that has much to deliver leaves the loop to others in between.
-                if wait_ms == 0:
-                    await asyncio.sleep(0)
-            if loop.time() >= save_at:
-                save_at = loop.time() + save_s
-                self.save_if_changed()
-            await asyncio.sleep(wait_ms / 1000)
+    async def _run_turn(self) -> float:
+        """Deliver what is due of every level; returns the seconds until it is worth looking again."""
+        wait_ms = self._parts.options.schedule_interval_ms
+        for level in self._machine.levels:
+            try:
+                wait_ms = min(wait_ms, self.deliver_due(level))
+            except Exception:
+                # One level must not hold up the others.
+                log.exception("delay level %d stands still for a while", level)
+                self._machine.handle(DeliveryFailed(level, self._machine.cursor(level)), self._parts.steady.now_ms())
+            # A level that has much to deliver leaves the loop to others in between.
+            if wait_ms == 0:
+                await asyncio.sleep(0)
+        return wait_ms / 1000
+
+    async def _save(self) -> None:
+        self.save_if_changed()
 
     def save_if_changed(self) -> None:
         """Write the offsets soon, if a message was delivered since they were written last."""
@@ -120,12 +131,17 @@ class Schedule:
 
     def deliver_due(self, level: int) -> int:
         """Deliver what is due of a level, up to a bound; give the milliseconds until it is worth looking again."""
-        machine, now_ms = self._machine, self._parts.clock.now_ms()
+        machine, steady = self._machine, self._parts.steady
+        now_ms = steady.now_ms()
         interval_ms = self._parts.options.schedule_interval_ms
         queue = self._parts.store.queues.get(SCHEDULE_TOPIC, level - 1)
         if queue is None:
             return interval_ms
-        entries = tuple(queue.entries(machine.cursor(level), _TURN_MESSAGES_MAX))
+        delay_ms = self._delays_ms[level - 1]
+        entries = tuple(
+            (position, size, steady.find_due(position, due_ms, delay_ms))
+            for position, size, due_ms in queue.entries(machine.cursor(level), _TURN_MESSAGES_MAX)
+        )
         delivered_bytes = 0
         for action in machine.handle(QueueRead(level, queue.min_offset, queue.max_offset, entries), now_ms):
             match action:
@@ -155,9 +171,10 @@ class Schedule:
             log.error("the delayed message at %d cannot be delivered and is left out: %s", position, error)
         except StoreError as error:
             log.error("delay level %d stands still for a while: %s", level, error)
-            self._machine.handle(DeliveryFailed(level, offset), self._parts.clock.now_ms())
+            self._machine.handle(DeliveryFailed(level, offset), self._parts.steady.now_ms())
             return False
-        self._machine.handle(Delivered(level, offset), self._parts.clock.now_ms())
+        # The time does not matter to what is done.
+        self._machine.handle(Delivered(level, offset), 0)
         return True
 
     def _append_copy(self, position: int) -> None:
@@ -166,11 +183,11 @@ class Schedule:
             log.warning("the delayed message at %d cannot be read and is left out", position)
             return
         topic = message.get_property(REAL_TOPIC)
-        queue_id = message.get_property(REAL_QID)
-        if topic is None or queue_id is None or not queue_id.isdecimal() or topic == HALF_TOPIC:
+        queue_id = read_digits(message.get_property(REAL_QID))
+        if topic is None or queue_id is None or topic == HALF_TOPIC:
             log.error("the delayed message at %d has no real destination and is left out", position)
             return
-        stored = self._parts.store.append(copy_message(message, topic, int(queue_id)))
+        stored = self._parts.store.append(copy_message(message, topic, queue_id))
         self._parts.stats.on_put(topic, 1, stored.size, stored.queue_id)
 
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from eruca.broker.rates import PutTimes, Rates, Sample
 from eruca.clock import Clock
+from eruca.digits import read_digits
 from eruca.wire.bodies import BrokerStatsData, StatsItem
 
 log = logging.getLogger(__name__)
@@ -333,9 +334,8 @@ def _whole(queues: _Queues | None) -> Series | None:
 
 
 def _part(queues: _Queues | None, number: str) -> Series | None:
-    if queues is None or not (number.isascii() and number.isdigit()):
-        return None
-    return queues.get(int(number))
+    queue_id = read_digits(number)
+    return None if queues is None or queue_id is None else queues.get(queue_id)
 
 
 def _day_of(now_ms: int) -> int:

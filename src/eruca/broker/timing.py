@@ -20,7 +20,9 @@ from typing import NamedTuple
 from eruca.broker.parts import Parts
 from eruca.broker.stored import copy_message, read_message
 from eruca.core.timingwheel import TimerEntry, TimingWheel, slot_of
+from eruca.digits import read_digits
 from eruca.errors import InvalidName, MessageIllegal, StoreError
+from eruca.repeating import Repeating
 from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
 from eruca.store.timerlog import TimerCheckpoint, TimerLog
 from eruca.wire.bodies import TimerProgress
@@ -84,14 +86,23 @@ class Timing:
         # Records that were rolled shortly before a crash, while the saved wheel still has them.
         self._superseded: set[int] = set()
         self._caught_up_at = 0
-        self._paused_until_ms = 0
+        # By the loop's clock.
+        self._paused_until = 0.0
         # Something was delivered since the last save.
         self._has_finished = False
         self._saved = TimerCheckpoint()
         # How far the master before this one was.
         self._inherited = TimerProgress()
         self._saving = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        options = parts.options
+        self._delivering = Repeating(
+            "the timer",
+            self._run_turn,
+            lambda: options.schedule_interval_ms / 1000,
+            at_once=True,
+            retry_s=RETRY_MS / 1000,
+        )
+        self._save_timer = Repeating("the save of the timer", self.save, lambda: SAVE_INTERVAL_MS / 1000)
 
     def _make_log(self) -> TimerLog:
         return TimerLog(self._parts.store.disk, self._parts.store.paths.timer)
@@ -101,7 +112,7 @@ class Timing:
     async def start(self) -> None:
         """Read how far the timer is, and go on; nothing is delivered on a slave. Must come before the first message."""
         loop = asyncio.get_running_loop()
-        if self._parts.options.is_slave or self._tasks:
+        if self._parts.options.is_slave or self._delivering.is_running:
             return
         self._log = self._make_log()
         checkpoint = await loop.run_in_executor(None, self._log.open)
@@ -123,18 +134,17 @@ class Timing:
                 log.warning(
                     "the timer had read its queue up to %d, but that has %d to %d", checkpoint.read_offset, low, high
                 )
-        self._tasks = [loop.create_task(self._run()), loop.create_task(self._save_regularly())]
+        self._delivering.start()
+        self._save_timer.start()
 
     async def stop(self) -> None:
         """Deliver no more, and save how far it is."""
-        if not self._tasks:
+        if not self._delivering.is_running:
             return
+        await self._delivering.stop()
         # Not in the middle of a save: its thread would go on, and meet that of the last one.
         async with self._saving:
-            for task in self._tasks:
-                task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+            await self._save_timer.stop()
         try:
             await self.save()
         except StoreError as error:
@@ -182,7 +192,7 @@ class Timing:
                 properties = message.read_properties()
                 found.append(
                     Pending(
-                        int(properties.get(TIMER_OUT_MS, "0")),
+                        read_digits(properties.get(TIMER_OUT_MS), _TIME_DIGITS_MAX) or 0,
                         properties.get(REAL_TOPIC, ""),
                         properties.get(UNIQ_KEY, ""),
                         entry.position,
@@ -192,15 +202,8 @@ class Timing:
 
     # -- the timer ---------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                wait_ms = self.run_turn()
-            except Exception:
-                # A mistake of ours must not end delivery for good.
-                log.exception("the timer stands still for a while")
-                wait_ms = RETRY_MS
-            await asyncio.sleep(wait_ms / 1000)
+    async def _run_turn(self) -> float:
+        return self.run_turn() / 1000
 
     def run_turn(self) -> int:
         """Read what is new and deliver what is due, up to a bound; give the milliseconds until it is worth another."""
@@ -210,9 +213,9 @@ class Timing:
         self._open_slots(now_ms)
         if self._read_queue():
             return 0
-        # The clock may have been set back: a pause never lasts longer than it was meant to.
-        if now_ms < self._paused_until_ms <= now_ms + RETRY_MS:
-            return min(interval_ms, self._paused_until_ms - now_ms)
+        paused_ms = round((self._paused_until - self._parts.clock.monotonic()) * 1000)
+        if paused_ms > 0:
+            return min(interval_ms, paused_ms)
         if not self._deliver_due(now_ms):
             return interval_ms
         self._wheel.settle(now_ms)
@@ -255,7 +258,7 @@ class Timing:
             log.warning("the message at %d of the timer cannot be read and is left out", position)
             return
         properties = bytes(record[view.properties_at : view.properties_end])
-        due_ms = _read_time(get_property(properties, _OUT_MS))
+        due_ms = read_digits(get_property(properties, _OUT_MS), _TIME_DIGITS_MAX)
         if due_ms is None:
             log.error("the message at %d of the timer has no time and is left out", position)
             return
@@ -266,7 +269,7 @@ class Timing:
         if self._read_offset < self._inherited.read_offset and due_ms <= self._inherited.through_ms:
             return  # the master before this one has delivered it
         if self._read_offset < self._caught_up_at:
-            rolled_from = _read_time(get_property(properties, _ROLLED_FROM))
+            rolled_from = read_digits(get_property(properties, _ROLLED_FROM))
             if rolled_from is not None and self._read_offset >= self._saved.read_offset:
                 self._superseded.add(rolled_from)
         self._wheel.put(min(due_ms, view.store_timestamp + self._roll_ms), position, size)
@@ -297,10 +300,17 @@ class Timing:
     def _deliver_due(self, now_ms: int) -> bool:
         """Deliver what is due, up to a bound; False when the store does not take it now."""
         wheel = self._wheel
+        steady_ms = self._parts.steady.now_ms()
         count = size = 0
         while count < _TURN_MESSAGES_MAX and size < _TURN_BYTES_MAX and (entry := wheel.peek(now_ms)) is not None:
             try:
-                self._finish(entry, now_ms)
+                early_ms = self._finish(entry, now_ms, steady_ms)
+                if early_ms > 0:
+                    if wheel.is_holding_much:
+                        return False
+                    wheel.hold(now_ms + early_ms)
+                    count += 1
+                    continue
             except (MessageIllegal, InvalidName) as error:
                 # It will not become better, and others wait. It stays in the timer topic.
                 log.error(
@@ -308,7 +318,7 @@ class Timing:
                 )
             except StoreError as error:
                 log.error("the timer stands still for a while: %s", error)
-                self._paused_until_ms = now_ms + RETRY_MS
+                self._paused_until = self._parts.clock.monotonic() + RETRY_MS / 1000
                 return False
             wheel.finish()
             self._has_finished = True
@@ -321,45 +331,46 @@ class Timing:
         message = read_message(self._store, entry.position)
         return message if message is not None and message.topic == TIMER_TOPIC and message.size == entry.size else None
 
-    def _finish(self, entry: TimerEntry, now_ms: int) -> None:
-        """Bring one message to its destination, or store it again when it has to wait longer."""
+    def _finish(self, entry: TimerEntry, now_ms: int, steady_ms: int) -> int:
+        """Bring one message to its destination, or store it again when it has to wait longer.
+
+        Returns 0, or how many milliseconds it is too early although the wall clock says otherwise.
+        """
         if entry.position in self._superseded:
             self._superseded.discard(entry.position)
-            return
+            return 0
         message = self._read(entry)
         if message is None:
             log.warning("the message at %d of the timer cannot be read and is left out", entry.position)
-            return
+            return 0
         properties = message.read_properties()
-        topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID, "")
-        due_ms = _read_time(properties.get(TIMER_OUT_MS, "").encode())
-        if topic in (None, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC) or not queue_id.isdecimal() or due_ms is None:
+        topic, queue_id = properties.get(REAL_TOPIC), read_digits(properties.get(REAL_QID))
+        due_ms = read_digits(properties.get(TIMER_OUT_MS), _TIME_DIGITS_MAX)
+        if topic in (None, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC) or queue_id is None or due_ms is None:
             log.error("the message at %d of the timer has no real destination and is left out", entry.position)
-            return
+            return 0
         assert topic is not None
         key = _key_of(topic, properties.get(UNIQ_KEY, ""))
         if key in self._cancelled:
             self._cancelled[key] = min(self._cancelled[key], now_ms + _MET_MS)
             self._cancelled_changed = True
-        elif due_ms > now_ms:
+            return 0
+        steady = self._parts.steady
+        steady_due_ms = steady.find_due(entry.position, due_ms, due_ms - message.store_timestamp)
+        if due_ms > now_ms:
             properties[TIMER_ROLLED_FROM] = str(entry.position)
+            # The new record belongs to the clock as it is set now, and so does its time.
+            properties[TIMER_OUT_MS] = str(steady_due_ms + steady.shift_ms)
             rolled = self._store.append(copy_message(message, TIMER_TOPIC, 0, encode_properties(properties)))
             self._parts.stats.on_own(rolled.size)
+        elif steady_due_ms > steady_ms:
+            return steady_due_ms - steady_ms
         else:
-            stored = self._store.append(copy_message(message, topic, int(queue_id)))
+            stored = self._store.append(copy_message(message, topic, queue_id))
             self._parts.stats.on_put(topic, 1, stored.size, stored.queue_id)
+        return 0
 
     # -- saving ------------------------------------------------------------------------------------------------------
-
-    async def _save_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_INTERVAL_MS / 1000)
-            try:
-                await self.save()
-            except StoreError as error:
-                log.error("the timer could not be saved: %s", error)
-            except Exception:
-                log.exception("the timer could not be saved")
 
     async def save(self) -> None:
         """Write down how far the timer is, if that changed and there is something to say."""
@@ -409,7 +420,3 @@ class Timing:
 
 def _key_of(topic: str, unique_id: str) -> str:
     return f"{topic} {unique_id}"
-
-
-def _read_time(text: bytes | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() and len(text) <= _TIME_DIGITS_MAX else None

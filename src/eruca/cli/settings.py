@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from eruca.broker.options import BrokerOptions, BrokerRole
 from eruca.cli.optionlist import ENVIRONMENT_PREFIX, Role, find_near_keys, list_options, options_of, to_text
-from eruca.config import StoreOptions, from_properties, info_of
+from eruca.config import HIDDEN, StoreOptions, from_properties, info_of
 from eruca.errors import ConfigError
 from eruca.javaconf import explain_keys, read_conf
 from eruca.net.addresses import check_addresses
@@ -209,5 +209,7 @@ def describe_settings(settings: Settings, *options: Any) -> list[dict[str, str]]
         for name, info in info_of(part).items():
             setting = settings.found.get(info.java)
             value = to_text(getattr(part, name))
+            if info.secret and value:
+                value = HIDDEN
             rows.append({"key": info.java, "value": value, "source": "default" if setting is None else setting.source})
     return sorted(rows, key=lambda row: row["key"].lower())

@@ -19,7 +19,10 @@ RETRY_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class QueueRead:
-    """What a level's queue holds: its bounds, and (position, size, due time) of entries from the cursor on."""
+    """What a level's queue holds: its bounds, and (position, size, due time) of entries from the cursor on.
+
+    Times are those of a clock that only runs forward: nothing is delivered early because somebody set another one.
+    """
 
     level: int
     low: int
@@ -75,7 +78,7 @@ class Correct:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Nothing of this level before a time (milliseconds since the epoch)."""
+    """Nothing of this level before a time."""
 
     level: int
     due_ms: int
@@ -85,18 +88,13 @@ Action: TypeAlias = Deliver | Skip | Correct | WaitUntil
 
 
 class DelaySchedule:
-    """The cursors of all levels, and what is due."""
+    """The cursors of all levels, and what is due. `levels` are their numbers, 1 first."""
 
-    def __init__(self, delays_ms: Sequence[int], offsets: Mapping[int, int]) -> None:
-        self._delays_ms = dict(enumerate(delays_ms, 1))
+    def __init__(self, levels: int, offsets: Mapping[int, int]) -> None:
+        self.levels = list(range(1, levels + 1))
         # Offsets of levels that the level string no longer names are kept: it may be changed back.
         self._offsets = dict(offsets)
         self._paused_until: dict[int, int] = {}
-
-    @property
-    def levels(self) -> list[int]:
-        """Every level, 1 first."""
-        return list(self._delays_ms)
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -125,13 +123,11 @@ class DelaySchedule:
             self._offsets[level] = inside
             return [Correct(level, cursor, inside)]
         paused_until = self._paused_until.get(level, 0)
-        # The clock may have been set back: a pause never lasts longer than it was meant to.
-        if now_ms < paused_until <= now_ms + RETRY_MS:
+        if now_ms < paused_until:
             return [WaitUntil(level, paused_until)]
         actions: list[Action] = []
         for offset, (position, size, due_ms) in enumerate(queue.entries, cursor):
-            # Due later than any message stored now would be: the clock was set back, or the level made shorter.
-            if now_ms < due_ms <= now_ms + self._delays_ms[level]:
+            if now_ms < due_ms:
                 actions.append(WaitUntil(level, due_ms))
                 break
             if size == FILLER_SIZE:

@@ -17,6 +17,8 @@ from typing import NamedTuple
 SLOT_MS = 10_000
 # A slot is opened this long before it begins.
 AHEAD_MS = 10_000
+# Entries held back because the wall clock was set forward: some 150 bytes each.
+HELD_MAX = 200_000
 # Numbers an entry takes in an array: due time, position, size.
 ENTRY_NUMBERS = 3
 
@@ -46,12 +48,19 @@ class TimingWheel:
         self._late_ms = through_ms
         self._opened = slot_of(through_ms + 1)
         self._heap: list[TimerEntry] = []
+        # Entries whose time has come by the wall clock, which was set forward: until when they wait, and themselves.
+        self._held: list[tuple[int, TimerEntry]] = []
+        # Nothing from this time on counts as done while there are such.
+        self._held_from_ms = 0
         self._unsaved: dict[int, array[int]] = {}
 
     @property
     def next_due_ms(self) -> int | None:
         """When the first of the entries in memory is due."""
-        return self._heap[0].due_ms if self._heap else None
+        times = [self._heap[0].due_ms] if self._heap else []
+        if self._held:
+            times.append(self._held[0][0])
+        return min(times, default=None)
 
     @property
     def is_saved(self) -> bool:
@@ -110,6 +119,8 @@ class TimingWheel:
 
     def peek(self, now_ms: int) -> TimerEntry | None:
         """The first entry that is due and not done."""
+        while self._held and self._held[0][0] <= now_ms:
+            heapq.heappush(self._heap, heapq.heappop(self._held)[1])
         if self._heap and self._heap[0].due_ms <= now_ms:
             return self._heap[0]
         return None
@@ -119,12 +130,25 @@ class TimingWheel:
         heapq.heappop(self._heap)
         self.pending -= 1
 
+    def hold(self, until_ms: int) -> None:
+        """The entry `peek` gave is not due before a time."""
+        entry = heapq.heappop(self._heap)
+        self._held_from_ms = min(self._held_from_ms, entry.due_ms) if self._held else entry.due_ms
+        heapq.heappush(self._held, (until_ms, entry))
+
+    @property
+    def is_holding_much(self) -> bool:
+        """Are so many entries held that others had better wait where they are?"""
+        return len(self._held) >= HELD_MAX
+
     def settle(self, now_ms: int) -> None:
         """See how far everything is done now."""
         # Also what was saved with a later time than its own, because it was late, is done then.
         limit = min(max(now_ms, self._late_ms), self._opened * SLOT_MS - 1)
         if self._heap:
             limit = min(limit, self._heap[0].due_ms - 1)
+        if self._held:
+            limit = min(limit, self._held_from_ms - 1)
         self.through_ms = max(self.through_ms, limit)
 
     def list_soonest(self, count: int) -> list[TimerEntry]:

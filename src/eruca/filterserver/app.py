@@ -15,6 +15,7 @@ from eruca.filterserver.sandbox import Sandbox
 from eruca.net.caller import Caller
 from eruca.net.handlers import Authorize, HandlerTable, expect_success, refuse_unknown
 from eruca.net.server import Server, ServerSettings
+from eruca.repeating import Repeating
 from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import RegisterFilterServerAnswerHeader, RegisterFilterServerHeader
@@ -35,7 +36,9 @@ class FilterServer:
         self._sandbox: Sandbox | None = None
         self._classes: FilterClasses | None = None
         self._server: Server | None = None
-        self._registering: asyncio.Task[None] | None = None
+        self._registering = Repeating(
+            "the registration with the broker", self._register, lambda: options.register_interval_ms / 1000
+        )
 
     async def start(self) -> None:
         """Load what is installed, listen, and register with the broker; one that is not there yet is tried again."""
@@ -51,15 +54,12 @@ class FilterServer:
         await self._server.start()
         options.port = self._server.port
         await self._register()
-        self._registering = asyncio.get_running_loop().create_task(self._register_in_intervals())
+        self._registering.start()
         log.info("filter server listens on %s, for broker %s", options.address, options.broker)
 
     async def stop(self) -> None:
         """Close everything; the broker sees the connection end and takes us from the routes."""
-        if self._registering is not None:
-            self._registering.cancel()
-            await asyncio.gather(self._registering, return_exceptions=True)
-            self._registering = None
+        await self._registering.stop()
         await self._caller.close()
         if self._server is not None:
             await self._server.stop()
@@ -70,11 +70,6 @@ class FilterServer:
         if self._sandbox is not None:
             await asyncio.to_thread(self._sandbox.close)
             self._sandbox = None
-
-    async def _register_in_intervals(self) -> None:
-        while True:
-            await asyncio.sleep(self.options.register_interval_ms / 1000)
-            await self._register()
 
     async def _register(self) -> None:
         options = self.options

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 from eruca.clock import Clock, SystemClock
@@ -17,6 +15,7 @@ from eruca.nameserver.running import RunningOptions
 from eruca.net.handlers import Authorize, ignore_unknown
 from eruca.net.link import Link
 from eruca.net.server import Server, ServerSettings
+from eruca.repeating import Repeating
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,16 @@ class NameServer:
         handlers = self._handlers.build_table(authorize)
         settings = ServerSettings(options.bind_address, options.listen_port, options.idle_seconds, tls=tls)
         self.server = Server(handlers.handlers, ignore_unknown, settings, on_close=self._drop_link)
-        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        self._timers = [
+            Repeating(
+                "the search for silent brokers",
+                self._expire_brokers,
+                lambda: self.running.current.scan_interval_ms / 1000,
+            ),
+            Repeating(
+                "the log of the key-value config", self._log_kv, lambda: self.running.current.kv_log_interval_ms / 1000
+            ),
+        ]
         self._stopping = False
 
     async def start(self) -> None:
@@ -52,16 +60,15 @@ class NameServer:
         self._stopping = False
         await self.kv.load()
         await self.server.start()
-        self._repeat(self._expire_brokers, lambda options: options.scan_interval_ms)
-        self._repeat(self.kv.log_all, lambda options: options.kv_log_interval_ms)
+        for timer in self._timers:
+            timer.start()
         log.info("name server listens on %s", self.address)
 
     async def stop(self) -> None:
         """Close the port and every connection, and wait until what was changed is on the disk."""
         self._stopping = True
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        for timer in self._timers:
+            await timer.stop()
         await self.server.stop()
         await self.kv.close()
         log.info("name server stopped")
@@ -71,20 +78,10 @@ class NameServer:
         """Where brokers and clients find it."""
         return f"{self.server.settings.host}:{self.server.port}"
 
-    def _repeat(self, action: Callable[[], None], interval_ms: Callable[[NameServerOptions], int]) -> None:
-        """Do something again and again; the interval may change in between."""
+    async def _log_kv(self) -> None:
+        self.kv.log_all()
 
-        def act() -> None:
-            action()
-            schedule()
-
-        def schedule() -> None:
-            delay_s = interval_ms(self.running.current) / 1000
-            self._timers[action] = asyncio.get_running_loop().call_later(delay_s, act)
-
-        schedule()
-
-    def _expire_brokers(self) -> None:
+    async def _expire_brokers(self) -> None:
         age_max = self.running.current.broker_expiry_ms / 1000
         for link in self.routes.expire(self._clock.monotonic(), age_max):
             if isinstance(link, Link):
@@ -98,3 +95,5 @@ class NameServer:
 
     def _apply(self, options: NameServerOptions) -> None:
         self.server.settings.idle_seconds = options.idle_seconds
+        for timer in self._timers:
+            timer.look_again()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from eruca.errors import StoreError
+from eruca.repeating import Repeating
 from eruca.store.flush import FlushSchedule, GroupCommit
 from eruca.store.messagestore import MessageStore
 from eruca.store.retention import Retention
@@ -33,40 +33,35 @@ class StoreBackground:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="eruca-flush")
         self.group_commit = GroupCommit(store.flusher, self._executor)
         self._retention_interval_ms = retention_interval_ms
-        self._tasks: list[asyncio.Task[None]] = []
+        self._timers: list[Repeating] = []
 
     def start(self) -> None:
         """Start the timers; needs a running loop."""
         options = self.store.options
-        timers: list[tuple[Callable[[], int], Callable[[], Awaitable[None]]]] = [
+        self._timers = [
             # Asked for each time, because an operator may change it.
-            (lambda: self.store.options.flush_interval_ms, self._make_flush()),
-            (lambda: options.queue_flush_interval_ms, self._flush_derived),
-            (lambda: self._retention_interval_ms, self._retain),
+            Repeating("the flush of the log", self._make_flush(), lambda: self.store.options.flush_interval_ms / 1000),
+            Repeating("the flush of the queues", self._flush_derived, lambda: options.queue_flush_interval_ms / 1000),
+            Repeating("retention", self._retain, lambda: self._retention_interval_ms / 1000),
         ]
         if options.transient_enabled:
-            timers.append((lambda: options.commit_interval_ms, self._commit))
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._every(interval, work)) for interval, work in timers]
+            commit_s = options.commit_interval_ms / 1000
+            self._timers.append(Repeating("the commit of the transient buffer", self._commit, lambda: commit_s))
+        for timer in self._timers:
+            timer.start()
+
+    def follow_options(self) -> None:
+        """The options of the store changed: timers wait as long as they say now."""
+        for timer in self._timers:
+            timer.look_again()
 
     async def stop(self) -> None:
         """Stop the timers; the store itself stays open."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        for timer in self._timers:
+            await timer.stop()
+        self._timers.clear()
         await self.group_commit.close()
         await asyncio.to_thread(self._executor.shutdown)  # it waits for a sync that is under way
-
-    async def _every(self, interval: Callable[[], int], work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(interval() / 1000)
-            try:
-                await work()
-            except StoreError as error:
-                log.error("%s; trying again in %d ms", error, interval())
-            except Exception:  # a mistake of ours must not end the timer: nothing would be flushed any more
-                log.exception("a timer of the store failed; trying again in %d ms", interval())
 
     def _make_schedule(self) -> FlushSchedule:
         options = self.store.options

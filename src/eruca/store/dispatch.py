@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from eruca.digits import read_digits
 from eruca.errors import InvalidName, StoreError
 from eruca.store.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from eruca.store.damage import DamageList
@@ -42,8 +43,7 @@ def has_queue_entry(sys_flag: int) -> bool:
 
 def find_due_time(properties: bytes, store_timestamp: int, tags_code: int, delay_levels_ms: Sequence[int]) -> int:
     """When a record of the delay topic is due, which is its tags code; without a level that of any other record."""
-    level_text = get_property(properties, RAW_DELAY)
-    level = int(level_text) if level_text is not None and level_text.isdigit() else 0
+    level = read_digits(get_property(properties, RAW_DELAY)) or 0
     if level <= 0:
         return tags_code
     return store_timestamp + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]

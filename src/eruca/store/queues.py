@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
 
+from eruca.digits import read_digits
 from eruca.errors import InvalidName, StoreError, StoreLayoutError
 from eruca.limits import RECORD_TOPIC_BYTES_MAX
 from eruca.store.consumequeue import ConsumeQueue
@@ -127,4 +128,5 @@ class Queues:
 
 def is_queue_number(name: str) -> bool:
     """Is this how a queue's directory is called? `00` is not: it would be the same queue as `0`."""
-    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= QUEUE_ID_MAX
+    number = read_digits(name)
+    return number is not None and name == str(number) and number <= QUEUE_ID_MAX

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from eruca.digits import read_digits
 from eruca.errors import BAD_JSON
 from eruca.store.filesystem import FileSystem, replace_file
 
@@ -41,8 +42,9 @@ class RemovedTopics:
             return
         for name, position in found.items():
             topic, _, queue = name.partition(_OF_QUEUE)
-            if position > log_start and queue.isdecimal():
-                self._of_queues[topic, int(queue)] = position
+            queue_id = read_digits(queue)
+            if position > log_start and queue_id is not None:
+                self._of_queues[topic, queue_id] = position
             elif position > log_start:
                 self._positions[topic] = position
 

@@ -99,6 +99,14 @@ async def test_other_keys_are_refused_by_name(broker: Broker, peer: Peer, key: s
         ("longPollingEnable", "yes"),
         ("deleteWhen", "24"),
         ("deleteWhen", "now"),
+        ("deleteWhen", "²"),
+        ("flushIntervalCommitLog", str(10**12)),
+        ("flushIntervalCommitLog", str(10**400)),
+        ("flushIntervalCommitLog", "9" * 5000),
+        ("maxTransferBytesOnMessageInMemory", str(1 << 30)),
+        ("maxTransferCountOnMessageInMemory", "0"),
+        ("defaultTopicQueueNums", "1000000"),
+        ("startAcceptSendRequestTimeStamp", "-1"),
     ],
 )
 async def test_values_are_checked(broker: Broker, peer: Peer, key: str, value: str) -> None:
@@ -137,6 +145,22 @@ async def test_flushing_follows_its_options(make_broker: MakeBroker, make_peer: 
     await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, {"flushCommitLogLeastPages": "0"})
     await turn_until(lambda: store.flusher.flushed == store.commitlog.tail)
     assert store.flusher.waiting_bytes == 0
+
+
+async def test_a_shorter_flush_interval_is_followed_at_once(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    broker = await make_broker(flush_interval_ms=1, flush_pages_min=0)
+    peer = make_peer(broker)
+    store = parts_of(broker).store
+    await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, {"flushIntervalCommitLog": str(2**31 - 1)})
+    await peer.send("T", 0)
+    await peer.expect(RequestCode.GET_BROKER_CONFIG)
+    await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, {"flushIntervalCommitLog": "1"})
+    await turn_until(lambda: store.flusher.flushed == store.commitlog.tail)
+
+
+async def test_a_secret_is_not_shown(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    broker = await make_broker(etcd_endpoints="http://root:hunter2@10.0.0.1:2379")
+    assert (await show(make_peer(broker)))["etcdEndpoints"] == "******"
 
 
 async def test_a_store_keeps_what_it_was_opened_with(broker: Broker) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import _every
 from eruca.broker.persistence import TableSaver
 from eruca.errors import StoreFull
 from eruca.store.filesystem import LocalFileSystem
@@ -216,21 +215,3 @@ async def test_a_topic_the_table_lost_is_known_again_by_its_messages(
     assert found is not None and found.read_queue_nums == 3
     assert topics.get("Deleted") is None
     assert topics.get("RMQ_SYS_TRANS_OP_HALF_TOPIC") is None
-
-
-async def test_a_timer_outlives_a_mistake_of_ours(caplog: pytest.LogCaptureFixture) -> None:
-    goes_on = asyncio.Event()
-    count = 0
-
-    async def work() -> None:
-        nonlocal count
-        count += 1
-        if count == 1:
-            raise ValueError("nobody thought of it")
-        goes_on.set()
-
-    timer = asyncio.create_task(_every(0.001, work))
-    async with asyncio.timeout(SECONDS_MAX):
-        await goes_on.wait()
-    timer.cancel()
-    assert "a timer of the broker failed" in caplog.text

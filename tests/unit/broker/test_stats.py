@@ -257,3 +257,15 @@ async def test_operators_see_how_far_a_group_is_behind(broker: Broker, peer: Pee
     for key in ("x@T@G", "0@T", "", "7@T@G"):
         header = StatsDataHeader(stats_name="GROUP_GET_FALL_SIZE", stats_key=key)
         assert (await peer.refused(RequestCode.VIEW_BROKER_STATS_DATA, header))[0] == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "²", "\u0663"])
+@pytest.mark.parametrize("name", ["GROUP_GET_FALL_SIZE", "GROUP_GET_FALL_TIME", "GROUP_GET_LATENCY", "QUEUE_PUT_NUMS"])
+async def test_a_queue_that_is_not_a_number_is_refused_and_nothing_else(
+    broker: Broker, peer: Peer, caplog: pytest.LogCaptureFixture, name: str, number: str
+) -> None:
+    await peer.send("T")
+    for key in (f"{number}@T@G", f"T@{number}"):
+        header = StatsDataHeader(stats_name=name, stats_key=key)
+        assert (await peer.refused(RequestCode.VIEW_BROKER_STATS_DATA, header))[0] == ResponseCode.SYSTEM_ERROR
+    assert "Traceback" not in caplog.text

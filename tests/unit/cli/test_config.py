@@ -39,7 +39,7 @@ def test_explain_tells_all_about_an_option(name: str) -> None:
             "default": "500",
             "default_3x": "1000",
             "unit": "ms",
-            "values": "1 or more",
+            "values": "1 to 2147483647",
             "mutable": True,
             "effect": True,
             "coming": False,

@@ -250,6 +250,23 @@ async def test_silent_broker_expires_and_its_connection_is_closed(tmp_path: Path
         assert await broker.wait_for_end() == b""
 
 
+@pytest.mark.parametrize("value", [str(10**12), str(10**400), "9" * 5000])
+async def test_the_search_for_silent_brokers_follows_its_interval(tmp_path: Path, value: str) -> None:
+    clock, code = VirtualClock(), RequestCode.UPDATE_NAMESRV_CONFIG
+    async with (
+        run_name_server(options_in(tmp_path, scan_interval_ms=2**31 - 1), clock) as server,
+        open_peer(server.address) as broker,
+        open_peer(server.address) as client,
+    ):
+        await broker.ask(registration())
+        clock.advance(120_001)
+        refused = await ask(client, code, body={"scanNotActiveBrokerInterval": value})
+        assert (refused.code, server.running.current.scan_interval_ms) == (ResponseCode.SYSTEM_ERROR, 2**31 - 1)
+        assert await find_route(client) is not None
+        assert (await ask(client, code, body={"scanNotActiveBrokerInterval": "1"})).code == 0
+        await wait_until(client, lambda route: route is None)
+
+
 async def test_heartbeats_keep_a_broker(tmp_path: Path) -> None:
     clock = VirtualClock()
     options = options_in(tmp_path, broker_expiry_ms=100)

@@ -36,6 +36,7 @@ from eruca.broker.timing import Timing
 from eruca.broker.transactions import TransactionHandlers
 from eruca.core.replication.epochs import last_epoch
 from eruca.core.replication.numbering import count_start
+from eruca.digits import read_digits
 from eruca.errors import ErucaError, StoreError
 from eruca.net.caller import Caller
 from eruca.wire.bodies import ReplicationState
@@ -432,4 +433,5 @@ class Roles:
 def _shift_port(address: str, by: int) -> str:
     """The address with another port; empty when there is none to begin with."""
     host, _, port = address.rpartition(":")
-    return f"{host}:{int(port) + by}" if port.isdigit() else ""
+    number = read_digits(port)
+    return "" if number is None else f"{host}:{number + by}"

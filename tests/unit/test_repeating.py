@@ -1,0 +1,105 @@
+"""Periodic work goes on whatever happens to it, and follows its interval."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from eruca.errors import StoreError
+from eruca.repeating import Repeating
+
+WEEK_S = 7 * 86_400.0
+
+
+class Work:
+    """Counts how often it was done, and fails as it is told."""
+
+    def __init__(self, *outcomes: Exception | float | None) -> None:
+        self.count = 0
+        self._outcomes = list(outcomes)
+        self._done = asyncio.Event()
+
+    async def __call__(self) -> float | None:
+        self.count += 1
+        self._done.set()
+        outcome = self._outcomes.pop(0) if self._outcomes else None
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def wait_for(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while self.count < count:
+                self._done.clear()
+                await self._done.wait()
+
+
+async def test_no_failure_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+    work = Work(StoreError("full"), StoreError("full"), ValueError("ours"), None, KeyError("again"))
+    repeating = Repeating("the work", work, lambda: 0.0)
+    with caplog.at_level(logging.INFO, "eruca.repeating"):
+        repeating.start()
+        repeating.start()  # a second time does nothing
+        await work.wait_for(7)
+        assert repeating.is_running
+        await repeating.stop()
+    count = work.count
+    await asyncio.sleep(0)
+    assert (work.count, repeating.is_running) == (count, False)
+    said = [(record.levelname, record.getMessage(), record.exc_info is not None) for record in caplog.records]
+    failed = "the work failed and is tried again"
+    assert said == [
+        ("ERROR", f"{failed}: full", False),  # once, though it happened twice
+        ("ERROR", failed, True),
+        ("INFO", "the work works again", False),
+        ("ERROR", failed, True),
+        ("INFO", "the work works again", False),
+    ]
+
+
+async def test_a_change_of_the_interval_takes_effect_at_once() -> None:
+    work, interval_s = Work(), WEEK_S
+    repeating = Repeating("the work", work, lambda: interval_s)
+    repeating.start()
+    await asyncio.sleep(0)
+    repeating.look_again()
+    await asyncio.sleep(0)
+    assert work.count == 0
+    interval_s = 0.0
+    repeating.look_again()
+    await work.wait_for(1)
+    await repeating.stop()
+
+
+async def test_the_work_may_say_when_it_comes_next() -> None:
+    work = Work(0.0, 0.0)
+    repeating = Repeating("the work", work, lambda: WEEK_S, at_once=True)
+    repeating.start()
+    await work.wait_for(3)
+    await asyncio.sleep(0)
+    assert work.count == 3
+    await repeating.stop()
+
+
+@pytest.mark.parametrize("interval", [10**400, "soon"])
+async def test_an_interval_that_cannot_be_read_does_not_end_it(
+    interval: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("eruca.repeating.RETRY_S", 0.0)
+    work = Work()
+    repeating = Repeating("the work", work, lambda: interval / 1000)  # type: ignore[operator]
+    repeating.start()
+    await work.wait_for(2)
+    await repeating.stop()
+    assert "the interval of the work cannot be read" in caplog.text
+
+
+async def test_after_a_failure_it_may_wait_for_another_time() -> None:
+    work = Work(ValueError("ours"))
+    repeating = Repeating("the work", work, lambda: WEEK_S, at_once=True, retry_s=0.0)
+    repeating.start()
+    await work.wait_for(2)
+    await repeating.stop()
+    assert work.count == 2
