@@ -163,6 +163,10 @@ HEARTBEATS_BYTES_MAX = 128 * 1024 * 1024
 # Idle connections are closed after this long without a byte in either direction (serverChannelMaxIdleTimeSeconds).
 IDLE_SECONDS_MAX = 120
 
+# How long the start of a consumer waits for its first queues and for where to begin in them. That is one round of
+# questions when the cluster is well. When it is not, the start returns after this long and the consumer goes on trying.
+START_SECONDS_MAX = 5.0
+
 # --- expressions --------------------------------------------------------------------------------------------------
 # Characters of one tag subscription: some 10,000 tags, which take the broker's loop 15 ms to read.
 TAGS_CHARS_MAX = 64 * 1024

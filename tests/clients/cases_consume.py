@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eruca import Consumer, Message, Outcome, Producer
+from eruca import ClientOptions, Consumer, Message, MessageQueue, Outcome, Producer
 from eruca.client.consume.pulling import PullLimits
 from eruca.errors import ClientClosed, ConfigError, InvalidName, RequestRefused
 from tests.clients.stage import (
@@ -372,6 +372,48 @@ async def case_paused_queues_rest_until_they_are_resumed(nameserver: str, topic:
             consumer.resume()
             await collector.wait(4)
             assert collector.messages[3].queue == one
+
+
+async def case_a_pause_holds_for_queues_that_come_later(nameserver: str, topic: str, group: str) -> None:
+    async with Producer(nameserver, group=group) as producer:
+        await create_topic(producer, topic, 1)
+        consumer = make_consumer(nameserver, group)
+        collector = Collector(consumer, topic)
+        async with consumer:
+            consumer.pause()
+            await create_topic(producer, topic, 3)
+            await wait_for_queues(consumer, 3)
+            queues = (await producer.session.routes.refresh(topic)).write_queues
+            for queue in queues:
+                await producer.send(topic, b"%d" % queue.queue_id, queue=queue)
+            await fetch_topic(producer.session, topic, 3)
+            assert await wait_until_steady(lambda: len(collector.messages)) == 0
+            consumer.resume([queues[2]])
+            assert await collector.wait(1) == [b"2"]
+            consumer.resume()
+            assert sorted(await collector.wait(3)) == [b"0", b"1", b"2"]
+
+
+async def case_the_queue_of_a_receipt_is_that_of_its_message(nameserver: str, topic: str, group: str) -> None:
+    """Also in a namespace: what a producer was told of can be paused."""
+    options = ClientOptions(namespace="shop", route_interval_ms=200)
+    async with Producer(nameserver, group=group, options=options) as producer:
+        receipt = await producer.send(topic, b"1")
+        told: list[MessageQueue] = []
+        async with make_consumer(
+            nameserver, group, topic, options=options, on_queues=lambda topic, every, mine: told.extend(mine)
+        ) as consumer:
+            (message,) = await read_messages(consumer, 1)
+            assert message.queue == receipt.queue
+            assert receipt.queue in consumer.queues
+            assert receipt.queue in told
+            consumer.pause([receipt.queue])
+            await producer.send(topic, b"2", queue=receipt.queue)
+            waiting = asyncio.ensure_future(anext(consumer))
+            await asyncio.wait((waiting,), timeout=0.5)
+            assert not waiting.done()
+            consumer.resume([receipt.queue])
+            assert (await waiting).body == b"2"
 
 
 # -- the end -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -371,6 +371,36 @@ async def case_paused_queues_wait(nameserver: str, topic: str, group: str) -> No
         assert [message.offset for message in rest] == list(range(1, 20))
         consumer.pause()
         assert consumer.paused == consumer.assignment
+
+
+async def case_paused_queues_do_not_starve_others(nameserver: str, topic: str, group: str) -> None:
+    """What was fetched of them counts for nothing until they are resumed."""
+    async with (
+        fill_topic(nameserver, topic, 80, queues=2),
+        make_pull(nameserver, group, topic, cached_max=8, limits=replace(_LIMITS, batch=8)) as consumer,
+    ):
+        (first,) = await poll_until(consumer, 1, max_messages=1)
+        one, two = sorted(consumer.assignment, key=lambda queue: queue != first.queue)
+        # Both have more ready than there is room for.
+        await wait_until(lambda: all(len(inbox.ready) >= 8 for inbox in consumer._inboxes.values()), "both are full")
+        consumer.pause([one])
+        found = await poll_until(consumer, 40)
+        assert [message.offset for message in found] == list(range(40))
+        assert {message.queue for message in found} == {two}
+        consumer.resume()
+        assert len(await poll_until(consumer, 39)) == 39
+
+
+async def case_a_pause_holds_for_assigned_queues_that_come_later(nameserver: str, topic: str, group: str) -> None:
+    async with fill_topic(nameserver, topic, 20, queues=2), make_pull(nameserver, group) as consumer:
+        one, two = await consumer.list_queues(topic)
+        await consumer.assign([one])
+        consumer.pause()
+        await consumer.assign([one, two])
+        assert consumer.paused == [one, two]
+        assert await consumer.poll(timeout=0.3) == []
+        consumer.resume([two])
+        assert {message.queue for message in await poll_until(consumer, 10)} == {two}
 
 
 # -- assigned queues -----------------------------------------------------------------------------------------------

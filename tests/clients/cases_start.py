@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eruca import Consumer, Message, MessageQueue, Producer
+from eruca import Consumer, Message, MessageQueue, Producer, PullConsumer
 from eruca.errors import ConfigError, ErucaError
+from tests.clients.cases_pull import poll_until
 from tests.clients.stage import (
+    PATIENCE_SECONDS,
     Collector,
     create_topic,
     fetch_topic,
@@ -47,6 +49,38 @@ async def case_latest_gives_only_what_comes_from_now_on(nameserver: str, topic: 
             for queue in await producer.list_queues(topic):
                 await producer.send(topic, b"new", queue=queue)
             assert await collector.wait(4) == [b"new"] * 4
+
+
+async def case_a_new_group_gets_what_is_sent_right_after_its_start(nameserver: str, topic: str, group: str) -> None:
+    """It has its queues, and knows where to begin in them, when `start` returns; both kinds of consumers."""
+    async with Producer(nameserver, group=group) as producer:
+        await create_topic(producer, topic)
+        queues = await producer.list_queues(topic)
+        async with Consumer(nameserver, group=group, subscribe=topic) as consumer:
+            assert len(consumer.queues) == 4
+            for queue in queues:
+                await producer.send(topic, b"right after", queue=queue)
+            assert [message.body for message in await read_messages(consumer, 4)] == [b"right after"] * 4
+        async with PullConsumer(nameserver, group=f"{group}-pull", subscribe=topic) as puller:
+            assert len(puller.assignment) == 4
+            for queue in queues:
+                await producer.send(topic, b"and again", queue=queue)
+            assert [message.body for message in await poll_until(puller, 4)] == [b"and again"] * 4
+
+
+async def case_a_consumer_starts_before_its_topic(nameserver: str, topic: str, group: str) -> None:
+    """It does not wait for a topic that nobody has made, and gets the first message that makes it."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with (
+        Producer(nameserver, group=group) as producer,
+        Consumer(nameserver, group=group, subscribe=topic) as consumer,
+    ):
+        assert loop.time() - began < PATIENCE_SECONDS
+        assert consumer.queues == []
+        await producer.send(topic, b"first")
+        # The default interval at which routes are asked for is thirty seconds.
+        assert [message.body for message in await read_messages(consumer, 1)] == [b"first"]
 
 
 async def case_latest_loses_nothing_over_a_restart(nameserver: str, topic: str, group: str) -> None:

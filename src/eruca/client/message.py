@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Protocol
 
-from eruca.client.namespaces import unwrap
+from eruca.client.namespaces import unwrap, unwrap_queue
 from eruca.errors import WireError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.host import unpack_host
@@ -48,7 +48,8 @@ class ReceivedMessage:
 
     def __init__(self, record: Record, queue: MessageQueue, namespace: str = "") -> None:
         self.record = record
-        self.queue = queue
+        # As the user knows it, like that of a receipt.
+        self.queue = unwrap_queue(namespace, queue) if namespace else queue
         # How often it was delivered before, to this group.
         self.attempts = record.reconsume_times
         # The delay level after which it comes again, when its handler fails; 0 is the broker's choice.

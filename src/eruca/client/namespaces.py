@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eruca.errors import ConfigError
+from eruca.wire.bodies import MessageQueue
 from eruca.wire.names import (
     DLQ_PREFIX,
     HALF_TOPIC,
@@ -43,12 +44,24 @@ def wrap(namespace: str, name: str) -> str:
     return name if rest.startswith(namespace + _SEPARATOR) else f"{prefix}{namespace}{_SEPARATOR}{rest}"
 
 
+def wrap_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """A queue as the broker knows it."""
+    topic = wrap(namespace, queue.topic)
+    return queue if topic == queue.topic else MessageQueue(queue.broker_name, queue.queue_id, topic)
+
+
 def unwrap(namespace: str, name: str) -> str:
     """A topic or group as the user knows it."""
     if not namespace:
         return name
     prefix, rest = _split(name)
     return prefix + rest.removeprefix(namespace + _SEPARATOR)
+
+
+def unwrap_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """A queue as the user knows it."""
+    topic = unwrap(namespace, queue.topic)
+    return queue if topic == queue.topic else MessageQueue(queue.broker_name, queue.queue_id, topic)
 
 
 def _split(name: str) -> tuple[str, str]:

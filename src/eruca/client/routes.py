@@ -6,11 +6,12 @@ import asyncio
 import difflib
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from eruca.client.calls import Calls
+from eruca.client.outages import Outages
 from eruca.core.allocation import sort_queues
 from eruca.errors import ConnectFailed, ErucaError, NetError, NoRoute, RequestRefused, WireError
 from eruca.limits import ROUTE_BROKERS_MAX, ROUTE_BYTES_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
@@ -32,6 +33,9 @@ _NAMES_COMPARED = 2000
 _LEARN_ALONE_S = 0.1
 _LEARN_S = 1.0
 _LEARN_S_MAX = 10.0
+
+# What outages of them are called: one that answers is enough.
+NAME_SERVERS = "the name servers"
 
 _T = TypeVar("_T")
 
@@ -57,8 +61,9 @@ class Route:
 class Routes:
     """The routes a session uses."""
 
-    def __init__(self, calls: Calls, nameservers: NameServers, timeout_ms: int) -> None:
+    def __init__(self, calls: Calls, nameservers: NameServers, timeout_ms: int, outages: Outages | None = None) -> None:
         self._calls = calls
+        self._outages = outages or Outages()
         self._nameservers = nameservers
         self._timeout_ms = timeout_ms
         self._routes: dict[str, Route] = {}
@@ -67,6 +72,8 @@ class Routes:
         self._learning: set[str] = set()
         # Topics that consumers wait for although nobody knows them yet.
         self._watched: dict[str, int] = {}
+        # Set when such a topic was added.
+        self.wanted = asyncio.Event()
         # The name server that answered last; the next question goes there first.
         self._current = ""
         self._addresses: dict[str, dict[int, str]] = {}
@@ -114,12 +121,17 @@ class Routes:
     def watch(self, topic: str) -> None:
         """Keep the route of a topic fresh from now on, also while nobody knows it yet."""
         self._watched[topic] = self._watched.get(topic, 0) + 1
+        self.wanted.set()
 
     def unwatch(self, topic: str) -> None:
         """The opposite of `watch`."""
         self._watched[topic] = self._watched.get(topic, 0) - 1
         if self._watched[topic] <= 0:
             del self._watched[topic]
+
+    def list_missing(self) -> list[str]:
+        """The topics that consumers wait for and that nobody knows."""
+        return [topic for topic in self._watched if not self._is_real(topic)]
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -168,7 +180,14 @@ class Routes:
 
     async def refresh_all(self) -> None:
         """Ask for every topic in use again; what cannot be learnt now stays as it was."""
-        for topic in {*self._routes, *self._watched}:
+        await self._refresh_each({*self._routes, *self._watched})
+
+    async def refresh_missing(self) -> None:
+        """Ask for the topics that consumers wait for and that nobody knows."""
+        await self._refresh_each(self.list_missing())
+
+    async def _refresh_each(self, topics: Iterable[str]) -> None:
+        for topic in topics:
             try:
                 known = self._routes.get(topic)
                 # The template may have other brokers by now.
@@ -176,7 +195,7 @@ class Routes:
             except NoRoute:
                 continue  # nobody makes topics there any more
             except NetError as error:
-                log.warning("no route could be asked: %s", error)
+                self._outages.report(log, NAME_SERVERS, error, "no route could be asked: %s", error)
                 return
             except ErucaError as error:
                 log.warning("the route of %s could not be asked: %s", topic, error)
@@ -264,6 +283,7 @@ class Routes:
                 failures.append(str(error.args[0]))
                 continue
             self._current = address
+            self._outages.end(NAME_SERVERS)
             return address, answer
         raise NetError(
             f"no name server answers: {'; '.join(failures)}", hint="is one running? `eruca up` starts one on 9876"

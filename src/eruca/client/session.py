@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from eruca.client.calls import Calls, Credentials
 from eruca.client.options import ClientOptions
+from eruca.client.outages import Outages
 from eruca.client.routes import Routes
 from eruca.client.uploads import Uploads
 from eruca.clock import Clock, SystemClock
@@ -46,8 +47,10 @@ log = logging.getLogger(__name__)
 _JITTER = 0.1
 # The least time between two heartbeats that cannot wait.
 _HURRY_S = 0.2
-# How soon a route is asked for again while a broker in it has no master.
+# How soon a route is asked for again while a broker in it has no master, or while nobody knows the topic.
 _LOOK_S = 1.0
+# And how often at least a topic that nobody knows is asked for: who waits for it is deaf that long after it was made.
+_MISSING_S_MAX = 5.0
 
 
 class ProducerMember(Protocol):
@@ -104,8 +107,9 @@ class Session:
         if options.access_key:
             credentials = Credentials(options.access_key, options.secret_key, options.security_token)
         self.calls = Calls(self.caller, credentials, options.call_timeout_ms)
+        self.outages = Outages()
         nameservers = NameServers(options.nameservers, options.address_server)
-        self.routes = Routes(self.calls, nameservers, options.call_timeout_ms)
+        self.routes = Routes(self.calls, nameservers, options.call_timeout_ms, self.outages)
         self.routes.on_change.append(self._on_route_change)
         self.uploads = Uploads(self.calls)
         self.producers: dict[str, list[ProducerMember]] = {}
@@ -115,6 +119,9 @@ class Session:
         self._beat_now = asyncio.Event()
         # A broker has no master any more: routes are worth a look sooner than usual.
         self._look_now = asyncio.Event()
+        # How often in a row routes were looked at because of a lost master, or of a topic that nobody knows.
+        self._looks = 0
+        self._missed = 0
         # When a heartbeat went out that could not wait.
         self._hurried_at = float("-inf")
         # Heartbeats and farewells to one broker take turns: Java's works on them in different threads, and a heartbeat
@@ -165,8 +172,18 @@ class Session:
         await self._close()
 
     def _start(self) -> None:
-        self.spawn(self._beat_in_intervals())
-        self.spawn(self._refresh_in_intervals())
+        self.spawn(self._repeat(self._beat_when_due))
+        self.spawn(self._repeat(self._refresh_when_due))
+        self.spawn(self._repeat(self._look_for_missing))
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something again and again; a mistake in it is logged, and the next time comes all the same."""
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("a background task of the client failed and goes on")
+                await asyncio.sleep(_HURRY_S)
 
     async def _close(self) -> None:
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
@@ -261,8 +278,9 @@ class Session:
                 await self.calls.heartbeat(address, data)
             except ErucaError as error:
                 self._greeted.discard(address)
-                log.warning("no heartbeat to broker %s: %s", address, error)
+                self.outages.report(log, address, error, "no heartbeat to broker %s: %s", address, error)
             else:
+                self.outages.end(address)
                 if version == self._groups_version:
                     self._greeted.add(address)
 
@@ -294,41 +312,49 @@ class Session:
                     found.add(address)
         return found
 
-    async def _beat_in_intervals(self) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(self._jitter(self.options.heartbeat_interval_ms)):
-                    await self._beat_now.wait()
-            except TimeoutError:
-                await self.heartbeat()
-                continue
-            self._beat_now.clear()
-            if self._hurried_at > asyncio.get_running_loop().time() - _HURRY_S:
-                # A broker that takes us in and throws us out again must not keep us busy with it.
-                await asyncio.sleep(_HURRY_S)
-            self._hurried_at = asyncio.get_running_loop().time()
-            # Only to those that do not know us: all others get theirs in time.
-            await self.heartbeat(self._list_heartbeat_addresses() - self._greeted)
-            if self._list_heartbeat_addresses() - self._greeted:
-                # A broker that restarts takes a moment; the caller bounds how often it is really tried.
-                asyncio.get_running_loop().call_later(random.uniform(0.2, 1.0), self._beat_now.set)
+    async def _beat_when_due(self) -> None:
+        try:
+            async with asyncio.timeout(self._jitter(self.options.heartbeat_interval_ms)):
+                await self._beat_now.wait()
+        except TimeoutError:
+            await self.heartbeat()
+            return
+        self._beat_now.clear()
+        if self._hurried_at > asyncio.get_running_loop().time() - _HURRY_S:
+            # A broker that takes us in and throws us out again must not keep us busy with it.
+            await asyncio.sleep(_HURRY_S)
+        self._hurried_at = asyncio.get_running_loop().time()
+        # Only to those that do not know us: all others get theirs in time.
+        await self.heartbeat(self._list_heartbeat_addresses() - self._greeted)
+        if self._list_heartbeat_addresses() - self._greeted:
+            # A broker that restarts takes a moment; the caller bounds how often it is really tried.
+            asyncio.get_running_loop().call_later(random.uniform(0.2, 1.0), self._beat_now.set)
 
-    async def _refresh_in_intervals(self) -> None:
-        looks = 0
-        while True:
-            pause_s = self._jitter(self.options.route_interval_ms)
-            if self.routes.has_lost_master():
-                # A slave may take its place, and nobody tells us; if none does, we look less and less often.
-                pause_s = min(pause_s, _LOOK_S * 2 ** min(looks, 16) * random.uniform(0.5, 1.0))
-                looks += 1
-                await asyncio.sleep(pause_s)
-            else:
-                looks = 0
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
-                        await self._look_now.wait()
-            self._look_now.clear()
-            await self.routes.refresh_all()
+    async def _refresh_when_due(self) -> None:
+        pause_s = self._jitter(self.options.route_interval_ms)
+        if self.routes.has_lost_master():
+            # A slave may take its place, and nobody tells us; if none does, we look less and less often.
+            pause_s = min(pause_s, _LOOK_S * 2 ** min(self._looks, 16) * random.uniform(0.5, 1.0))
+            self._looks += 1
+            await asyncio.sleep(pause_s)
+        else:
+            self._looks = 0
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._look_now.wait()
+        self._look_now.clear()
+        await self.routes.refresh_all()
+
+    async def _look_for_missing(self) -> None:
+        """Ask for topics that a consumer waits for and nobody has made: often at first, and then every few seconds."""
+        if not self.routes.list_missing():
+            self._missed = 0
+            self.routes.wanted.clear()
+            await self.routes.wanted.wait()
+        pause_s = min(_LOOK_S * 1.1 ** min(self._missed, 100), _MISSING_S_MAX)
+        self._missed += 1
+        await asyncio.sleep(min(pause_s * random.uniform(0.5, 1.0), self._jitter(self.options.route_interval_ms)))
+        await self.routes.refresh_missing()
 
     def _jitter(self, interval_ms: int) -> float:
         return interval_ms / 1000 * random.uniform(1 - _JITTER, 1)

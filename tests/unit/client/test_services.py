@@ -32,6 +32,7 @@ class NotedRedelivery:
         self.back: list[tuple[int, int]] = []
         self.buried: list[int] = []
         self.failures = 0
+        self.tried = 0
 
     async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
         self.back.append((record.queue_offset, level))
@@ -39,7 +40,8 @@ class NotedRedelivery:
     async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
         await self.send_back(record, queue, level)
 
-    async def bury(self, record: Record) -> None:
+    async def bury(self, record: Record, attempts: int) -> None:
+        self.tried += 1
         if self.failures:
             self.failures -= 1
             raise NetError("not now")

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from enum import Enum
 
-from eruca.client.routes import Route
+from eruca.client.routes import NAME_SERVERS, Route
 from eruca.client.session import Session
 from eruca.core.allocation import Strategy, plan_change, sort_clients
 from eruca.errors import ErucaError, NetError, NoRoute
@@ -18,6 +19,16 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _TAKEN_AT_ONCE = 32
+
+
+class Taken(Enum):
+    """What became of beginning with a queue that is ours by the strategy."""
+
+    OURS = "ours"
+    # Another member has not let go of it yet.
+    HELD = "held by another"
+    # Something failed. As for the one above, it is tried again soon.
+    FAILED = "failed"
 
 
 class Balance:
@@ -31,7 +42,7 @@ class Balance:
         *,
         broadcast: bool,
         interval_ms: int,
-        take: Callable[[MessageQueue], Awaitable[bool]],
+        take: Callable[[MessageQueue], Awaitable[Taken]],
         drop: Callable[[MessageQueue], Awaitable[None]],
         on_change: Callable[[str, list[MessageQueue], list[MessageQueue]], None],
     ) -> None:
@@ -40,7 +51,7 @@ class Balance:
         self._strategy = strategy
         self._broadcast = broadcast
         self._interval_ms = interval_ms
-        # Begins with a queue that is ours now; False when that did not work and is to be tried again soon.
+        # Begins with a queue that is ours now.
         self._take = take
         # Lets go of a queue that is not ours any more.
         self._drop = drop
@@ -49,8 +60,14 @@ class Balance:
         self.owned: dict[str, set[MessageQueue]] = {}
         # All queues of a topic when it was looked at first; what comes later is new.
         self.first_seen: dict[str, frozenset[MessageQueue]] = {}
+        # Set as soon as every topic was shared once: it has its queues, or there is none yet.
+        self.settled = asyncio.Event()
+        # Topics that were not shared yet since something failed, and why.
+        self.unsettled: dict[str, str] = {}
         self._woken = asyncio.Event()
         self._topics: dict[str, None] = {}
+        # The server that was asked last, for those who say that it does not answer.
+        self._asked = NAME_SERVERS
         self._lock = asyncio.Lock()
 
     def set_topics(self, topics: Iterable[str]) -> None:
@@ -77,6 +94,7 @@ class Balance:
         """Look at every topic once; False when something is to be tried again soon."""
         async with self._lock:
             all_well = True
+            self.unsettled = {}
             for topic in [*self._topics, *(self.owned.keys() - self._topics.keys())]:
                 try:
                     all_well &= await self._balance_topic(topic)
@@ -85,13 +103,32 @@ class Balance:
                     self.first_seen.setdefault(topic, frozenset())
                     log.debug("%s is not shared now: %s", topic, error)
                 except ErucaError as error:
-                    log.warning("the queues of %s could not be shared now: %s", topic, error)
+                    self._session.outages.report(
+                        log, self._asked, error, "the queues of %s could not be shared now: %s", topic, error
+                    )
+                    self.unsettled[topic] = str(error)
                     all_well = False
-                except Exception:
+                except Exception as error:
                     # A strategy of the user, for example. Without this no queue would ever be shared again.
                     log.exception("the queues of %s could not be shared now", topic)
+                    self.unsettled[topic] = repr(error)
                     all_well = False
+            if not self.unsettled:
+                self.settled.set()
             return all_well
+
+    async def wait_settled(self, seconds: float) -> None:
+        """Wait until every topic was shared once, and where to begin is known; at most so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.settled.wait()
+        except TimeoutError:
+            reasons = "; ".join([f"{topic}: {reason}" for topic, reason in self.unsettled.items()])
+            log.warning(
+                "group %s has started without all its queues, it goes on trying (%s)",
+                self._group,
+                reasons or f"the brokers do not answer within {seconds:.0f} s",
+            )
 
     async def _balance_topic(self, topic: str) -> bool:
         owned = self.owned.setdefault(topic, set())
@@ -99,11 +136,14 @@ class Balance:
             allotted: list[MessageQueue] = []
             everything: list[MessageQueue] = []
         else:
+            self._asked = NAME_SERVERS
             route = await self._session.routes.get(topic)
             everything = list(route.read_queues)
             self.first_seen.setdefault(topic, frozenset(everything))
             found = await self._allot(topic, route)
             if found is None:
+                if everything:
+                    self.unsettled[topic] = "the brokers do not know the members of the group yet"
                 return False
             # A strategy that was told its queues gives them for every topic, that of the retries too.
             allotted = [queue for queue in found if queue.topic == topic]
@@ -111,8 +151,11 @@ class Balance:
         for queue in change.dropped:
             owned.discard(queue)
             await self._drop(queue)
-        taken = [queue for queue, is_taken in await self._take_all(change.added) if is_taken]
+        answers = await self._take_all(change.added)
+        taken = [queue for queue, answer in answers if answer is Taken.OURS]
         owned.update(taken)
+        if failed := [queue for queue, answer in answers if answer is Taken.FAILED]:
+            self.unsettled[topic] = f"where to begin is not known for {len(failed)} of {len(everything)} queues"
         if change.added or change.dropped:
             log.info("group %s has %d of %d queues of %s", self._group, len(owned), len(everything), topic)
             self._on_change(topic, everything, sorted(owned))
@@ -120,11 +163,11 @@ class Balance:
             del self.owned[topic]
         return len(taken) == len(change.added)
 
-    async def _take_all(self, queues: list[MessageQueue]) -> list[tuple[MessageQueue, bool]]:
+    async def _take_all(self, queues: list[MessageQueue]) -> list[tuple[MessageQueue, Taken]]:
         """Begin with queues side by side: each takes several questions to its broker."""
         slots = asyncio.Semaphore(_TAKEN_AT_ONCE)
 
-        async def take(queue: MessageQueue) -> tuple[MessageQueue, bool]:
+        async def take(queue: MessageQueue) -> tuple[MessageQueue, Taken]:
             async with slots:
                 return queue, await self._take(queue)
 
@@ -146,6 +189,7 @@ class Balance:
         random.shuffle(addresses)
         failure: ErucaError = NetError(f"no broker of {route.topic} is there now")
         for address in addresses:
+            self._asked = address
             try:
                 await self._session.greet(address)
                 return await self._session.calls.list_members(address, self._group)

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 
 from eruca.client.consume.handlers import HandlerEntry, HandlerThreads
 from eruca.client.consume.inbox import Inbox
@@ -14,6 +15,7 @@ from eruca.client.consume.observing import ConsumeObserver
 from eruca.client.consume.redelivery import Redelivery
 from eruca.client.message import Message, Outcome
 from eruca.core.concurrency import AdaptiveLimit
+from eruca.errors import ErucaError
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.properties import RETRY_TOPIC
 from eruca.wire.record import Message as Record
@@ -26,6 +28,8 @@ _EXPIRED_LEVEL = 3
 _BACKOFF_S = 5.0
 _ADAPTIVE_START = 8
 _LOOK_S = 0.5
+# The least time between two looks for handlers that take too long.
+_EXPIRE_S_MIN = 0.1
 
 
 class Crew:
@@ -218,10 +222,14 @@ class ConcurrentService:
         namespace, queue = self._namespace, inbox.queue
         messages = [Message(record, queue, namespace) for record in records]
         observer = self._observer
-        if observer.is_watched:
-            outcome = await observer.consume(handler, messages)
-        else:
-            outcome = await handler.call(messages)
+        try:
+            if observer.is_watched:
+                outcome = await observer.consume(handler, messages)
+            else:
+                outcome = await handler.call(messages)
+        except Exception:  # not the handler's: that is an outcome. A worker must not end with it.
+            log.exception("%s could not be given to its handler", messages[0])
+            outcome = Outcome.LATER
         loop = asyncio.get_running_loop()
         inbox.last_consumed = ended = loop.time()
         is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
@@ -296,13 +304,26 @@ class ConcurrentService:
 
     # -- time and end ------------------------------------------------------------------------------------------------
 
-    async def expire(self, inboxes: list[Inbox]) -> int:
-        """Give back what a handler has held for too long, so that it does not hold up the queue; gives how many."""
+    def find_pause(self, inboxes: Iterable[Inbox]) -> float:
+        """How long from now on no handler can have held a message for too long."""
+        now = asyncio.get_running_loop().time()
+        first = now
+        for inbox in () if self._broadcast else inboxes:
+            # Threads may begin messages meanwhile. What was given back already may still be with its handler.
+            began = [at for offset, (at, _) in list(inbox.running.items()) if inbox.process.is_open(offset)]
+            first = min([first, *began])
+        return max(first + self._timeout_s - now, _EXPIRE_S_MIN)
+
+    async def expire(self, inboxes: Iterable[Inbox]) -> int:
+        """Give back what a handler has held for too long, so that it does not hold up the queue; gives how many.
+
+        One that cannot be given back now does not keep the others from it.
+        """
         oldest = asyncio.get_running_loop().time() - self._timeout_s
         count = 0
         for inbox in inboxes:
             # Threads may begin messages meanwhile.
-            late = [record for began, record in list(inbox.running.values()) if began < oldest]
+            late = [record for began, record in list(inbox.running.values()) if began <= oldest]
             if late and not self._broadcast:
                 count += await self._expire_queue(inbox, late)
         return count
@@ -313,8 +334,15 @@ class ConcurrentService:
             offset = record.queue_offset
             if inbox.dropped or not inbox.process.is_open(offset):
                 continue
-            log.warning("a handler holds %s, offset %d, for too long: it is delivered again", inbox.queue, offset)
-            await self._redelivery.send_back(record, inbox.queue, _EXPIRED_LEVEL)
+            log.warning("a handler holds %s, offset %d, for over %.1f s", inbox.queue, offset, self._timeout_s)
+            try:
+                await self._redelivery.send_back(record, inbox.queue, _EXPIRED_LEVEL)
+            except ErucaError as error:
+                log.warning("%s, offset %d, cannot be given back now, tried again: %s", inbox.queue, offset, error)
+                if offset in inbox.running:
+                    again_at = asyncio.get_running_loop().time() + _BACKOFF_S
+                    inbox.running[offset] = (again_at - self._timeout_s, record)
+                continue
             if inbox.finish(offset):
                 count += 1
         return count

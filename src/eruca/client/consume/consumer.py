@@ -18,6 +18,7 @@ from eruca.client.consume.membership import GroupSettings, Membership, QueueList
 from eruca.client.consume.observing import ConsumeHook, ConsumeObserver
 from eruca.client.consume.offsets import make_offsets
 from eruca.client.consume.ordered import OrderedService
+from eruca.client.consume.pausing import Pauses
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.redelivery import ATTEMPTS_MAX, Redelivery
 from eruca.client.consume.running import describe_running
@@ -32,11 +33,12 @@ from eruca.client.consume.subscriptions import (
 )
 from eruca.client.consume.trace import ConsumeTrace
 from eruca.client.message import Message, Outcome
-from eruca.client.namespaces import check_own_group, wrap
+from eruca.client.namespaces import check_own_group, unwrap_queue, wrap, wrap_queue
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.producer import to_ms
 from eruca.client.routes import Route
 from eruca.client.session import Session
+from eruca.client.stopping import run_until_stopped
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy, find_strategy
 from eruca.errors import ClientClosed, ConfigError, ErucaError, NetError
@@ -146,6 +148,7 @@ class Consumer:
         self._service: ConcurrentService | OrderedService | None = None
         self._redelivery: Redelivery | None = None
         self._trace: ConsumeTrace | None = None
+        self._pauses = Pauses()
         # Messages for whoever iterates, and those who wait for one.
         self._stream: deque[Message] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -193,22 +196,27 @@ class Consumer:
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Join the group and begin to consume; `async with` does it. Raises when a subscription cannot be read."""
+        """Join the group and begin to consume; `async with` does it. Raises when a subscription cannot be read.
+
+        When it returns, the consumer has its queues: what is sent from now on is for it. Should the cluster not answer
+        within five seconds, it returns all the same, and the consumer goes on trying.
+        """
         if self._session is not None:
             return
         self._check_subscriptions()
         self._session = session = Session.acquire(self.options, consumer_group=self.group, clock=self._clock)
         self._started_ms = session.clock.now_ms()
         self._ended.clear()
+        self.observer.start()
         self._renew_subscriptions()
         try:
             self._membership = membership = await self._make_membership(session)
             session.add_consumer(self)
             await self._introduce(session)
+            await membership.start()
         except BaseException:
             await self.close()
             raise
-        membership.start()
 
     def _check_subscriptions(self) -> None:
         if not self._subscriptions:
@@ -260,7 +268,9 @@ class Consumer:
             session, self.group, broadcast=self._settings.broadcast, directory=self._offsets_directory
         )
         await offsets.open()
-        return Membership(session, self.group, self._subscriptions, self._settings, offsets, service, self._deliver)
+        return Membership(
+            session, self.group, self._subscriptions, self._settings, offsets, service, self._deliver, self._pauses
+        )
 
     async def _introduce(self, session: Session) -> None:
         """Find the brokers, let them read the expressions, and tell them of the group."""
@@ -315,12 +325,11 @@ class Consumer:
         await session.release()
 
     async def run(self) -> None:
-        """Consume until this task is cancelled or `close` is called."""
-        await self.start()
-        try:
-            await self._ended.wait()
-        finally:
-            await self.close()
+        """Consume until this task is cancelled or `close` is called, and then end cleanly.
+
+        SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
+        """
+        await run_until_stopped(self, self._ended)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -348,20 +357,31 @@ class Consumer:
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are ours now, without those for retries."""
-        return sorted([queue for queue in self.inboxes if not queue.topic.startswith(RETRY_PREFIX)])
+        mine = [queue for queue in self.inboxes if not queue.topic.startswith(RETRY_PREFIX)]
+        return sorted([unwrap_queue(self.options.namespace, queue) for queue in mine])
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull nothing more of these queues (of all) until `resume`; what was pulled is still consumed."""
-        for queue in self.inboxes if queues is None else queues:
-            if queue in self.inboxes:
-                self.inboxes[queue].paused = True
+        """Pull nothing more of these queues (of all) until `resume`; what was pulled is still consumed.
+
+        It holds for queues that come later too, and for one that goes and comes again.
+        """
+        self._pauses.pause(self._name_all(queues))
+        for queue, inbox in self.inboxes.items():
+            inbox.paused = self._pauses.covers(queue)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """The opposite of `pause`."""
-        for queue in self.inboxes if queues is None else queues:
-            if queue in self.inboxes:
-                self.inboxes[queue].paused = False
-                self.inboxes[queue].changed.set()
+        self._pauses.resume(self._name_all(queues))
+        for queue, inbox in self.inboxes.items():
+            inbox.paused = self._pauses.covers(queue)
+            inbox.changed.set()
+
+    def _find_inbox(self, queue: MessageQueue) -> Inbox | None:
+        """The state of a queue of ours, by the name that the user knows; None when it is not ours."""
+        return self.inboxes.get(wrap_queue(self.options.namespace, queue))
+
+    def _name_all(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue] | None:
+        return None if queues is None else [wrap_queue(self.options.namespace, queue) for queue in queues]
 
     async def commit(self) -> None:
         """Commit now how far every queue is, and wait until the broker has it. Raises ErucaError."""
@@ -397,7 +417,7 @@ class Consumer:
         while True:
             while self._stream:
                 message = self._stream.popleft()
-                inbox = self.inboxes.get(message.queue)
+                inbox = self._find_inbox(message.queue)
                 if inbox is not None and inbox.process.is_open(message.offset):
                     if self._stream:
                         self._wake_one()
@@ -408,17 +428,24 @@ class Consumer:
                 raise ClientClosed("the consumer is not started", hint="use `async with Consumer(...)`")
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(future)
-            await future
+            try:
+                await future
+            except asyncio.CancelledError:
+                if not future.done() or future.cancelled():
+                    self._waiters.remove(future)
+                elif self._stream:
+                    self._wake_one()  # it was called for a message that is somebody else's now
+                raise
 
     async def ack(self, message: Message) -> None:
         """A message of `async for` is done."""
-        inbox = self.inboxes.get(message.queue)
+        inbox = self._find_inbox(message.queue)
         if inbox is not None:
             inbox.finish(message.offset)
 
     async def retry(self, message: Message, delay_level: int) -> None:
         """A message of `async for` is to come again, or below level 0 goes to the dead letters."""
-        inbox = self.inboxes.get(message.queue)
+        inbox = self._find_inbox(message.queue)
         if inbox is not None and self._redelivery is not None and inbox.process.is_open(message.offset):
             await self._redelivery.send_back(message.record, message.queue, delay_level)
             inbox.finish(message.offset)

@@ -82,6 +82,12 @@ class HandlerEntry:
             return await self._call_in_thread(messages)
         try:
             result = await self.function(messages if self.batch > 1 else messages[0])
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # the consumer closes
+            # Something that the handler waited for was cancelled: that is a failure of the handler like any other.
+            return self._explain_error(messages, error)
         except Exception as error:
             return self._explain_error(messages, error)
         return self._check_result(result)

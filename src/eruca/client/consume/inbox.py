@@ -50,6 +50,8 @@ class Inbox:
         # The broker that was asked last, and the one that answered last, if it has all that was read.
         self.asked = ""
         self.source = ""
+        # The refusal that was logged last, until a pull works again.
+        self.trouble = ""
         self.task: asyncio.Task[None] | None = None
         # Messages handlers work on: the loop time they began, by offset.
         self.running: dict[int, tuple[float, Record]] = {}

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from eruca.client.consume.inbox import Inbox
 from eruca.client.session import Session
-from eruca.errors import ErucaError
+from eruca.errors import ConnectFailed, ErucaError
 from eruca.wire.bodies import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -31,16 +31,12 @@ class QueueLocks:
         self._asking: set[asyncio.Task[set[MessageQueue]]] = set()
 
     async def lock(self, queue: MessageQueue) -> bool:
-        """Lock one queue; False when somebody else has it, or the broker cannot be asked."""
+        """Lock one queue; False when somebody else has it. Raises ErucaError when the broker cannot be asked."""
         address = self._session.routes.find_address(queue.broker_name, only_this=True)
         if address is None:
-            return False
+            raise ConnectFailed(f"broker {queue.broker_name} has no master now")
         self.asked.add(queue)
-        try:
-            got = await self._ask(address, [queue])
-        except ErucaError as error:
-            log.warning("%s could not be locked: %s", queue, error)
-            return False
+        got = await self._ask(address, [queue])
         if queue not in got:
             self.asked.discard(queue)
         return queue in got
@@ -88,20 +84,34 @@ class QueueLocks:
         while True:
             await asyncio.sleep(interval_ms / 1000)
             for broker, mine in _by_broker(inboxes).items():
-                address = self._session.routes.find_address(broker, only_this=True)
-                if address is None:
-                    continue  # without the broker nobody else gets the lock either; ours ends with its time
                 try:
-                    got = await self._ask(address, mine)
-                except ErucaError as error:
-                    log.warning("locks of broker %s could not be renewed: %s", broker, error)
-                    continue
-                for queue in mine:
-                    inbox = inboxes.get(queue)
-                    if queue not in got:
-                        await lose(queue)
-                    elif inbox is not None:
-                        self.renew(inbox)
+                    await self._renew_all(broker, mine, inboxes, lose)
+                except Exception:
+                    log.exception("locks of broker %s could not be renewed", broker)
+
+    async def _renew_all(
+        self,
+        broker: str,
+        mine: list[MessageQueue],
+        inboxes: Mapping[MessageQueue, Inbox],
+        lose: Callable[[MessageQueue], Awaitable[None]],
+    ) -> None:
+        address = self._session.routes.find_address(broker, only_this=True)
+        if address is None:
+            return  # without the broker nobody else gets the lock either; ours ends with its time
+        try:
+            got = await self._ask(address, mine)
+        except ErucaError as error:
+            self._session.outages.report(
+                log, address, error, "locks of broker %s could not be renewed: %s", broker, error
+            )
+            return
+        for queue in mine:
+            inbox = inboxes.get(queue)
+            if queue not in got:
+                await lose(queue)
+            elif inbox is not None:
+                self.renew(inbox)
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:

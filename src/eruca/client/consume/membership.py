@@ -7,19 +7,21 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from eruca.client.consume.balance import Balance
+from eruca.client.consume.balance import Balance, Taken
 from eruca.client.consume.concurrent import ConcurrentService
 from eruca.client.consume.inbox import Inbox
 from eruca.client.consume.locking import QueueLocks
 from eruca.client.consume.offsets import OffsetStore
 from eruca.client.consume.ordered import OrderedService
+from eruca.client.consume.pausing import Pauses
 from eruca.client.consume.pulling import Puller, PullLimits
 from eruca.client.consume.starting import Start, StartOffsets
 from eruca.client.consume.subscriptions import Subscription
-from eruca.client.namespaces import unwrap
+from eruca.client.namespaces import unwrap, unwrap_queue
 from eruca.client.session import Session
 from eruca.core.allocation import AverageStrategy, Strategy
 from eruca.errors import ErucaError
+from eruca.limits import START_SECONDS_MAX
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.record import Message as Record
@@ -28,8 +30,6 @@ log = logging.getLogger(__name__)
 
 QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
 Deliver = Callable[[Inbox, list[Record]], None]
-
-_EXPIRE_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +54,21 @@ class GroupSettings:
 
 
 def tell_queues(
-    listener: QueueListener | None, topic: str, everything: Sequence[MessageQueue], mine: Sequence[MessageQueue]
+    listener: QueueListener | None,
+    namespace: str,
+    topic: str,
+    everything: Sequence[MessageQueue],
+    mine: Sequence[MessageQueue],
 ) -> None:
-    """Tell whoever listens which queues there are and which are ours; what it does wrong is not our trouble."""
+    """Tell whoever listens which queues there are and which are ours, as users know them.
+
+    What the listener does wrong is logged and goes no further.
+    """
     if listener is None:
         return
+    all_shown = [unwrap_queue(namespace, queue) for queue in everything]
     try:
-        listener(topic, list(everything), list(mine))
+        listener(unwrap(namespace, topic), all_shown, [unwrap_queue(namespace, queue) for queue in mine])
     except Exception:
         log.exception("the listener for queues failed")
 
@@ -77,6 +85,7 @@ class Membership:
         offsets: OffsetStore,
         service: ConcurrentService | OrderedService,
         deliver: Deliver,
+        pauses: Pauses,
     ) -> None:
         self.session = session
         self.inboxes: dict[MessageQueue, Inbox] = {}
@@ -84,10 +93,9 @@ class Membership:
         self._subscriptions = subscriptions
         self._settings = settings
         self._service = service
+        self._pauses = pauses
         # Ordered queues whose handler has not ended yet although they are not ours any more.
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
-        # What was committed last, and to whom: a master that comes back does not know what slaves were told.
-        self._told: dict[MessageQueue, tuple[str | None, int]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: asyncio.Task[None] | None = None
         self._locks = QueueLocks(session, group)
@@ -110,8 +118,11 @@ class Membership:
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begin to share queues and to pull them."""
+    async def start(self) -> None:
+        """Begin to share queues and to pull them, and wait until where to begin is known, at most START_SECONDS_MAX.
+
+        A new group that begins with the latest messages would miss what is sent before that.
+        """
         work = [self._balance.run(), self._commit_in_intervals()]
         if isinstance(self._service, ConcurrentService):
             work.append(self._expire_in_intervals(self._service))
@@ -121,10 +132,12 @@ class Membership:
             self._renewing = loop.create_task(
                 self._locks.renew_in_intervals(self.inboxes, self._settings.lock_interval_ms, self._lose)
             )
+        await self._balance.wait_settled(START_SECONDS_MAX)
 
     async def stop(self) -> None:
         """Stop pulling, let handlers end, commit, and let go of every queue."""
         drain_s = self._settings.drain_s
+        self._balance.settled.set()  # whoever waits for the start need not any more
         tasks = [*self._tasks, *[inbox.task for inbox in self.inboxes.values() if inbox.task is not None]]
         for task in tasks:
             task.cancel()
@@ -154,27 +167,28 @@ class Membership:
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
-    async def _take(self, queue: MessageQueue) -> bool:
-        """Begin with a queue that is ours now; False when that did not work and is to be tried again soon."""
+    async def _take(self, queue: MessageQueue) -> Taken:
+        """Begin with a queue that is ours now."""
         if queue in self._leaving:
-            return False
-        if self._is_locked and not await self._locks.lock(queue):
-            return False
+            return Taken.HELD
         try:
+            if self._is_locked and not await self._locks.lock(queue):
+                return Taken.HELD
             offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
         except ErucaError as error:
-            log.warning("where to begin in %s cannot be found now: %s", queue, error)
-            if self._is_locked:
+            self._starts.report(queue, error)
+            if self._is_locked and queue in self._locks.asked:
                 await self._locks.unlock([queue])  # it may be another's before we try again
-            return False
+            return Taken.FAILED
         inbox = Inbox(queue, self._subscriptions[queue.topic], offset)
         if self._is_locked:
             self._locks.renew(inbox)
         else:
             inbox.locked_until = float("inf")  # nobody competes for it
+        inbox.paused = self._pauses.covers(queue)
         self.inboxes[queue] = inbox
         inbox.task = asyncio.get_running_loop().create_task(self._puller.run(inbox))
-        return True
+        return Taken.OURS
 
     async def _let_go(self, queue: MessageQueue) -> None:
         """Let go of a queue: at once, or an ordered one when its handler has ended."""
@@ -214,7 +228,7 @@ class Membership:
 
     def _tell_queues(self, topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
         if not topic.startswith(RETRY_PREFIX):
-            tell_queues(self._settings.on_queues, unwrap(self.session.options.namespace, topic), everything, mine)
+            tell_queues(self._settings.on_queues, self.session.options.namespace, topic, everything, mine)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
@@ -258,8 +272,6 @@ class Membership:
                 await self._service.leave(inbox)
             inbox.drop()
             self.inboxes.pop(queue, None)
-            # The broker's offset is another one now; who is back at the old one soon has to say so once more.
-            self._told.pop(queue, None)
             try:
                 await self.offsets.write({queue: max(0, offset)}, wait=True)
             except ErucaError as error:
@@ -274,23 +286,17 @@ class Membership:
     async def _commit_in_intervals(self) -> None:
         while True:
             await asyncio.sleep(self._settings.offsets_interval_ms / 1000)
-            find_address = self.session.routes.find_address
-            positions = self._list_positions()
-            now = {queue: (find_address(queue.broker_name), offset) for queue, offset in positions.items()}
-            changed = {queue: positions[queue] for queue, told in now.items() if self._told.get(queue) != told}
-            self._told = now
             try:
-                if changed:
-                    await self.offsets.write(changed)
+                await self.offsets.write(self._list_positions())
             except ErucaError as error:
-                self._told = {}
                 log.warning("offsets could not be committed now: %s", error)
+            except Exception:
+                log.exception("offsets could not be committed now")
 
     async def _expire_in_intervals(self, service: ConcurrentService) -> None:
-        pause_s = min(self._settings.consume_timeout_s, _EXPIRE_S_MAX)
         while True:
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(service.find_pause(self.inboxes.values()))
             try:
                 await service.expire(list(self.inboxes.values()))
-            except ErucaError as error:
-                log.warning("messages that take too long could not be given back: %s", error)
+            except Exception:
+                log.exception("messages that take too long could not be given back")

@@ -10,7 +10,7 @@ from typing import Protocol
 from eruca.client.consume.handlers import HandlerEntry
 from eruca.client.message import Message, Outcome
 from eruca.client.meters import ConsumeMeter
-from eruca.observe.telemetry import find_telemetry
+from eruca.observe.telemetry import Telemetry, find_telemetry
 from eruca.wire.bodies import ConsumeStatus
 
 log = logging.getLogger(__name__)
@@ -69,8 +69,12 @@ class ConsumeObserver:
     def __init__(self, group: str, hooks: Iterable[ConsumeHook] = ()) -> None:
         self.hooks = list(hooks)
         self._group = group
-        self._telemetry = find_telemetry()
+        self._telemetry: Telemetry | None = None
         self._tallies: dict[str, _Tally] = {}
+
+    def start(self) -> None:
+        """Find who wants to be told of spans now: a program may set its providers after it has made its consumers."""
+        self._telemetry = find_telemetry()
 
     @property
     def is_watched(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -29,7 +31,10 @@ class OffsetStore(Protocol):
         """The offset kept for a queue; None when there is none. Raises ErucaError when it cannot be known now."""
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
-        """Keep offsets; with `wait` they are kept when this returns. Raises ErucaError."""
+        """Keep offsets; with `wait` they are kept when this returns. Raises ErucaError.
+
+        Without `wait` this is called again and again with the newest offsets: what could not be kept is tried again.
+        """
 
     async def close(self) -> None:
         """Let go."""
@@ -41,9 +46,11 @@ class BrokerOffsets:
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self.group = group
-        # One write after the other: a broker that works in several threads may let a newer one pass an older one.
-        self._turn = asyncio.Lock()
+        # One write to a broker after the other: one that works in several threads may let a newer one pass an older.
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._writes: set[asyncio.Task[None]] = set()
+        # What a broker has answered to keep, and its address: a master that comes back does not know what slaves keep.
+        self._kept: dict[MessageQueue, tuple[str | None, int]] = {}
 
     async def open(self) -> None:
         """Nothing to do."""
@@ -56,38 +63,63 @@ class BrokerOffsets:
     async def read(self, queue: MessageQueue) -> int | None:
         """Ask the broker. A 0 is looked at twice: for young queues it may mean that there is none."""
         calls, address = self._session.calls, self._address_of(queue)
+        self._kept.pop(queue, None)  # others may have committed since
         offset = await calls.read_offset(address, self.group, queue)
         if offset == 0 and not await calls.has_offset(address, self.group, queue):
             return None
         return offset
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
-        """Tell the brokers; one that cannot be reached does not keep the others from being told."""
+        """Tell the brokers; one that cannot be reached does not keep the others from being told.
+
+        Without `wait` a broker is told only what it has not answered to keep, and not while it is being told something
+        else: whoever calls this again and again tells it then.
+        """
+        by_broker: defaultdict[str, dict[MessageQueue, int]] = defaultdict(dict)
+        for queue, offset in offsets.items():
+            if wait or not (self._turns[queue.broker_name].locked() or self._is_kept(queue, offset)):
+                by_broker[queue.broker_name][queue] = offset
+        if not by_broker:
+            return
         # Whoever is cancelled leaves the write to itself, so that the next one still knows when it is over.
-        task = asyncio.get_running_loop().create_task(self._write_all(offsets))
+        task = asyncio.get_running_loop().create_task(self._write_all(by_broker))
         self._writes.add(task)
         task.add_done_callback(self._end_write)
         if wait:
             await asyncio.shield(task)
 
+    def _is_kept(self, queue: MessageQueue, offset: int) -> bool:
+        return self._kept.get(queue) == (self._session.routes.find_address(queue.broker_name), offset)
+
     def _end_write(self, task: asyncio.Task[None]) -> None:
         self._writes.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("not all offsets of group %s could be committed: %s", self.group, error)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ErucaError):  # those are reported queue by queue
+            log.error("not all offsets of group %s could be committed", self.group, exc_info=error)
 
-    async def _write_all(self, offsets: dict[MessageQueue, int]) -> None:
-        async with self._turn:
-            # All at once: one after the other, a silent broker would hold up the end of a consumer for minutes.
-            work = [self._write(queue, offset) for queue, offset in offsets.items()]
-            failures = [error for error in await asyncio.gather(*work) if error is not None]
+    async def _write_all(self, by_broker: Mapping[str, dict[MessageQueue, int]]) -> None:
+        # All at once: one after the other, a silent broker would hold up the end of a consumer for minutes.
+        work = [self._write_to(broker, offsets) for broker, offsets in by_broker.items()]
+        failures = [error for errors in await asyncio.gather(*work) for error in errors]
         if failures:
             raise failures[-1]
 
+    async def _write_to(self, broker: str, offsets: dict[MessageQueue, int]) -> list[ErucaError]:
+        async with self._turns[broker]:
+            answers = await asyncio.gather(*[self._write(queue, offset) for queue, offset in offsets.items()])
+        return [error for error in answers if error is not None]
+
     async def _write(self, queue: MessageQueue, offset: int) -> ErucaError | None:
+        # Until the broker has answered, nobody knows which offset it keeps.
+        self._kept.pop(queue, None)
+        address = queue.broker_name
         try:
-            await self._session.calls.write_offset(self._address_of(queue), self.group, queue, offset, wait=True)
+            address = self._address_of(queue)
+            await self._session.calls.write_offset(address, self.group, queue, offset, wait=True)
         except ErucaError as error:
+            self._session.outages.report(log, address, error, "%s: offset not committed now: %s", queue, error)
             return error
+        self._kept[queue] = (address, offset)
         return None
 
     def _address_of(self, queue: MessageQueue) -> str:

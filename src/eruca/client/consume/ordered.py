@@ -128,24 +128,32 @@ class OrderedService:
         started = loop.time()
         for message in messages:
             inbox.running[message.offset] = (started, message.record)
-        if self._observer.is_watched:
-            outcome = await self._observer.consume(handler, messages)
-        else:
-            outcome = await handler.call(messages)
+        try:
+            if self._observer.is_watched:
+                outcome = await self._observer.consume(handler, messages)
+            else:
+                outcome = await handler.call(messages)
+        except Exception:  # not the handler's: that is an outcome. The queue must not stop with it.
+            log.exception("%s could not be given to its handler", messages[0])
+            outcome = Outcome.LATER
         for message in messages:
             inbox.running.pop(message.offset, None)
         inbox.last_consumed = loop.time()
         is_done = outcome in (Outcome.DONE, Outcome.COMMIT)
         self._observer.count(handler.topic, len(messages), is_done, inbox.last_consumed - started)
         if inbox.is_ours():
-            await self._settle(lane, handler, messages, outcome)
+            outcome = await self._settle(lane, handler, messages, outcome)
         return outcome
 
-    async def _settle(self, lane: _Lane, handler: HandlerEntry, messages: list[Message], outcome: Outcome) -> None:
+    async def _settle(self, lane: _Lane, handler: HandlerEntry, messages: list[Message], outcome: Outcome) -> Outcome:
+        """Do what the outcome says; gives what became of the messages, which may be another outcome."""
         inbox = lane.inbox
         if outcome is Outcome.DEAD:
             buried = await self._bury(lane, messages)
-            lane.waiting.extendleft(reversed([message for message in messages if message not in buried]))
+            left = [message for message in messages if message not in buried]
+            lane.waiting.extendleft(reversed(left))
+            if left:
+                return Outcome.LATER
         elif outcome is Outcome.LATER:
             await self._put_back(lane, messages)
         elif outcome is Outcome.ROLLBACK:
@@ -158,6 +166,7 @@ class OrderedService:
             lane.uncommitted = []
         else:
             lane.uncommitted += messages
+        return outcome
 
     async def _put_back(self, lane: _Lane, messages: list[Message]) -> None:
         """Try the same messages again, unless they were tried too often."""
@@ -174,9 +183,11 @@ class OrderedService:
         buried = []
         for message in messages:
             try:
-                await self._redelivery.bury(message.record)
+                await self._redelivery.bury(message.record, message.attempts)
             except ErucaError as error:
                 log.error("message %s cannot be sent to the dead letters now: %s", message.message_id, error)
+            except Exception:
+                log.exception("message %s cannot be sent to the dead letters now", message.message_id)
             else:
                 lane.inbox.finish(message.offset)
                 buried.append(message)

@@ -83,8 +83,16 @@ class Puller:
         self.pulled_count = 0
 
     async def run(self, inbox: Inbox) -> None:
-        """Pull a queue until it is dropped."""
-        limits, fruitless = self._limits, 0
+        """Pull a queue until it is dropped, whatever goes wrong with it."""
+        while inbox.is_ours():
+            try:
+                await self._pull_often(inbox)
+            except Exception:
+                log.exception("queue %s could not be pulled", inbox.queue)
+                await asyncio.sleep(self._limits.error_pause_ms / 1000)
+
+    async def _pull_often(self, inbox: Inbox) -> None:
+        limits, fruitless, outages = self._limits, 0, self._session.outages
         while inbox.is_ours():
             if inbox.paused or self._is_full(inbox):
                 inbox.changed.clear()
@@ -98,6 +106,10 @@ class Puller:
             except ErucaError as error:
                 await self._recover(inbox, error)
                 continue
+            inbox.trouble = ""
+            if outages:
+                outages.end(inbox.asked)
+                outages.end(inbox.queue.broker_name)
             if not inbox.is_ours():
                 return
             if inbox.is_paused():
@@ -222,7 +234,7 @@ class Puller:
 
     async def _recover(self, inbox: Inbox, error: ErucaError) -> None:
         """Do what helps against an error, and wait a moment."""
-        log.warning("queue %s could not be pulled: %s", inbox.queue, error)
+        self._report(inbox, error)
         session = self._session
         inbox.broker_id = MASTER_ID
         try:
@@ -237,6 +249,18 @@ class Puller:
         except ErucaError as other:
             log.debug("and that could not be helped: %s", other)
         await asyncio.sleep(self._limits.error_pause_ms / 1000 * random.uniform(0.5, 1.0))
+
+    def _report(self, inbox: Inbox, error: ErucaError) -> None:
+        """Log an error once, however often it comes in a row."""
+        words = ("queue %s could not be pulled: %s", inbox.queue, error)
+        if isinstance(error, NetError):
+            address = self._session.routes.find_address(inbox.queue.broker_name)
+            self._session.outages.report(log, inbox.asked if address else inbox.queue.broker_name, error, *words)
+        elif inbox.trouble != str(error):
+            inbox.trouble = str(error)
+            log.warning(*words)
+        else:
+            log.debug(*words)
 
 
 async def find_source(

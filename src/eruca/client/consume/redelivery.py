@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from datetime import timedelta
 
+from eruca.client.produce.outgoing import DELAY_LEVELS_MS
 from eruca.client.produce.sending import Parcel, Sender
 from eruca.client.routes import Route
 from eruca.client.session import Session
@@ -13,9 +15,10 @@ from eruca.errors import ErucaError, NoRoute
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import SendBackHeader
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import INNER_PRODUCER_GROUP, RETRY_PREFIX
+from eruca.wire.names import DLQ_PREFIX, INNER_PRODUCER_GROUP, RETRY_PREFIX
 from eruca.wire.properties import (
     DELAY,
+    KEYS,
     MAX_RECONSUME_TIMES,
     RECONSUME_TIME,
     RETRY_TOPIC,
@@ -55,6 +58,16 @@ class Redelivery:
             log.warning("message %s could not be given back, it is sent again: %s", _name(record), error)
             times = self._max_attempts if level < 0 else record.reconsume_times + 1
             await self.send_again(record, times, delay_level=level or _FIRST_LEVEL + record.reconsume_times)
+        if level < 0 or record.reconsume_times >= self._max_attempts:
+            self._log_burial(record, record.reconsume_times)
+        else:
+            level = min(level or _FIRST_LEVEL + record.reconsume_times, len(DELAY_LEVELS_MS))
+            pause = timedelta(milliseconds=DELAY_LEVELS_MS[level - 1]).total_seconds()
+            what = _describe(record, record.reconsume_times)
+            log.info("%s is not done: again in %.0f s (delay level %d by default)", what, pause, level)
+
+    def _log_burial(self, record: Record, attempts: int) -> None:
+        log.warning("%s is given up: dead letter topic %s", _describe(record, attempts), DLQ_PREFIX + self._group)
 
     async def _ask_broker(self, record: Record, queue: MessageQueue, level: int) -> None:
         address = self._session.routes.require_address(queue.broker_name)
@@ -94,10 +107,11 @@ class Redelivery:
             raise NoRoute(f"the retry topic {topic} has no queue that can be written to")
         await self._sender.send(parcel, random.choice(route.write_queues), _TIMEOUT_MS)
 
-    async def bury(self, record: Record) -> None:
-        """Send a message of an ordered queue to the dead letters. Raises ErucaError."""
+    async def bury(self, record: Record, attempts: int) -> None:
+        """Send a message of an ordered queue that was tried so often before to the dead letters. Raises ErucaError."""
         # The broker makes a dead letter of what comes to the retry topic after the last attempt.
         await self.send_again(record, self._max_attempts)
+        self._log_burial(record, attempts)
 
     async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
         """Give a message back however long it takes: neither lost nor done, it holds its place in the queue."""
@@ -106,9 +120,21 @@ class Redelivery:
                 await self.send_back(record, queue, level)
             except ErucaError as error:
                 log.error("message %s cannot be given back now, tried again: %s", _name(record), error)
-                await asyncio.sleep(pause_s)
+            except Exception:
+                log.exception("message %s cannot be given back now, tried again", _name(record))
             else:
                 return
+            await asyncio.sleep(pause_s)
+
+
+def _describe(record: Record, attempts: int) -> str:
+    """A message for the log: what its sender calls it, where it is from, and which delivery this was."""
+    topic = record.topic
+    if topic.startswith(RETRY_PREFIX):
+        topic = record.get_property(RETRY_TOPIC) or topic
+    name = record.get_property(UNIQ_KEY) or _name(record)
+    keys = record.get_property(KEYS)
+    return f"message {name} of {topic}{f', keys {keys},' if keys else ','} delivery {attempts + 1},"
 
 
 def _name(record: Record) -> str:

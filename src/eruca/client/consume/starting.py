@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import datetime
 from typing import Literal
 
@@ -10,10 +11,12 @@ from eruca.client.calls import Calls
 from eruca.client.consume.offsets import OffsetStore
 from eruca.client.consume.pulling import peek
 from eruca.client.session import Session
-from eruca.errors import CallTimeout, ConfigError
+from eruca.errors import CallTimeout, ConfigError, ErucaError
 from eruca.wire.bodies import ConsumeFromWhere, MessageQueue
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.record import Message as Record
+
+log = logging.getLogger(__name__)
 
 # Messages read at once to find the first one of a time, and how long a broker may take to give them.
 _LOOK_AROUND = 32
@@ -59,6 +62,12 @@ class StartOffsets:
         if keep:
             await self._offsets.write({queue: offset}, wait=True)
         return offset
+
+    def report(self, queue: MessageQueue, error: ErucaError) -> None:
+        """Log that where to begin in a queue cannot be found now."""
+        session = self._session
+        server = session.routes.find_address(queue.broker_name) or queue.broker_name
+        session.outages.report(log, server, error, "where to begin in %s cannot be found now: %s", queue, error)
 
     async def _find_new(self, queue: MessageQueue, *, is_new: bool) -> int:
         calls = self._session.calls

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from eruca.client.consume.inbox import Inbox
 from eruca.client.consume.offsets import OffsetStore
+from eruca.client.consume.pausing import Pauses
 from eruca.client.consume.pulling import LITE, Puller, PullLimits
 from eruca.client.consume.subscriptions import Subscription
 from eruca.client.message import Message, Settle
@@ -64,7 +65,9 @@ class Holdings:
         self._settle = settle
         self._puller = Puller(session, group, limits, self._deliver, flags=LITE, has_room=lambda: self._has_room)
         self._cached_max = cached_max
+        # What was fetched ahead, without that of paused queues: nobody takes it, and it must not starve the others.
         self._cached = 0
+        self._pauses = Pauses()
         # Queues that have messages ready, the one whose turn it is first.
         self._turns: deque[PullInbox] = deque()
         # What the latest poll handed out is of these.
@@ -85,6 +88,7 @@ class Holdings:
     def add(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullInbox:
         """Have a queue from now on, and go on at an offset."""
         inbox = self.inboxes[queue] = PullInbox(queue, subscription, offset)
+        inbox.paused = self._pauses.covers(queue)
         if self._is_fetching:
             self._fetch(inbox)
         return inbox
@@ -98,7 +102,8 @@ class Holdings:
             inbox.task.cancel()
         inbox.drop()
         self._handed.discard(inbox)
-        self._forget(len(inbox.ready))
+        if not inbox.paused:
+            self._count(-len(inbox.ready))
         inbox.ready.clear()
         return inbox
 
@@ -107,7 +112,6 @@ class Holdings:
         before = self.remove(queue)
         assert before is not None
         inbox = self.add(queue, before.subscription, offset)
-        inbox.paused = before.paused
         # Whatever is committed now: it is this position that counts.
         inbox.written = -1
 
@@ -132,27 +136,33 @@ class Holdings:
 
     def pause(self, queues: Iterable[MessageQueue] | None) -> None:
         """Hand out nothing of these queues (of all), and fetch nothing more."""
-        for inbox in self._select(queues):
-            inbox.paused = True
+        self._pauses.pause(queues)
+        self._follow_pauses()
 
     def resume(self, queues: Iterable[MessageQueue] | None) -> None:
         """The opposite of `pause`."""
-        for inbox in self._select(queues):
-            inbox.paused = False
-            inbox.changed.set()
-            if inbox.ready:
-                self._put_in_turn(inbox)
+        self._pauses.resume(queues)
+        self._follow_pauses()
 
-    def _select(self, queues: Iterable[MessageQueue] | None) -> list[PullInbox]:
-        wanted = list(self.inboxes) if queues is None else queues
-        return [self.inboxes[queue] for queue in wanted if queue in self.inboxes]
+    def _follow_pauses(self) -> None:
+        for queue, inbox in self.inboxes.items():
+            is_paused = self._pauses.covers(queue)
+            if is_paused == inbox.paused:
+                continue
+            inbox.paused = is_paused
+            self._count(-len(inbox.ready) if is_paused else len(inbox.ready))
+            if not is_paused:
+                inbox.changed.set()
+                if inbox.ready:
+                    self._put_in_turn(inbox)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _deliver(self, inbox: Inbox, records: list[Record]) -> None:
         assert isinstance(inbox, PullInbox)
         inbox.ready.extend(records)
-        self._cached += len(records)
+        if not inbox.paused:
+            self._count(len(records))
         self._put_in_turn(inbox)
 
     def _put_in_turn(self, inbox: PullInbox) -> None:
@@ -175,7 +185,7 @@ class Holdings:
             found += self._take_from(inbox, count - len(found))
             if inbox.ready:
                 self._put_in_turn(inbox)
-        self._forget(len(found))
+        self._count(-len(found))
         return found
 
     def _take_from(self, inbox: PullInbox, count: int) -> list[Message]:
@@ -189,9 +199,9 @@ class Holdings:
         inbox.last_consumed = asyncio.get_running_loop().time()
         return [Message(record, inbox.queue, self._namespace, self._settle) for record in records]
 
-    def _forget(self, count: int) -> None:
+    def _count(self, change: int) -> None:
         had_room = self._has_room
-        self._cached -= count
+        self._cached += change
         if not had_room and self._has_room:
             for inbox in self.inboxes.values():
                 inbox.changed.set()
@@ -248,5 +258,7 @@ class Holdings:
             await asyncio.sleep(seconds)
             try:
                 await self.commit_done()
-            except ErucaError as error:
-                log.warning("offsets could not be committed now: %s", error)
+            except ErucaError:
+                pass  # it was reported, and is tried again
+            except Exception:
+                log.exception("offsets could not be committed now")

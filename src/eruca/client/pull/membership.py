@@ -6,18 +6,18 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
-from eruca.client.consume.balance import Balance
+from eruca.client.consume.balance import Balance, Taken
 from eruca.client.consume.membership import GroupSettings, tell_queues
 from eruca.client.consume.offsets import OffsetStore
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.starting import StartOffsets
 from eruca.client.consume.subscriptions import SQL92, Sql, Subscription, Wanted, make_subscription
 from eruca.client.message import Settle
-from eruca.client.namespaces import unwrap
 from eruca.client.pull.holdings import Holdings
 from eruca.client.pull.queuereading import QueueReader
 from eruca.client.session import Session
 from eruca.errors import ErucaError, NoRoute
+from eruca.limits import START_SECONDS_MAX
 from eruca.wire.bodies import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,11 @@ class PullMembership:
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the brokers, let them read the expressions, tell them of the group, and begin. Raises ErucaError."""
+        """Find the brokers, let them read the expressions, tell them of the group, and begin. Raises ErucaError.
+
+        It returns when where to begin is known, or after START_SECONDS_MAX: a new group that begins with the latest
+        messages would miss what is sent before that.
+        """
         await self.offsets.open()
         routes = self.session.routes
         for topic in [*self._subscriptions, *self._watched]:
@@ -98,9 +102,12 @@ class PullMembership:
         if self._auto_commit:
             work.append(self.holdings.commit_in_intervals(self._settings.offsets_interval_ms / 1000))
         self._tasks = [asyncio.get_running_loop().create_task(item) for item in work]
+        if self._subscriptions:
+            await self._balance.wait_settled(START_SECONDS_MAX)
 
     async def stop(self, *, is_clean: bool) -> None:
         """Commit what was handed out, or what is known to be done, and let go of every queue."""
+        self._balance.settled.set()  # whoever waits for the start need not any more
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -159,15 +166,15 @@ class PullMembership:
                 log.info("queue %s goes on at %d, as an operator wished", queue, offset)
         await self.holdings.commit_done()
 
-    async def _take(self, queue: MessageQueue) -> bool:
-        """Begin with a queue that is ours now; False when that did not work and is to be tried again soon."""
+    async def _take(self, queue: MessageQueue) -> Taken:
+        """Begin with a queue that is ours now."""
         try:
             offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
         except ErucaError as error:
-            log.warning("where to begin in %s cannot be found now: %s", queue, error)
-            return False
+            self._starts.report(queue, error)
+            return Taken.FAILED
         self.holdings.add(queue, self._subscriptions[queue.topic], offset)
-        return True
+        return Taken.OURS
 
     async def _let_go(self, queue: MessageQueue) -> None:
         inbox = self.holdings.remove(queue)
@@ -177,7 +184,7 @@ class PullMembership:
     # -- telling -----------------------------------------------------------------------------------------------------
 
     def _tell_queues(self, topic: str, everything: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
-        tell_queues(self._settings.on_queues, unwrap(self._namespace, topic), everything, mine)
+        tell_queues(self._settings.on_queues, self._namespace, topic, everything, mine)
 
     def _on_route_change(self, topic: str) -> None:
         route = self.session.routes.peek(topic)

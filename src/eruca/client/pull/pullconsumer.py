@@ -19,7 +19,7 @@ from eruca.client.consume.running import describe_running
 from eruca.client.consume.starting import Start, describe_start
 from eruca.client.consume.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
 from eruca.client.message import Message
-from eruca.client.namespaces import check_own_group, wrap
+from eruca.client.namespaces import check_own_group, unwrap_queue, wrap, wrap_queue
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.producer import to_ms
 from eruca.client.pull.holdings import PullInbox
@@ -122,7 +122,11 @@ class PullConsumer:
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make ready, and join the group when topics are subscribed; `async with` does it. Raises ErucaError."""
+        """Make ready, and join the group when topics are subscribed; `async with` does it. Raises ErucaError.
+
+        When it returns, a member has its queues: what is sent from now on is for it. Should the cluster not answer
+        within five seconds, it returns all the same, and the consumer goes on trying.
+        """
         if self._membership is not None:
             return
         is_member = bool(self._subscriptions)
@@ -191,7 +195,7 @@ class PullConsumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours: in balance with the other members, or as assigned."""
-        return sorted(self._inboxes)
+        return sorted([unwrap_queue(self.options.namespace, queue) for queue in self._inboxes])
 
     @property
     def _inboxes(self) -> dict[MessageQueue, PullInbox]:
@@ -215,7 +219,10 @@ class PullConsumer:
         await membership.assign({self._name(queue) for queue in queues}, tags)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Hand out nothing of these queues (of all) until `resume`."""
+        """Hand out nothing of these queues (of all) until `resume`.
+
+        It holds for queues that come later too, and for one that goes and comes again.
+        """
         self._require_started().holdings.pause(self._name_all(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -225,16 +232,15 @@ class PullConsumer:
     @property
     def paused(self) -> list[MessageQueue]:
         """The queues of ours that are paused."""
-        return sorted([queue for queue, inbox in self._inboxes.items() if inbox.paused])
+        paused = [queue for queue, inbox in self._inboxes.items() if inbox.paused]
+        return sorted([unwrap_queue(self.options.namespace, queue) for queue in paused])
 
     async def list_queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic that can be read, whoever has them. Raises NoRoute."""
         return await self._require_started().reader.list_queues(topic)
 
     def _name(self, queue: MessageQueue) -> MessageQueue:
-        """A queue as the broker knows it."""
-        topic = wrap(self.options.namespace, queue.topic)
-        return queue if topic == queue.topic else MessageQueue(queue.broker_name, queue.queue_id, topic)
+        return wrap_queue(self.options.namespace, queue)
 
     def _name_all(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue] | None:
         return None if queues is None else [self._name(queue) for queue in queues]

@@ -13,7 +13,7 @@ from eruca.client.consume.pulling import SUSPEND, find_source, keep_tagged
 from eruca.client.consume.starting import find_offset_since
 from eruca.client.consume.subscriptions import Subscription, Wanted, make_subscription
 from eruca.client.message import Message
-from eruca.client.namespaces import wrap
+from eruca.client.namespaces import unwrap_queue, wrap
 from eruca.client.routes import Route
 from eruca.client.session import Session
 from eruca.errors import ErucaError
@@ -57,7 +57,7 @@ class QueueReader:
     async def list_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be read. Raises NoRoute."""
         route = await self._session.routes.refresh(wrap(self._namespace, check_topic(topic)))
-        return list(route.read_queues)
+        return [unwrap_queue(self._namespace, queue) for queue in route.read_queues]
 
     async def find_begin(self, queue: MessageQueue) -> int:
         """The first offset a queue still has."""

@@ -19,6 +19,7 @@ from eruca.client.namespaces import unwrap, wrap
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.producer import to_ms
 from eruca.client.pull.pullconsumer import PullConsumer
+from eruca.client.stopping import run_until_stopped
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy
 from eruca.errors import ClientClosed, ConfigError
@@ -168,12 +169,11 @@ class ScheduledPull:
         await consumer.close()
 
     async def run(self) -> None:
-        """Go on until this task is cancelled or `close` is called."""
-        await self.start()
-        try:
-            await self._ended.wait()
-        finally:
-            await self.close()
+        """Go on until this task is cancelled or `close` is called, and then end cleanly.
+
+        SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
+        """
+        await run_until_stopped(self, self._ended)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -203,9 +203,8 @@ class ScheduledPull:
         consumer = self._consumer
         if consumer is None:
             return
-        wrapped = wrap(self.options.namespace, topic)
         for queue, schedule in self._schedules.items():
-            if queue.topic == wrapped and queue not in mine:
+            if queue.topic == topic and queue not in mine:
                 schedule.end()
         for queue in mine:
             known = self._schedules.get(queue)
@@ -218,12 +217,17 @@ class ScheduledPull:
             self._on_queues(topic, everything, mine)
 
     async def _call_often(self, queue: MessageQueue, schedule: _Schedule, consumer: PullConsumer) -> None:
-        function = self._callbacks[queue.topic]
+        function = self._callbacks[wrap(self.options.namespace, queue.topic)]
         while schedule.is_wanted:
             context = PullContext(consumer, self._delay_s)
             if consumer.owns(queue):
                 await self._call(function, queue, context)
-            await schedule.sleep(context.next_delay)
+            try:
+                pause_s = max(0.0, float(context.next_delay))
+            except (TypeError, ValueError):
+                log.error("the callback of %s set next_delay=%r, which is not a number", queue, context.next_delay)
+                pause_s = self._delay_s
+            await schedule.sleep(pause_s)
         # A queue that comes back from now on begins anew.
         self._schedules.pop(queue, None)
 
@@ -236,6 +240,11 @@ class ScheduledPull:
                 result = await loop.run_in_executor(self._threads, function, queue, context)
                 if inspect.isawaitable(result):
                     await result
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # it closes
+            log.exception("what the callback of %s waited for on queue %s was cancelled", queue.topic, queue)
         except Exception:
             log.exception("the callback of %s failed on queue %s", queue.topic, queue)
 
@@ -260,7 +269,7 @@ class _Schedule:
         if not self.is_wanted:
             return
         try:
-            async with asyncio.timeout(max(0.0, seconds)):
+            async with asyncio.timeout(seconds):
                 await self._ending.wait()
         except TimeoutError:
             pass

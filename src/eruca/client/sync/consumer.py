@@ -102,6 +102,8 @@ class Consumer(RunningClient[AsyncConsumer]):
             )
         )
         self._ahead: deque[AsyncMessage] = deque()
+        # Threads that wait for a message in the loop.
+        self._fetching = 0
         self._has_handlers = False
 
     @property
@@ -188,7 +190,7 @@ class Consumer(RunningClient[AsyncConsumer]):
                 if self._ended.is_set() or not self._run(self._fetch()):
                     raise StopIteration from None
                 continue
-            inbox = self._twin.inboxes.get(message.queue)
+            inbox = self._twin._find_inbox(message.queue)
             if inbox is not None and inbox.process.is_open(message.offset):
                 return Message(message, self)
 
@@ -196,11 +198,14 @@ class Consumer(RunningClient[AsyncConsumer]):
         """In the loop: wait for messages; False when no more will come."""
         if self._ahead:  # another thread was here first
             return True
+        self._fetching += 1
         try:
             self._ahead.append(await anext(self._twin))
         except StopAsyncIteration:
             return False
-        if not self._twin._waiters:  # else the rest is for the threads that wait
+        finally:
+            self._fetching -= 1
+        if not self._fetching:  # else the rest is for the threads that wait, and for those that were just called
             stream = self._twin._stream
             self._ahead.extend([stream.popleft() for _ in range(min(len(stream), _AHEAD_MAX))])
         return True

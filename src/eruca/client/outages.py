@@ -1,0 +1,55 @@
+"""Servers that cannot be reached: one warning when that begins and one when it is over, whatever fails in between."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from eruca.errors import NetError
+
+log = logging.getLogger(__name__)
+
+
+# A server of which nothing was heard for this long is not asked any more: it has left, and nobody will say that it is
+# back. Should it be asked again, that is another outage.
+_FORGET_S = 300.0
+
+
+@dataclass(slots=True)
+class _Outage:
+    """When it began and when it was noticed last, on the monotonic clock."""
+
+    began: float
+    noticed: float
+
+
+class Outages:
+    """The servers that a session cannot reach now. Each is named by its address."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Outage] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def report(self, logger: logging.Logger, server: str, error: BaseException, message: str, *args: object) -> None:
+        """Log that something did not work: as a warning, unless the server is known to be away."""
+        if not isinstance(error, NetError):
+            logger.warning(message, *args)
+            return
+        logger.debug(message, *args)
+        now = time.monotonic()
+        known = self._open.get(server)
+        if known is not None and known.noticed > now - _FORGET_S:
+            known.noticed = now
+            return
+        self._open = {name: each for name, each in self._open.items() if each.noticed > now - _FORGET_S}
+        self._open[server] = _Outage(now, now)
+        log.warning("%s cannot be reached; it is tried again until it answers: %s", server, error)
+
+    def end(self, server: str) -> None:
+        """A server has answered."""
+        ended = self._open.pop(server, None)
+        if ended is not None:
+            log.warning("%s answers again, after %.1f s", server, time.monotonic() - ended.began)
