@@ -122,7 +122,7 @@ async def test_a_cancelled_wait_leaves_its_message_to_another(
             return await anext(consumer)
 
         first, second = asyncio.create_task(take()), asyncio.create_task(take())
-        await wait_until(lambda: len(consumer._waiters) == 2)
+        await wait_until(lambda: consumer._stream.waiting == 2)
         waiting.append(first)
         await producer.send("orders", b"1", queue=QUEUE)
         async with asyncio.timeout(SECONDS_MAX):
@@ -136,7 +136,7 @@ async def test_waits_that_time_out_leave_nothing_behind(nameserver: NameServer, 
         for _ in range(10):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(anext(consumer), 0.001)
-        assert len(consumer._waiters) == 0
+        assert consumer._stream.waiting == 0
 
 
 # -- handlers ------------------------------------------------------------------------------------------------------
@@ -285,6 +285,7 @@ async def test_a_mistake_in_a_background_task_is_not_its_end(
         await wait_until(lambda: find_committed(broker) == 2)
         beaten = session.last_heartbeat
         await wait_until(lambda: session.last_heartbeat > beaten)
+        assert met == {name for _, name in places}
 
 
 # -- coming and going ----------------------------------------------------------------------------------------------
@@ -306,6 +307,7 @@ async def test_a_topic_that_is_waited_for_is_asked_for_often(
     monkeypatch.setattr("eruca.client.session._LOOK_S", 0.05)
     async with Consumer(scripted.address, group="billing", subscribe="orders"):
         await wait_until(lambda: scripted.nameserver.asked.count("orders") > 20)
+        assert "orders" not in scripted.nameserver.topics
 
 
 async def test_an_outage_is_one_warning_and_its_end_another(
@@ -374,6 +376,7 @@ async def test_spans_are_asked_for_at_the_start(
         async with asyncio.timeout(SECONDS_MAX):
             await done.wait()
         await wait_until(lambda: bool(spans.get_finished_spans()))
+        assert [span.name for span in spans.get_finished_spans()] == ["process orders"]
 
 
 # -- SIGTERM -------------------------------------------------------------------------------------------------------

@@ -269,6 +269,55 @@ async def test_what_takes_too_long_is_delivered_again_and_its_end_does_not_count
     await service.close(1.0)
 
 
+async def test_what_takes_too_long_is_looked_for_when_its_time_is_over() -> None:
+    """Not when an interval of the same length happens to end, which may be twice as late."""
+    gate = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        if message.offset == 0:
+            await gate.wait()
+
+    service, inbox = make_concurrent(handle, NotedRedelivery(), timeout_s=100.0), make_inbox()
+    assert service.find_pause([inbox]) == pytest.approx(100.0)
+    put(service, inbox, make_records(0, 1))
+    await wait_for(lambda: list(inbox.running) == [0] and not inbox.process.is_open(1))
+    began, record = inbox.running[0]
+    inbox.running[0] = (began - 70.0, record)
+    assert service.find_pause([inbox]) == pytest.approx(30.0, abs=5.0)
+    # It was given back: its handler may take as long as it likes now.
+    inbox.running[0] = (began - 100.0, record)
+    assert await service.expire([inbox]) == 1
+    assert service.find_pause([inbox]) == pytest.approx(100.0)
+    gate.set()
+    await service.close(1.0)
+
+
+async def test_one_that_cannot_be_given_back_does_not_keep_the_others_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    redelivery = NotedRedelivery()
+    gate = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        await gate.wait()
+
+    service, inbox = make_concurrent(handle, redelivery, timeout_s=0.0), make_inbox()
+    put(service, inbox, make_records(0, 1))
+    await wait_for(lambda: len(inbox.running) == 2)
+    send_back = redelivery.send_back
+
+    async def fail_first(record: Record, queue: MessageQueue, level: int = 0) -> None:
+        if record.queue_offset == 0:
+            raise NetError("not now")
+        await send_back(record, queue, level)
+
+    monkeypatch.setattr(redelivery, "send_back", fail_first)
+    assert await service.expire([inbox]) == 1
+    assert redelivery.back == [(1, 3)]
+    # The other is not tried again at once.
+    assert await service.expire([inbox]) == 0
+    gate.set()
+    await service.close(1.0)
+
+
 async def test_what_is_dropped_counts_for_nothing() -> None:
     redelivery = NotedRedelivery()
     gate = asyncio.Event()
@@ -429,6 +478,30 @@ async def test_what_failed_too_often_is_buried_and_the_queue_goes_on() -> None:
     put(service, inbox, make_records(0, 1))
     await wait_for(lambda: inbox.commit_offset == 2)
     assert redelivery.buried == [0]
+    await service.close(1.0)
+
+
+async def test_what_cannot_be_buried_now_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler says DEAD and the broker is away: it is not called again as fast as it can."""
+    redelivery = NotedRedelivery()
+    redelivery.failures = 3
+    pauses = 0
+
+    async def handle(message: Message) -> Outcome:
+        return Outcome.DEAD
+
+    service, inbox = make_ordered(handle, redelivery), make_inbox()
+    suspend = service._suspend
+
+    async def count(lane: Any) -> None:
+        nonlocal pauses
+        pauses += 1
+        await suspend(lane)
+
+    monkeypatch.setattr(service, "_suspend", count)
+    put(service, inbox, make_records(0))
+    await wait_for(lambda: inbox.commit_offset == 1)
+    assert (redelivery.buried, pauses) == ([0], 3)
     await service.close(1.0)
 
 

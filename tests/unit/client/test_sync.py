@@ -76,6 +76,31 @@ def wait_for(condition: Callable[[], bool]) -> None:
         pause.wait(0.005)
 
 
+# -- several threads ---------------------------------------------------------------------------------------------------
+
+
+def test_a_thread_does_not_keep_what_others_wait_for(
+    broker: EmbeddedBroker, topic: str, producer: sync.Producer
+) -> None:
+    """Two threads wait, two messages come at once: each gets one, also if the first never asks again."""
+    with make_consumer(broker, topic, subscribe=topic) as consumer, ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(next, consumer) for _ in range(2)]
+        wait_for(lambda: consumer._twin._stream.waiting == 2)
+        producer.send_batch(topic, [b"1", b"2"])
+        assert sorted(future.result(SECONDS_MAX).body for future in waiting) == [b"1", b"2"]
+
+
+def test_a_new_group_gets_what_is_sent_right_after_its_start(
+    broker: EmbeddedBroker, topic: str, producer: sync.Producer
+) -> None:
+    with make_consumer(broker, topic, subscribe=topic, start="latest") as consumer:
+        producer.send(topic, b"right after")
+        assert next(consumer).body == b"right after"
+    with sync.PullConsumer(broker.nameserver, group=f"pull-{topic}", subscribe=topic) as puller:
+        producer.send(topic, b"and again")
+        assert [message.body for message in puller.poll(timeout=SECONDS_MAX)] == [b"and again"]
+
+
 # -- the same names ----------------------------------------------------------------------------------------------------
 
 PAIRS: list[tuple[type, type]] = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.redelivery import ATTEMPTS_MAX, Redelivery
 from eruca.client.consume.running import describe_running
 from eruca.client.consume.starting import Start, describe_start
+from eruca.client.consume.stream import MessageStream
 from eruca.client.consume.subscriptions import (
     SQL92,
     Subscribe,
@@ -149,9 +149,7 @@ class Consumer:
         self._redelivery: Redelivery | None = None
         self._trace: ConsumeTrace | None = None
         self._pauses = Pauses()
-        # Messages for whoever iterates, and those who wait for one.
-        self._stream: deque[Message] = deque()
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._stream = MessageStream(self._is_open)
         self._ended = asyncio.Event()
 
     # -- handlers ----------------------------------------------------------------------------------------------------
@@ -308,8 +306,7 @@ class Consumer:
         if session is None:
             return
         self._ended.set()
-        while self._waiters:
-            self._wake_one()
+        self._stream.end()
         if self._membership is not None:
             await self._membership.stop()
         elif self._service is not None:
@@ -398,15 +395,11 @@ class Consumer:
             self._service.deliver(inbox, records)
             return
         namespace = self.options.namespace
-        self._stream.extend([Message(record, inbox.queue, namespace, self) for record in records])
-        self._wake_one()
+        self._stream.put([Message(record, inbox.queue, namespace, self) for record in records])
 
-    def _wake_one(self) -> None:
-        while self._waiters:
-            future = self._waiters.popleft()
-            if not future.done():
-                future.set_result(None)
-                return
+    def _is_open(self, message: Message) -> bool:
+        inbox = self._find_inbox(message.queue)
+        return inbox is not None and inbox.process.is_open(message.offset)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         if self._handlers:
@@ -415,27 +408,14 @@ class Consumer:
 
     async def __anext__(self) -> Message:
         while True:
-            while self._stream:
-                message = self._stream.popleft()
-                inbox = self._find_inbox(message.queue)
-                if inbox is not None and inbox.process.is_open(message.offset):
-                    if self._stream:
-                        self._wake_one()
-                    return message
+            message = self._stream.take()
+            if message is not None:
+                return message
             if self._ended.is_set():
                 raise StopAsyncIteration
             if self._session is None:
                 raise ClientClosed("the consumer is not started", hint="use `async with Consumer(...)`")
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(future)
-            try:
-                await future
-            except asyncio.CancelledError:
-                if not future.done() or future.cancelled():
-                    self._waiters.remove(future)
-                elif self._stream:
-                    self._wake_one()  # it was called for a message that is somebody else's now
-                raise
+            await self._stream.wait()
 
     async def ack(self, message: Message) -> None:
         """A message of `async for` is done."""

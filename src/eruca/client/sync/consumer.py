@@ -190,8 +190,7 @@ class Consumer(RunningClient[AsyncConsumer]):
                 if self._ended.is_set() or not self._run(self._fetch()):
                     raise StopIteration from None
                 continue
-            inbox = self._twin._find_inbox(message.queue)
-            if inbox is not None and inbox.process.is_open(message.offset):
+            if self._twin._is_open(message):
                 return Message(message, self)
 
     async def _fetch(self) -> bool:
@@ -206,6 +205,5 @@ class Consumer(RunningClient[AsyncConsumer]):
         finally:
             self._fetching -= 1
         if not self._fetching:  # else the rest is for the threads that wait, and for those that were just called
-            stream = self._twin._stream
-            self._ahead.extend([stream.popleft() for _ in range(min(len(stream), _AHEAD_MAX))])
+            self._ahead.extend(self._twin._stream.take_rest(_AHEAD_MAX))
         return True
