@@ -79,6 +79,14 @@ HA_FENCED_DATA_BYTES_MAX = 256 * 1024
 HA_TEXT_BYTES_MAX = 512
 # What is compared before a link goes on: so many bytes before the place where the slave's log ends.
 HA_CHECK_BYTES_MAX = 4096
+# The highest number of a mastership. A promotion counts a thousand up, so nobody comes near it by promoting; what is
+# beyond was made up, and a broker that believed it could never be the master again. JSON keeps it as a number.
+EPOCH_MAX = 2**53 - 1
+# How far beyond all that a broker has heard of an operator's tool, or a name server, may be: a thousand promotions.
+EPOCH_AHEAD_MAX = 1_000_000
+# Masterships that the list of a log keeps. Every start of a master begins one and two logs are compared by their
+# lists; the oldest are joined into one.
+EPOCHS_LISTED_MAX = 1000
 # Slaves of one master. The port knows no accounts, and each connection costs a place in the loop at every append.
 HA_LINKS_MAX = 64
 

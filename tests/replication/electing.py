@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from eruca.broker.failover import FailoverDriver, LogEnd, open_client
 from eruca.broker.failoverkeys import Keys
 from eruca.broker.options import BrokerOptions
 from eruca.clock import SystemClock
-from eruca.core.failover.machine import Phase
 from eruca.core.failover.rules import Rules
-from eruca.core.failover.view import Progress
+from eruca.core.failover.view import Phase, Progress
 from eruca.errors import StoreError
 from eruca.net.etcd import EtcdClient
 from tests.replication.etcdserver import EtcdServer
@@ -37,6 +36,7 @@ class FakeBroker:
         self.needed: frozenset[int] = frozenset()
         self.refuses = False
         self.history: list[str] = []
+        self.known: set[str] = set()
         options = BrokerOptions(host=f"member{number}", configured_id=number, failover_lease_s=LEASE_S)
         self.driver = FailoverDriver(options, SystemClock(), self, self, client, rules=RULES)
 
@@ -63,7 +63,10 @@ class FakeBroker:
             self.position, self.epoch = self.master.position, self.master.epoch
 
     def find_log_end(self) -> LogEnd:
-        return LogEnd(self.position, self.epoch, self.epoch)
+        return LogEnd(self.position, self.epoch, self.epoch, frozenset(self.known))
+
+    def meet(self, addresses: Iterable[str]) -> None:
+        self.known.update(addresses)
 
     def measure(self) -> Progress:
         slaves = [b for b in self._cluster.brokers.values() if b.master is self and b.is_linked and b.is_running]
@@ -116,7 +119,7 @@ class Cluster:
             options = BrokerOptions(failover="etcd", etcd_endpoints=self.endpoints, failover_lease_s=LEASE_S)
             broker = self.brokers[number] = FakeBroker(self, number, await open_client(options))
             if before is not None:
-                broker.position, broker.epoch = before.position, before.epoch
+                broker.position, broker.epoch, broker.known = before.position, before.epoch, before.known
             await broker.driver.start()
 
     async def wait_for(self, condition: Callable[[], bool], what: str) -> None:

@@ -114,6 +114,12 @@ class EtcdServer:
         process.kill()
         await asyncio.to_thread(process.wait)
 
+    async def lose_data(self) -> None:
+        """Have it start again with nothing, as when somebody empties its data directory."""
+        await self.stop()
+        await asyncio.to_thread(shutil.rmtree, self._folder / "data")
+        await self.start()
+
     def join(self, servers: Sequence[EtcdServer]) -> None:
         """Be one server of a cluster, before it is started."""
         self._cluster = {server._folder.name: server._peer for server in servers}

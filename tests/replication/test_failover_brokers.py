@@ -20,7 +20,7 @@ from eruca.broker.app import Broker
 from eruca.broker.failover import FailoverDriver
 from eruca.broker.options import BrokerRole
 from eruca.client.produce.outgoing import SendStatus
-from eruca.core.failover.machine import Phase
+from eruca.core.failover.view import Phase
 from eruca.errors import ConfigError, NoRoute, SendFailed
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import ChangeRoleHeader, EmptyHeader

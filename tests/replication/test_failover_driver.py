@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca.core.failover.machine import Phase
+from eruca.core.failover.view import Phase
 from eruca.errors import ConfigError
 from eruca.net.etcd import open_etcd
 from tests.figures import note_figures
@@ -189,8 +189,59 @@ async def test_etcd_that_went_back_in_time_is_not_believed(cluster: Cluster, cap
     master = await cluster.wait_for_master(0)
     known = master.driver._known
     master.driver._known = replace(known, revision=known.revision + 1_000_000)
-    await cluster.wait_for(lambda: "restored from a backup?" in caplog.text, "a word")
-    assert master.epoch == 1000
+    await cluster.wait_for(lambda: "was restored from a backup" in caplog.text, "a word")
+    await cluster.wait_for(lambda: "the key of the state in etcd is damaged" in caplog.text, "an election in vain")
+    assert master.epoch == 1000 and not master.is_master
+    assert caplog.text.count("etcd went back") == 1
+    # As the log says.
+    await cluster.client.delete_prefix(cluster.keys.prefix)
+    assert (await cluster.wait_for_master(0)).epoch == 2000
+
+
+async def test_etcd_that_is_emptied_gets_its_keys_from_the_members(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.start(0, 1, 2)
+    await cluster.wait_for_master(0)
+    await cluster.wait_for_set(0, 1, 2)
+    work = asyncio.create_task(cluster.produce())
+    try:
+        for turn in range(2):
+            before = cluster.acknowledged
+            await cluster.wait_for(lambda before=before: cluster.acknowledged > before + 20, "acknowledgements")  # type: ignore[misc]
+            await cluster.etcd.lose_data()
+            await cluster.wait_for_master(0, 1, 2)
+            assert caplog.text.count("etcd went back") <= 3 * (turn + 1), "every member says so once"
+        await cluster.wait_for_set(0, 1, 2)
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+async def test_a_member_alone_does_not_lead_after_etcd_lost_its_data(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.start(0, 1, 2)
+    first = await cluster.wait_for_master(0)
+    await cluster.wait_for_set(0, 1, 2)
+    await first.kill()
+    work = asyncio.create_task(cluster.produce())
+    await cluster.wait_for_master(1, 2)
+    await cluster.wait_for(lambda: cluster.acknowledged > 20, "acknowledgements")
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    for number in (1, 2):
+        await cluster.brokers[number].driver.stop()
+    await cluster.etcd.lose_data()
+    await cluster.start(0)
+    await cluster.wait_for(lambda: "waiting for the members at member1:" in caplog.text, "a word")
+    assert cluster.brokers[0].driver.phase is Phase.WAITING
+    await cluster.start(1)
+    await cluster.wait_for(lambda: "waiting for the members at member2:" in caplog.text, "a word")
+    assert not any(broker.is_master for broker in cluster.brokers.values())
+    await cluster.start(2)
+    # It has everything, or `become_master` says so.
+    await cluster.wait_for_master(1, 2)
 
 
 async def test_one_of_three_etcd_servers_dies(tmp_path: Path) -> None:

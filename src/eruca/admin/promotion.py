@@ -121,6 +121,11 @@ def find_objections(situation: Situation, target: str) -> list[str]:
     """Why a member should not become the master; each says what may be lost or cannot be known."""
     chosen = situation.states[target]
     master = situation.master
+    if chosen.claimed_epoch > find_highest_epoch(situation.states):
+        return [
+            f"a name server has heard of a master of epoch {chosen.claimed_epoch}, and no member that answers knows it:"
+            " if there is one, what it has would be lost"
+        ]
     if master is not None and master.address != target:
         return _object_to_orderly(chosen, master)
     if master is not None and find_highest_epoch(situation.states) <= measure(chosen).epoch:

@@ -130,12 +130,14 @@ class _Change:
         report = self._report
         report.broker, report.master = target.broker, target.address
         report.before = master.address if master is not None else _name_lost_master(situation)
-        if master is not None and master.address == target.address and master.role == MASTER and master.writable:
+        is_master = master is not None and master.address == target.address and master.role == MASTER
+        if master is not None and is_master and master.writable and master.claimed_epoch <= master.epoch:
             report.epoch, report.done = master.epoch, True
             self._note(f"{target.address} is the master already, epoch {master.epoch}")
             return report
         report.objections = find_objections(situation, target.address)
-        report.epoch = count_promotion(find_highest_epoch(situation.states), chosen.configured_id)
+        highest = max(find_highest_epoch(situation.states), chosen.claimed_epoch)
+        report.epoch = count_promotion(highest, chosen.configured_id)
         if self._dry_run:
             return report
         self._refuse(report.objections)

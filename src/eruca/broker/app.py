@@ -125,7 +125,7 @@ class Broker:
         self._start_timers(parts)
 
     async def _join_election(self, parts: Parts, etcd: EtcdClient) -> None:
-        standing = BrokerStanding(parts, self.roles.server)
+        standing = BrokerStanding(parts, self.roles.server, self.roles.members)
         self.failover = self.state.failover = FailoverDriver(self.options, self._clock, self.roles, standing, etcd)
         parts.replication.guard = self.failover.may_acknowledge
         await self.failover.start()

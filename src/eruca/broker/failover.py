@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from eruca.broker.failoverkeys import Keys
 from eruca.broker.options import BrokerOptions
 from eruca.clock import Clock
-from eruca.core.failover.machine import Failover, Phase
+from eruca.core.failover.machine import Failover
 from eruca.core.failover.rules import Identity, Rules
 from eruca.core.failover.view import (
     Acknowledge,
@@ -44,9 +44,11 @@ from eruca.core.failover.view import (
     LeaseGranted,
     LeaseKept,
     MemberEntry,
+    Phase,
     Progress,
     Publish,
     Published,
+    Replaced,
     Require,
     Revoke,
     Revoked,
@@ -55,9 +57,11 @@ from eruca.core.failover.view import (
     Seen,
     SetChanged,
     SetRefused,
+    StateEntry,
     StepDown,
     Tell,
     Tick,
+    View,
 )
 from eruca.errors import ConfigError, ConnectionLost, ErucaError, EtcdRefused, NetError
 from eruca.net.etcd import EtcdClient, Snapshot, Transaction, open_etcd, split_endpoints
@@ -80,11 +84,12 @@ _CHANGE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a member's log, the epoch that wrote there, and the highest epoch it has heard of."""
+    """The end of a member's log, the epoch that wrote there, the highest epoch it has heard of, and whom it knows."""
 
     position: int
     epoch: int
     seen: int
+    known: frozenset[str] = frozenset()
 
 
 class RoleSwitch(Protocol):
@@ -108,6 +113,9 @@ class Standing(Protocol):
 
     def measure(self) -> Progress:
         """How far the slaves are."""
+
+    def meet(self, addresses: Iterable[str]) -> None:
+        """Remember members for as long as the store lives."""
 
     def require(self, members: frozenset[int]) -> None:
         """Acknowledge nothing that one of these lacks."""
@@ -153,6 +161,8 @@ class FailoverDriver:
         self.machine = Failover(identity, self.rules, required=self._standing.measure().required)
         # The keys as etcd had them last.
         self._known = Snapshot(0, {})
+        # What an etcd that went back has kept up to this revision is from the past.
+        self._past = -1
         self._until = -math.inf
         self._required: frozenset[int] = frozenset()
         self._wanted: Lead | Follow | Detach | None = None
@@ -351,7 +361,8 @@ class FailoverDriver:
         end, options = self._standing.find_log_end(), self._options
         place = (options.configured_id, options.address, options.ha_address)
         log_end = (end.position, end.epoch, end.seen)
-        return self._keys.write_member(MemberEntry(*place, *log_end, call.round, call.is_cold, call.lease, 0))
+        entry = MemberEntry(*place, *log_end, call.round, call.is_cold, call.lease, 0, end.known)
+        return self._keys.write_member(entry)
 
     async def _claim(self, call: Claim) -> Event:
         options, keys = self._options, self._keys
@@ -399,14 +410,26 @@ class FailoverDriver:
         known = self._known.revision
         snapshot = await self._read_twice(known)
         if snapshot.revision < known:
-            # Reads never go back, so this is another etcd than before. What it says of the past cannot be believed.
-            log.error(
-                "failover: etcd went back from revision %d to %d (restored from a backup?): restart the brokers of %s",
-                *(known, snapshot.revision, self._options.name),
-            )
+            if self._known.revision == known:
+                self._begin_anew(snapshot)
         elif snapshot.revision >= self._known.revision:
             self._known = snapshot
             self._show()
+
+    def _begin_anew(self, snapshot: Snapshot) -> None:
+        """Reads never go back, so this is another etcd than before. What it says of the past cannot be believed."""
+        log.error(
+            "failover: etcd went back from revision %d to %d: its data is lost, or older",
+            *(self._known.revision, snapshot.revision),
+        )
+        if self._keys.state in snapshot.items:
+            log.error(
+                "failover: etcd was restored from a backup, and who had all messages then may lack some now: delete"
+                " the keys (etcdctl del --prefix %s) and leave the brokers running; they find out by themselves",
+                self._keys.prefix,
+            )
+        self._known, self._past = snapshot, snapshot.revision
+        self.tell(Replaced(self._read_view()))
 
     async def _read_twice(self, known: int) -> Snapshot:
         """All keys as two answers in a row have them. Other keys of etcd may change between the two."""
@@ -422,12 +445,21 @@ class FailoverDriver:
         raise ConnectionLost("etcd answers something else every time: are answers damaged on their way?")
 
     def _show(self) -> None:
-        view = self._keys.read_view(self._known)
+        view = self._read_view()
+        self._standing.meet(entry.address for entry in view.members.values() if entry.is_readable)
         damaged = self._keys.find_damaged(view)
         for key, _ in sorted(damaged - self._damaged):
             log.warning("failover: the key %s does not hold what one of us wrote; its writer makes it good", key)
         self._damaged = damaged
         self.tell(Seen(view))
+
+    def _read_view(self) -> View:
+        """What the keys say, but for a state that came from a backup: it says nothing of who has everything now."""
+        view = self._keys.read_view(self._known)
+        if view.state is not None and view.state.revision <= self._past:
+            past = StateEntry(0, frozenset(), view.state.revision, view.state.version, is_damaged=True)
+            return replace(view, state=past)
+        return view
 
     def _note_reach(self, error: ErucaError | None) -> None:
         """Say once that etcd is out of reach, and once that it is back."""

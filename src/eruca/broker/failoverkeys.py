@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from eruca.core.failover.view import MasterEntry, MemberEntry, StateEntry, View
+from eruca.core.replication.epochs import is_epoch
 from eruca.digits import read_digits
 from eruca.errors import BAD_JSON
 from eruca.net.etcd import KeyValue, Snapshot
@@ -41,6 +42,7 @@ class _Member(msgspec.Struct, rename="camel"):
     seen_epoch: int
     round: int
     cold: bool
+    known: list[str] = []
 
 
 class _Sealed(msgspec.Struct):
@@ -98,26 +100,31 @@ class Keys:
     def write_member(self, entry: MemberEntry) -> bytes:
         """What the key of a member holds; its revision is etcd's."""
         log_end = (entry.position, entry.epoch, entry.seen)
-        held = _Member(entry.address, entry.ha_address, *log_end, entry.round, entry.is_cold)
+        held = _Member(entry.address, entry.ha_address, *log_end, entry.round, entry.is_cold, sorted(entry.known))
         return _seal(self.member(entry.member), entry.lease, held)
 
 
 def _read_master(key: str, item: KeyValue) -> MasterEntry:
-    held = _open(key, item, _Master) or _Master(0, -1, "", "")
+    held = _open(key, item, _Master)
+    if held is None or not is_epoch(held.epoch):
+        held = _Master(0, -1, "", "")
     return MasterEntry(held.epoch, held.configured_id, held.address, held.ha_address, item.lease, item.mod_revision)
 
 
 def _read_state(key: str, item: KeyValue) -> StateEntry:
     held = _open(key, item, _State)
-    if held is None or not held.in_sync:
+    if held is None or not held.in_sync or not is_epoch(held.epoch):
         return StateEntry(0, frozenset(), item.mod_revision, item.version, is_damaged=True)
     return StateEntry(held.epoch, frozenset(held.in_sync), item.mod_revision, item.version)
 
 
 def _read_member(number: int, key: str, item: KeyValue) -> MemberEntry:
-    held = _open(key, item, _Member) or _Member("", "", 0, 0, 0, 0, False)
+    held = _open(key, item, _Member)
+    if held is None or not is_epoch(held.epoch) or not is_epoch(held.seen_epoch):
+        held = _Member("", "", 0, 0, 0, 0, False)
     place, log_end = (held.address, held.ha_address), (held.position, held.epoch, held.seen_epoch)
-    return MemberEntry(number, *place, *log_end, held.round, held.cold, item.lease, item.mod_revision)
+    known = frozenset(held.known)
+    return MemberEntry(number, *place, *log_end, held.round, held.cold, item.lease, item.mod_revision, known)
 
 
 def _seal(key: str, lease: int, held: msgspec.Struct) -> bytes:

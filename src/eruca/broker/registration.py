@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from eruca.broker.options import BrokerOptions
 from eruca.broker.topics import Topics
+from eruca.core.replication.epochs import is_epoch
 from eruca.errors import ErucaError
 from eruca.nameserver.routes import STALE_MASTER
 from eruca.net.addresses import NameServers
@@ -37,6 +38,8 @@ class Registration:
         self.list_filter_servers: Callable[[], list[str]] = list
         # Which mastership of its name this broker's is; None on a slave.
         self.epoch: int | None = None
+        # The identity of its store.
+        self.store_id: str | None = None
         # A broker that does not know what it is (it was replaced, or has no id) does not register.
         self.is_paused = False
         # What the last registration of a slave learnt of its master: its address, and that of its log.
@@ -182,13 +185,15 @@ class Registration:
             compressed=options.compressed_register,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
             eruca_epoch=self.epoch,
+            eruca_store=self.store_id if self.epoch is not None else None,
         )
         return make_request(RequestCode.REGISTER_BROKER, header, body)
 
 
 def _read_epoch(answer: Command) -> int:
-    """The epoch that a name server names with its refusal; 0 when it does not."""
+    """The epoch that a name server names with its refusal; 0 when it does not, or when it cannot be one."""
     try:
-        return answer.decode_header(RegisterBrokerAnswerHeader).eruca_epoch or 0
+        epoch = answer.decode_header(RegisterBrokerAnswerHeader).eruca_epoch or 0
+        return epoch if is_epoch(epoch) else 0
     except ErucaError:
         return 0

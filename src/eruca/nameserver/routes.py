@@ -5,8 +5,9 @@ to the name. Times are monotonic seconds, given by the caller; a link is any obj
 broker registered on.
 
 Masters of Eruca say which mastership of their name theirs is (an epoch, which every promotion counts up). One that was
-replaced and does not know it yet is refused, so that producers are never sent back to it. Java's brokers have no epoch;
-among themselves the last one that registers is the master, as in Java.
+replaced and does not know it yet is refused, so that producers are never sent back to it. They also say which store
+they have: a broker of another one does not take the name while its master is here. Java's brokers have no epoch; among
+themselves the last one that registers is the master, as in Java.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+from eruca.core.replication.epochs import is_epoch
 from eruca.core.replication.numbering import was_promoted
 from eruca.errors import RequestRefused
-from eruca.limits import EPOCHS_KEPT_MAX
+from eruca.limits import EPOCH_AHEAD_MAX, EPOCHS_KEPT_MAX
 from eruca.wire.bodies import (
     BrokerData,
     ClusterInfo,
@@ -35,8 +37,10 @@ from eruca.wire.names import MASTER_ID, READ, WRITE
 
 log = logging.getLogger(__name__)
 
-#: A refusal of a master that was replaced begins so; its broker steps down when it reads that.
+#: A refusal of a master that was replaced begins so; its broker asks the others then whether that is true.
 STALE_MASTER: Final = "stale master:"
+#: A refusal of a master whose name another store has begins so.
+NAME_TAKEN: Final = "name taken:"
 
 _UNIT: Final = 1
 _UNIT_SUBSCRIBED: Final = 2
@@ -52,6 +56,8 @@ class LiveBroker:
     ha_address: str
     # Which mastership of its name this is; None for slaves and for Java's brokers.
     epoch: int | None = None
+    # The identity of its store, as far as it has one.
+    store: str | None = None
 
 
 class RouteTables:
@@ -99,6 +105,7 @@ class RouteTables:
         name, address, number = header.broker_name, header.broker_addr, header.broker_id
         epoch = header.eruca_epoch if number == MASTER_ID else None
         if number == MASTER_ID:
+            self._check_store(name, address, epoch, header.eruca_store)
             self._check_epoch(name, address, epoch)
         table = body.topic_config_serialize_wrapper
         self._clusters.setdefault(header.cluster_name, {})[name] = None
@@ -125,13 +132,28 @@ class RouteTables:
                     self.put_queues(name, topic)
         if address not in self._live:
             log.info("broker %s registered: name %s, id %d, cluster %s", address, name, number, header.cluster_name)
-        self._live[address] = LiveBroker(table.data_version, now, link, header.ha_server_addr, epoch)
+        self._live[address] = LiveBroker(
+            table.data_version, now, link, header.ha_server_addr, epoch, header.eruca_store
+        )
         if with_filter_servers:
             if body.filter_server_list:
                 self._filter_servers[address] = body.filter_server_list
             else:
                 self._filter_servers.pop(address, None)
         return self._find_master(addresses) if number != MASTER_ID else RegisterBrokerAnswerHeader()
+
+    def _check_store(self, name: str, address: str, epoch: int | None, store: str | None) -> None:
+        """Refuse a master of another store than the one that is here, and epochs that cannot be."""
+        if epoch is None:
+            return
+        if not is_epoch(epoch):
+            _refuse(address, f"epoch {epoch} cannot be")
+        master = self._find_fenced_master(name)
+        if master is not None and master != address:
+            if self._live[master].store not in (None, store):
+                _refuse(address, f"{NAME_TAKEN} the master of {name} is {master}, which has another store")
+            if epoch > self._epochs.get(name, 0) + EPOCH_AHEAD_MAX:
+                _refuse(address, f"epoch {epoch} is too far ahead of that of {master}")
 
     def _check_epoch(self, name: str, address: str, epoch: int | None) -> None:
         """Refuse a master that another one has replaced, and remember the epoch of one that is not.
@@ -231,6 +253,9 @@ class RouteTables:
             header.broker_addr,
         ):
             return  # it was replaced: the master that says goodbye is not the one that is here
+        holder = broker.broker_addrs.get(header.broker_id)
+        if header.broker_id != MASTER_ID and holder != header.broker_addr and holder in self._live:
+            return  # two slaves had the same id, and the other one is here
         self._forget_name(broker.broker_addrs.get(header.broker_id), header.broker_name, broker)
         broker.broker_addrs.pop(header.broker_id, None)
         self._drop_name_without_address(broker)
@@ -381,5 +406,9 @@ class RouteTables:
 
 
 def _refuse_stale(address: str, reason: str) -> NoReturn:
+    _refuse(address, f"{STALE_MASTER} {reason}")
+
+
+def _refuse(address: str, reason: str) -> NoReturn:
     log.warning("broker %s is refused as a master: %s", address, reason)
-    raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{STALE_MASTER} {reason}")
+    raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)

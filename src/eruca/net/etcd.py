@@ -33,6 +33,8 @@ _T = TypeVar("_T")
 _NOT_FOUND: Final = 5
 # Nobody answers for the cluster at this endpoint now (no leader, no quorum): another one may.
 _UNAVAILABLE: Final = frozenset({502, 503, 504})
+# Answers are taken as they come: a few bytes that are compressed could become gigabytes.
+_HEADERS: Final = {"Accept-Encoding": "identity"}
 
 
 class KeyValue(msgspec.Struct, frozen=True):
@@ -175,7 +177,10 @@ class EtcdClient:
         secure = any(endpoint.startswith("https:") for endpoint in self._endpoints)
         # A proxy of the environment has no business between a broker and its etcd.
         self._client = self._httpx.AsyncClient(
-            timeout=timeout_s, trust_env=False, verify=ssl.create_default_context() if secure else False
+            headers=_HEADERS,
+            timeout=timeout_s,
+            trust_env=False,
+            verify=ssl.create_default_context() if secure else False,
         )
 
     async def close(self) -> None:
@@ -261,9 +266,9 @@ class EtcdClient:
         try:
             async with self._client.stream("POST", url, content=body, headers=headers, timeout=timeout) as response:
                 if response.status_code != 200:
-                    self._refuse(endpoint, response.status_code, await response.aread())
-                async for line in response.aiter_lines():
-                    answer = _decode(line.encode(), _WatchAnswer)
+                    self._refuse(endpoint, response.status_code, await _read(response))
+                async for line in _read_lines(response):
+                    answer = _decode(line, _WatchAnswer)
                     if answer.result is None:
                         self._turn(endpoint)
                         raise ConnectionLost(f"etcd ended the watch: {answer.error}")
@@ -288,7 +293,8 @@ class EtcdClient:
             endpoint = self._current
             url = self._endpoints[endpoint]
             try:
-                response = await self._client.post(url + path, content=content)
+                async with self._client.stream("POST", url + path, content=content) as response:
+                    status, found = response.status_code, await _read(response)
             except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:
                 # It never left, so the next endpoint may be asked the same.
                 self._turn(endpoint)
@@ -300,9 +306,12 @@ class EtcdClient:
             except self._httpx.HTTPError as error:
                 self._turn(endpoint)
                 raise ConnectionLost(f"etcd at {url}: {_describe(error)}") from error
-            if response.status_code != 200:
-                self._refuse(endpoint, response.status_code, response.content)
-            return _decode(response.content, answer)
+            except ConnectionLost:
+                self._turn(endpoint)
+                raise
+            if status != 200:
+                self._refuse(endpoint, status, found)
+            return _decode(found, answer)
         raise ConnectFailed(f"etcd cannot be reached: {reason}")
 
     def _turn(self, failed: int) -> None:
@@ -369,9 +378,34 @@ def _read_key(item: KeyValue) -> str:
         raise ConnectionLost(f"etcd answered a key that is none: {error}") from error
 
 
+async def _read(response: httpx.Response) -> bytes:
+    """The body of an answer, as long as it is not longer than any of ours can be."""
+    found = bytearray()
+    async for piece in response.aiter_raw():
+        found += piece
+        _check_size(len(found))
+    return bytes(found)
+
+
+async def _read_lines(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The lines of an answer that has no end, one after the other."""
+    rest = b""
+    async for piece in response.aiter_raw():
+        *lines, rest = (rest + piece).split(b"\n")
+        _check_size(len(rest))
+        for line in lines:
+            if line.strip():
+                yield line
+    if rest.strip():
+        yield rest
+
+
+def _check_size(size: int) -> None:
+    if size > ETCD_ANSWER_BYTES_MAX:
+        raise ConnectionLost(f"etcd answered {size} bytes, more than any answer of ours can have")
+
+
 def _decode(content: bytes, answer: type[_T]) -> _T:
-    if len(content) > ETCD_ANSWER_BYTES_MAX:
-        raise ConnectionLost(f"etcd answered {len(content)} bytes, more than any answer of ours can have")
     try:
         return msgspec.json.decode(content, type=answer, strict=False)
     except BAD_JSON as error:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
 from eruca.clock import Clock
 from eruca.config import StoreOptions
 from eruca.errors import StoreError
+from eruca.limits import EPOCH_MAX, EPOCHS_LISTED_MAX
 from eruca.store.archived import ArchiveMark
 from eruca.store.checkpoint import Checkpoint
 from eruca.store.dispatch import Dispatch
@@ -22,7 +24,7 @@ from eruca.store.recovery import RecoveryPlan
 from eruca.store.removed import RemovedTopics
 from eruca.store.replicationstate import Diverged, ReplicationFile, ReplicationRecord, begin_epoch
 from eruca.store.truncation import read_diverged, set_aside, truncate_store
-from eruca.wire.epoch import Epoch
+from eruca.wire.epoch import Epoch, is_epoch, join_oldest
 from eruca.wire.record import Message
 
 
@@ -89,20 +91,39 @@ class Replicated(Lookup):
             self.commitlog.sync_tail()
             # From now on this log is right, whatever a crash did to it: the others compare theirs.
             epochs = begin_epoch(record.epochs, tail, epoch, record.unsure)
-            self.save_replication(epochs=epochs, seen_epoch=epoch, led_epoch=epoch, unsure=-1)
+            epochs, joined = join_oldest(epochs, record.epochs_joined, EPOCHS_LISTED_MAX)
+            # A store of an older version gets its identity here too.
+            identity = {"store_id": uuid4().hex, "store_id_given_at": tail} if not record.store_id else {}
+            changes = {"seen_epoch": epoch, "led_epoch": epoch, "unsure": -1, **identity}
+            self.save_replication(epochs=epochs, epochs_joined=joined, **changes)
 
-    def adopt_epochs(self, epochs: Iterable[Epoch], seen: int) -> None:
-        """Take over the epochs of a master, whose log this one is a copy of from now on."""
+    def adopt_epochs(
+        self, epochs: Iterable[Epoch], seen: int, *, joined: int | None = None, identity: tuple[str, int] | None = None
+    ) -> None:
+        """Take over the epochs of a master, whose log this one is a copy of from now on, and the store's identity.
+
+        The identity comes with where the log ended when it was given; None keeps what is known.
+        """
         with self._record_guard:
             known, record = [Epoch(*item) for item in epochs], self.replication
             followed = record.epochs[-1].epoch if record.epochs else 0
             doubts = [item.unsure for item in known if item.epoch > followed and item.unsure >= 0]
             unsure = min([*doubts, *([record.unsure] if record.unsure >= 0 else [])], default=-1)
-            self.save_replication(epochs=known, seen_epoch=max(seen, record.seen_epoch), unsure=unsure)
+            store_id, given_at = identity or (record.store_id, record.store_id_given_at)
+            self.save_replication(
+                epochs=known,
+                epochs_joined=record.epochs_joined if joined is None else joined,
+                seen_epoch=max(seen, record.seen_epoch),
+                store_id=store_id,
+                store_id_given_at=given_at,
+                unsure=unsure,
+            )
 
     def see_epoch(self, epoch: int) -> None:
         """Remember that some broker is or was the master in an epoch."""
         with self._record_guard:
+            if not is_epoch(epoch):
+                raise StoreError(f"epoch {epoch} cannot be: an epoch is a number up to {EPOCH_MAX}")
             if epoch > self.replication.seen_epoch:
                 self.save_replication(seen_epoch=epoch)
 

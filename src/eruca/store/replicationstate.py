@@ -1,7 +1,8 @@
 """What a store remembers of replication, in `config/erucaReplication.json`: role, epochs, and a cut that is under way.
 
 An epoch is one mastership. The list of epochs says which of them wrote which part of the log, so that two logs can be
-compared without reading them. A list that is older than the log would say that bytes are another master's than they
+compared without reading them. The identity of the store says whether two lists may be compared at all: every store
+counts its epochs from one. A list that is older than the log would say that bytes are another master's than they
 are, and a divergence would go unseen; that is why a damaged file is an error here, although a backup lies beside it.
 """
 
@@ -13,13 +14,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from eruca.errors import StoreError, TableCorrupt, WireError
-from eruca.limits import TABLE_BYTES_MAX
+from eruca.limits import EPOCH_MAX, TABLE_BYTES_MAX
 from eruca.store.filesystem import FileSystem
 from eruca.store.tables import TableFile, decode_table
 from eruca.wire.bodies import JsonBody
 from eruca.wire.bodies.replication import DivergedTail
 from eruca.wire.bodies.shared import kept, kept_list
-from eruca.wire.epoch import Epoch
+from eruca.wire.epoch import Epoch, is_epoch
 
 # A part of the log that another master does not have, set aside: file, epoch, begin, end, found_ms.
 Diverged: TypeAlias = DivergedTail
@@ -31,6 +32,12 @@ class ReplicationRecord(JsonBody):
     #: What the broker became after its start: "MASTER" or "SLAVE"; empty while it is what its configuration says.
     role: str = kept("")
     epochs: list[Epoch] = kept_list()
+    #: Masterships up to this one are one entry of the list; 0 when none were joined.
+    epochs_joined: int = kept(0)
+    #: The identity of the store, which its first master gave it; empty before, and in stores of older versions.
+    store_id: str = kept("")
+    #: Where the log ended when it got the identity.
+    store_id_given_at: int = kept(0)
     #: The highest epoch of any master this broker has seen; it never follows one with a lower epoch.
     seen_epoch: int = kept(0)
     #: The last epoch in which this broker itself was the master.
@@ -73,6 +80,9 @@ class ReplicationFile:
             raise StoreError("it is empty")
         record = decode_table(ReplicationRecord, data)
         check_epochs(record.epochs)
+        if not is_epoch(record.seen_epoch):
+            # A version that had no bound believed somebody: it could never lead again.
+            record.seen_epoch = record.epochs[-1].epoch if record.epochs else 0
         return record
 
     def save(self, record: ReplicationRecord) -> None:
@@ -82,12 +92,13 @@ class ReplicationFile:
 
 
 def check_epochs(epochs: Sequence[Epoch]) -> None:
-    """Refuse a list in which numbers do not grow or positions go back."""
+    """Refuse a list in which numbers do not grow, are out of bounds, or positions go back."""
     for earlier, later in itertools.pairwise(epochs):
         if later.epoch <= earlier.epoch or later.start < earlier.start:
             raise StoreError(f"{later} cannot follow {earlier}")
-    if epochs and (epochs[0].epoch < 0 or epochs[0].start < 0):
-        raise StoreError(f"{epochs[0]} cannot be")
+    for item in (*epochs[:1], *epochs[-1:]):
+        if not is_epoch(item.epoch) or item.start < 0:
+            raise StoreError(f"{item} cannot be: an epoch is a number up to {EPOCH_MAX}")
 
 
 def begin_epoch(epochs: Iterable[Epoch], tail: int, epoch: int, unsure: int = -1) -> list[Epoch]:

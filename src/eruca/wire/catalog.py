@@ -307,6 +307,7 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
     # --- broker: replication, Eruca's own -----------------------------------------------------------------------------
     RequestCode.REPLICATION_STATE: _row(
         "the epochs, the log and the slaves of a broker", _SM, _AB, right=Right.INSPECT,
+        header=h.ReplicationStateHeader,
         answer_body=JsonCodec(b.ReplicationState)),
     RequestCode.CHANGE_ROLE: _row(
         "become the master of your name, or a slave", _AB, right=Right.ADMIN, header=h.ChangeRoleHeader,

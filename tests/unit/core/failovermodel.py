@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from eruca.core.failover.machine import Failover, Phase
+from eruca.core.failover.machine import Failover
 from eruca.core.failover.rules import Identity, Rules
 from eruca.core.failover.view import (
     Acknowledge,
@@ -36,9 +36,11 @@ from eruca.core.failover.view import (
     LeaseKept,
     MasterEntry,
     MemberEntry,
+    Phase,
     Progress,
     Publish,
     Published,
+    Replaced,
     Require,
     Revoke,
     Revoked,
@@ -73,6 +75,8 @@ class Faults:
     pauses: bool = True
     step_downs: bool = True
     etcd_outages: bool = True
+    # etcd loses everything it holds, now and then.
+    etcd_losses: bool = False
     # The part of what is written to etcd that is damaged on its way.
     damage: float = 0.0
     # Sequences that are unlikely by chance: the master is cut off while it changes the set, and whoever has everything
@@ -89,6 +93,19 @@ class Etcd:
         self.leases: dict[int, tuple[float, float]] = {}
         self._next_lease = itertools.count(100)
         self.is_down = False
+        # How often it was another etcd than before, as far as revisions show it.
+        self.life = 0
+
+    def lose(self) -> None:
+        """Lose all data. Revisions begin anew, or (another tenant made many of them since) seem to go on."""
+        self.leases.clear()
+        self.world.losses += 1
+        self.world.forget_owners()
+        if self.world.random.random() < 0.7:
+            self.life += 1
+            self._write(View(self.world.random.randint(1, 3)))
+        else:
+            self._write(View(self.view.revision + self.world.random.randint(1, 5)))
 
     def serve(self, member: Member, call: Call, entry: MemberEntry | None) -> Event | None:
         """Do a call at this moment; None where etcd answers with an error."""
@@ -144,9 +161,8 @@ class Etcd:
 
     def _change(self, call: ChangeSet) -> Event:
         view = self.view
-        assert view.state is not None
         master_revision = view.master.revision if view.master is not None else 0
-        if (master_revision, view.state.revision) != (call.master_revision, call.state_revision):
+        if view.state is None or (master_revision, view.state.revision) != (call.master_revision, call.state_revision):
             return SetRefused(view.revision)
         revision = view.revision + 1
         state = self._write_state(call.epoch, call.members, revision)
@@ -233,6 +249,10 @@ class Member:
     link: Link | None = None
     # How much readers were shown since it started.
     shown: int = 0
+    # Whom it ever met; this survives a crash too.
+    known: set[str] = field(default_factory=set)
+    # Which etcd it has seen last.
+    etcd_life: int = 0
 
     def local(self) -> float:
         """What its clock says."""
@@ -255,12 +275,22 @@ class Member:
         self.role, self.role_queue, self.role_busy = None, [], False
         self.master_epoch, self.until = None, -math.inf
         self.links, self.positions, self.link, self.shown = {}, {}, None, 0
+        self.etcd_life = -1
+        self.known.add(f"m{self.id}")
         self.world.every(TICK_S, self, self.tick)
         self.world.every(RESYNC_S, self, lambda: self.world.show(self))
 
     def crash(self) -> None:
         self.is_alive = False
         self.drop_links()
+
+    def see(self, view: View, life: int) -> None:
+        """Read etcd; reads are in order, so one that is of another etcd is noticed."""
+        if life < self.etcd_life:
+            return
+        is_other, self.etcd_life = life > self.etcd_life >= 0, life
+        self.known.update(entry.address for entry in view.members.values() if entry.is_readable)
+        self.tell(Replaced(view) if is_other else Seen(view))
 
     def drop_links(self) -> None:
         for link in [*self.links.values(), *([self.link] if self.link is not None else [])]:
@@ -379,9 +409,12 @@ class World:
         self.elections = 0
         self.damaged = 0
         self.forced = 0
+        self.losses = 0
         self.not_the_best = 0
         self.published_at: dict[int, float] = {}
         self.owners: dict[int, int] = {}
+        # Epochs that were claimed in an etcd that lost its data.
+        self.orphans: set[int] = set()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         # Pairs (and "etcd" for etcd) that cannot reach each other: from, to.
@@ -441,7 +474,8 @@ class World:
             name = f"m{member.id}"
             seen = max((known for known, _ in member.epochs), default=0)
             place = (len(member.log), member.log_epoch, seen)
-            entry = MemberEntry(member.id, name, name, *place, call.round, call.is_cold, call.lease, 0)
+            known = frozenset(member.known)
+            entry = MemberEntry(member.id, name, name, *place, call.round, call.is_cold, call.lease, 0, known)
         is_over = False
 
         def answer(event: Event) -> None:
@@ -458,7 +492,14 @@ class World:
                 return
             if isinstance(event, LeaseGranted | LeaseKept):
                 event = replace(event, sent=sent)
-            self.later(member, self.delay(), lambda: answer(event))
+            view, life = self.etcd.view, self.etcd.life
+            self.later(member, self.delay(), lambda: hear(event, view, life))
+
+        def hear(event: Event, view: View, life: int) -> None:
+            # What a call did is what is read after it, so an answer never comes before a sign that etcd is another.
+            if life > member.etcd_life >= 0:
+                member.see(view, life)
+            answer(event if life >= member.etcd_life else Failed(call))
 
         # A request in the network arrives even when its sender is dead by then.
         self.at(self.now + self.delay(), serve)
@@ -469,8 +510,8 @@ class World:
         if self.etcd.is_down or not member.is_alive:
             return
         if self.reaches("etcd", member.id) and self.reaches(member.id, "etcd"):
-            view = self.etcd.view
-            self.later(member, self.delay(), lambda: member.tell(Seen(view)))
+            view, life = self.etcd.view, self.etcd.life
+            self.later(member, self.delay(), lambda: member.see(view, life))
 
     # -- links -------------------------------------------------------------------------------------------------------
 
@@ -564,8 +605,16 @@ class World:
             assert not [member.id for member in self.members if member.is_open()], "there is one that acknowledges"
         else:
             master = self.etcd.view.master
+            if master is None and acknowledging.master_epoch in self.orphans:
+                return  # etcd lost its data, which it has not heard of yet; nobody else can be the master before it has
             assert master is not None, "it acknowledges after etcd ended its lease"
             assert master.member == acknowledging.id, "it acknowledges after etcd let another in"
+
+    def forget_owners(self) -> None:
+        """etcd lost its data: an epoch that was claimed and never begun may be claimed again."""
+        self.orphans.update(self.owners)
+        begun = {epoch for member in self.members for epoch, _ in member.epochs}
+        self.owners = {epoch: owner for epoch, owner in self.owners.items() if epoch in begun}
 
     def check_election(self, winner: Member, view: View, call: Claim) -> None:
         """Nothing acknowledged is lost, epochs are new, and nobody with more is passed over at once."""
@@ -636,6 +685,7 @@ class World:
             "pauses": self._pause,
             "step_downs": self._step_down,
             "etcd_outages": self._stop_etcd,
+            "etcd_losses": self._lose_etcd,
             "spite": self._corner,
         }
         chosen = [work for name, work in faults.items() if getattr(self.faults, name)]
@@ -680,6 +730,21 @@ class World:
     def _stop_etcd(self) -> None:
         self.etcd.is_down = True
         self.at(self.now + self.random.uniform(0.3, 8), self._start_etcd)
+
+    def _lose_etcd(self) -> None:
+        """Empty etcd; often while nobody runs, and then the one starts alone that has the least."""
+        if self.random.random() < 0.5:
+            self.at(self.now + self.random.uniform(0, 1), self.etcd.lose)
+            return
+        late, *others = self.random.sample(self.members, 3)
+
+        def end_others() -> None:
+            for member in others:
+                self._end(member, self.random.uniform(6, 10))
+            self.at(self.now + 0.5, self.etcd.lose)
+
+        self._end(late, 5.0)
+        self.at(self.now + 4.0, end_others)
 
     def _corner(self) -> None:
         """Cut a master off from one slave and then from etcd, and end the other slave; or leave only the newest."""

@@ -43,6 +43,7 @@ from eruca.core.failover.view import (
     Progress,
     Publish,
     Published,
+    Replaced,
     Require,
     Revoke,
     Revoked,
@@ -136,6 +137,9 @@ class Script:
             case "seen":
                 self._view = self._read_view(revision, rest)
                 return Seen(self._view)
+            case "replaced":
+                self._view = self._read_view(revision, rest)
+                return Replaced(self._view)
             case "granted":
                 return LeaseGranted(lease, seconds, sent)
             case "kept":
@@ -249,6 +253,7 @@ def _put(view: View, part: str, revision: int) -> View:
         "cold" in words,
         int(values.get("lease", 70 + number)),
         at,
+        frozenset(values["known"].split(",")) if "known" in values else frozenset(),
     )
     return replace(view, members={**view.members, number: entry})
 

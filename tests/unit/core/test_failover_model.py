@@ -6,10 +6,11 @@ import os
 
 import pytest
 
+from eruca.core.failover import machine
 from eruca.core.failover.insync import InSync
-from eruca.core.failover.machine import Failover, Phase
+from eruca.core.failover.machine import Failover
 from eruca.core.failover.rules import Rules
-from eruca.core.failover.view import Event, Progress
+from eruca.core.failover.view import Event, MemberEntry, Phase, Progress, View
 from tests.figures import note_figures
 from tests.unit.core.failovermodel import Faults, World
 
@@ -87,6 +88,15 @@ def test_what_is_written_to_etcd_is_damaged_on_its_way() -> None:
     note_figures(f"failover model, damage: {damaged} writes damaged, {forced} times an operator had to help")
 
 
+def test_etcd_loses_everything_and_members_start_alone() -> None:
+    worlds = run_seeds("etcd losses", 500_000, SEEDS // 2 + 1, Faults(etcd_losses=True))
+    only = Faults(etcd_losses=True, etcd_parts=False, member_parts=False, pauses=False, step_downs=False, spite=False)
+    worlds += run_seeds("etcd losses and crashes only", 600_000, SEEDS // 2 + 1, only)
+    losses = sum(world.losses for world in worlds)
+    assert losses > SEEDS // 2
+    note_figures(f"failover model, etcd losses: {losses} times etcd lost everything")
+
+
 def test_clocks_that_lie_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A master that believes in its lease for twice its time: two may acknowledge, but not what the other lacks."""
     monkeypatch.setattr(World, "check_gates", lambda _: None)
@@ -121,6 +131,14 @@ def test_model_sees_a_set_that_counts_before_etcd_has_it(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(InSync, "needed", property(need_only_members))
     assert "lacks what was acknowledged" in find_mistake(Faults())
+
+
+def test_model_sees_a_member_that_founds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_who_is_here(view: View) -> tuple[MemberEntry | None, str]:
+        return max(view.members.values(), key=lambda m: (m.epoch, m.position, -m.member)), ""
+
+    monkeypatch.setattr(machine, "judge_founding", take_who_is_here)
+    assert "lacks what was acknowledged" in find_mistake(Faults(etcd_losses=True))
 
 
 def test_model_sees_a_member_that_joins_with_too_little(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from eruca.core.failover.machine import Failover, Phase
+from eruca.core.failover.machine import Failover
 from eruca.core.failover.rules import Identity, Rules
 from eruca.core.failover.view import (
     Acknowledge,
@@ -31,6 +31,7 @@ from eruca.core.failover.view import (
     LeaseKept,
     MasterEntry,
     MemberEntry,
+    Phase,
     Progress,
     Publish,
     Published,

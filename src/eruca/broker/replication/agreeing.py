@@ -1,7 +1,8 @@
 """What a slave settles with its master before it copies: who that is, where the logs part, and where to go on.
 
-A slave asks the master's service port for its epochs. An Eruca answers, and what only the slave has is set aside and
-cut off. A Java broker does not know the question: nobody can tell where the logs part, and the link is classic.
+A slave asks the master's service port for its epochs, and for proof that its log is of the same store. An Eruca
+answers, and what only the slave has is set aside and cut off. Nothing is cut for a broker of another store. A Java
+broker does not know the question: nobody can tell where the logs part, and the link is classic.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from eruca.broker.parts import Parts
-from eruca.broker.replication.metadata import ask_state
+from eruca.broker.replication.proving import Proof, prove
 from eruca.broker.replication.threads import finish_in_thread
-from eruca.core.replication.epochs import drop_unwritten, find_common_end, last_epoch
+from eruca.core.replication.epochs import drop_unwritten, last_epoch
+from eruca.core.replication.kinship import Kinship
 from eruca.errors import NetError, StoreError
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
 from eruca.store.replicalog import ReplicaLog
-from eruca.store.replicationstate import check_epochs
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode
@@ -68,15 +69,16 @@ class Agreement:
             raise NetError("no name server knows a master of this name")
         if service == options.address:
             raise NetError("this broker is registered as the master itself")
-        state = await ask_state(self._caller, service, _ASK_MS)
-        if state is None:
+        proof = await prove(self._caller, service, self._store, _ASK_MS)
+        if proof is None:
             if not ha_address:
                 raise NetError("no name server knows where the master's port for slaves is")
             position = await self._choose_classic_start(service)
             await self._forget_unwritten()
             return Plan(ha_address, position, None)
+        state = proof.state
         self._check_master(state)
-        await self._agree(state)
+        await self._agree(proof)
         assert self.replica is not None
         tail = self.replica.start_from(state.log_start)
         # What the master says of itself is newer than what name servers know.
@@ -92,22 +94,37 @@ class Agreement:
         if state.epoch < seen:
             raise NetError(f"{state.address} was master in epoch {state.epoch}, and {seen} has begun since")
 
-    async def _agree(self, state: ReplicationState) -> None:
-        """Cut off what the master does not have, and take over its list of epochs."""
-        store = self._store
-        theirs = [Epoch(item.epoch, item.start, item.unsure) for item in state.epochs]
-        check_epochs(theirs)  # before anything is cut off because of them
+    async def _agree(self, proof: Proof) -> None:
+        """Cut off what the master does not have, and take over its list of epochs and its identity."""
+        store, state, common = self._store, proof.state, proof.common
         record, tail = store.replication, store.commitlog.tail
-        common = find_common_end(record.epochs, tail, theirs, state.tail)
+        if proof.kinship is Kinship.STRANGER:
+            raise StoreError(
+                f"the master {state.address} is of another store than this broker, though both are named"
+                f" {state.broker_name}: nothing is copied, and nothing is cut off",
+                hint="give one of them another brokerName; or, if this one is to be a copy of that one, stop it, move"
+                " its store directory away and start it as a slave: it copies the whole log",
+            )
         if 0 < common < state.log_start and tail > 0:
             raise StoreError(
                 f"the master's log begins at {state.log_start}, and this one is the same up to {common} only",
                 hint="stop this broker, move its store directory away and start it: it copies the whole log anew",
             )
         if common < tail:
+            if proof.kinship is not Kinship.SAME:
+                raise StoreError(
+                    f"{tail - common} bytes of this log would have to be cut off, and the master {state.address} cannot"
+                    " prove that its log is of the same store",
+                    hint="the master is of an older version: update it first",
+                )
             await self._cut_back(common)
-        if list(store.replication.epochs) != theirs or store.replication.seen_epoch != state.epoch:
-            await finish_in_thread(store.adopt_epochs, theirs, state.epoch)
+        theirs = [Epoch(item.epoch, item.start, item.unsure) for item in state.epochs]
+        known = (list(record.epochs), record.epochs_joined, record.seen_epoch, record.store_id)
+        if common < tail or known != (theirs, state.epochs_joined, state.epoch, state.store_id):
+            # A master of an older version has none to give.
+            identity = (state.store_id, state.store_id_given_at) if state.store_id else None
+            joined = state.epochs_joined
+            await finish_in_thread(store.adopt_epochs, theirs, state.epoch, joined=joined, identity=identity)
 
     async def _cut_back(self, position: int) -> None:
         """Set aside what is behind a position, and cut it off."""

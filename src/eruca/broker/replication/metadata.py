@@ -34,7 +34,7 @@ from eruca.wire.bodies import (
 from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import make_request
-from eruca.wire.headers import EmptyHeader
+from eruca.wire.headers import EmptyHeader, ReplicationStateHeader
 from eruca.wire.names import SLAVE
 
 log = logging.getLogger(__name__)
@@ -64,9 +64,14 @@ def seal(body: bytes) -> str:
     return f"crc32 {zlib.crc32(body)}"
 
 
-async def ask_state(caller: Caller, address: str, timeout_ms: int = _CALL_MS) -> ReplicationState | None:
-    """How a broker stands to the others of its name; None when it is no Eruca. Raises ErucaError."""
-    command = make_request(RequestCode.REPLICATION_STATE, EmptyHeader())
+async def ask_state(
+    caller: Caller, address: str, timeout_ms: int = _CALL_MS, *, check: tuple[int, int] = (0, 0)
+) -> ReplicationState | None:
+    """How a broker stands to the others of its name; None when it is no Eruca. Raises ErucaError.
+
+    `check` is a part of the log whose CRC is wanted too.
+    """
+    command = make_request(RequestCode.REPLICATION_STATE, ReplicationStateHeader(*check))
     answer = await caller.call(address, command, timeout_ms)
     # The words too: a digit that changed on its way must not make a Java broker of it.
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and (answer.remark or "").endswith("not supported"):
@@ -171,6 +176,12 @@ class Metadata:
         # A master that was fenced still has what its slaves need before one of them takes over.
         if state.role == SLAVE or state.epoch < self._parts.store.replication.seen_epoch:
             raise NetError(f"broker {address} is not the master to copy from: {state.role}, epoch {state.epoch}")
+        own = self._parts.store.replication.store_id
+        if state.store_id != own:
+            # The log comes first: with it a slave takes the identity of its master's store, or refuses to follow.
+            if not own:
+                return
+            raise NetError(f"broker {address} is of another store than this one")
         self.on_state(state)
         if self._source != (address, state.epoch):
             # Another mastership counts anew.

@@ -3,6 +3,12 @@
 It asks the name servers who the members of its name are, and each member how it stands, before it takes its first
 message. It leads only if nobody has heard of a newer mastership. A member that has, but is no master itself, is enough
 to keep it back: the newer master may only be out of reach, and may have acknowledged what this broker does not have.
+
+Only who proves to be of the same store has a word in this. A broker of another store that has the same name, mostly by
+accident, is not a successor: if it was there first, this one does not start, and says why.
+
+A master that is told by a name server that it was replaced asks the same questions: a name server believes whoever
+registers with it.
 """
 
 from __future__ import annotations
@@ -13,9 +19,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eruca.broker.options import BrokerOptions, BrokerRole
-from eruca.broker.replication.metadata import ask_state
+from eruca.broker.replication.proving import Proof, prove
 from eruca.core.replication.epochs import drop_unwritten, last_epoch
-from eruca.errors import ErucaError
+from eruca.core.replication.kinship import Kinship
+from eruca.errors import ConfigError, ErucaError
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
@@ -117,36 +124,79 @@ def _find_ahead(own: Returning, others: Iterable[ReplicationState]) -> NewerMast
     return None
 
 
-async def find_newer_master(
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the other members of a name say."""
+
+    #: Who leads instead of this broker; None when nobody does.
+    newer: NewerMaster | None
+    #: All whom this broker remembers have answered, so nobody of its store can lead without their knowing.
+    is_complete: bool
+
+
+async def survey_members(
     caller: Caller,
     nameservers: NameServers,
     options: BrokerOptions,
     store: MessageStore,
-    known: Iterable[str] = (),
-) -> NewerMaster | None:
-    """Ask all members of our name whether one of them leads; `known` are those that we remember ourselves."""
+    known: Iterable[str],
+    *,
+    starts: bool,
+) -> Survey:
+    """Ask all members of our name whether one of them leads; `known` are those that we remember ourselves.
+
+    Raises ConfigError for a broker that starts where another one has its name already.
+    """
     await nameservers.refresh()
     remembered = set(known) - {"", options.address}
     # At the same time: whoever is silent holds up the start once.
     named, answers = await asyncio.gather(
         asyncio.gather(*[_list_members(caller, address, options.name) for address in nameservers.addresses]),
-        _ask_all(caller, remembered),
+        _ask_all(caller, remembered, store),
     )
-    others = {address for group in named for address in group} - remembered - {"", options.address}
-    answers += await _ask_all(caller, others)
+    registered = {address for group in named for address in group} - {"", options.address}
+    answers |= await _ask_all(caller, registered - remembered, store)
     own = Returning(
         address=options.address,
         seen_epoch=store.replication.seen_epoch,
         led_epoch=store.replication.led_epoch,
         epochs=store.replication.epochs,
         tail=store.commitlog.tail,
-        sync=options.role is BrokerRole.SYNC_MASTER,
+        # A master that runs knows what it has.
+        sync=starts and options.role is BrokerRole.SYNC_MASTER,
     )
-    states = [state for state in answers if state is not None and state.broker_name == options.name]
-    newer = judge_return(own, states)
+    proofs = {address: proof for address, proof in answers.items() if proof and proof.state.broker_name == options.name}
+    if starts:
+        refuse_taken_name(options, [proof for address, proof in proofs.items() if address in registered])
+    related = [proof.state for proof in proofs.values() if is_member(proof, options.address)]
+    newer = judge_return(own, related)
     if newer is not None:
         log.warning("this broker does not lead %s: %s", options.name, newer.reason)
-    return newer
+    return Survey(newer, is_complete=all(answers[address] is not None for address in remembered))
+
+
+def is_member(proof: Proof, own_address: str) -> bool:
+    """Whether another broker is a member of the same store: its word counts, and its log may be copied.
+
+    One without a log has no store yet. It belongs to the one that knows its address: it has lost its disk.
+    """
+    if proof.kinship is Kinship.EMPTY:
+        return own_address in proof.state.members
+    return proof.kinship is not Kinship.STRANGER
+
+
+def refuse_taken_name(options: BrokerOptions, registered: Iterable[Proof]) -> None:
+    """Raise ConfigError when a broker of another store has the name of one that is about to lead."""
+    for proof in registered:
+        state = proof.state
+        is_in_use = state.role == MASTER or (proof.kinship is Kinship.EMPTY and state.tail > 0)
+        if is_in_use and not is_member(proof, options.address):
+            raise ConfigError(
+                f"another broker is named {options.name} already: {state.address} ({state.role}), whose messages are"
+                " not those of this store; this one does not start, so that neither harms the other",
+                hint="give this broker a brokerName of its own; or, if it is to be a copy of that one, set brokerRole ="
+                " SLAVE and a brokerId that no other member has; if that broker is not yours, use other name servers",
+            )
 
 
 async def _list_members(caller: Caller, nameserver: str, name: str) -> list[str]:
@@ -161,13 +211,14 @@ async def _list_members(caller: Caller, nameserver: str, name: str) -> list[str]
     return list(broker.broker_addrs.values()) if broker is not None else []
 
 
-async def _ask_all(caller: Caller, addresses: Iterable[str]) -> list[ReplicationState | None]:
-    return list(await asyncio.gather(*[_ask(caller, address) for address in sorted(addresses)]))
+async def _ask_all(caller: Caller, addresses: Iterable[str], store: MessageStore) -> dict[str, Proof | None]:
+    asked = sorted(addresses)
+    return dict(zip(asked, await asyncio.gather(*[_ask(caller, address, store) for address in asked]), strict=True))
 
 
-async def _ask(caller: Caller, address: str) -> ReplicationState | None:
+async def _ask(caller: Caller, address: str, store: MessageStore) -> Proof | None:
     try:
-        return await ask_state(caller, address, _ASK_MS)
+        return await prove(caller, address, store, _ASK_MS)
     except ErucaError as error:
         log.info("member %s does not answer: %s", address, error)
         return None

@@ -25,19 +25,22 @@ from eruca.broker.hold import Holds
 from eruca.broker.options import BrokerRole
 from eruca.broker.parts import Parts
 from eruca.broker.registration import Registration
+from eruca.broker.replication.claims import Claims
 from eruca.broker.replication.members import KnownMembers
-from eruca.broker.replication.metadata import Metadata, ask_state
+from eruca.broker.replication.metadata import Metadata
 from eruca.broker.replication.primary import HA_PORT_ABOVE, ReplicationServer
 from eruca.broker.replication.replica import Follower
-from eruca.broker.replication.returning import NewerMaster, find_newer_master
+from eruca.broker.replication.returning import NewerMaster
 from eruca.broker.replication.threads import finish_in_thread
 from eruca.broker.schedule import Schedule
 from eruca.broker.timing import Timing
 from eruca.broker.transactions import TransactionHandlers
-from eruca.core.replication.epochs import last_epoch
+from eruca.core.replication.epochs import is_epoch, last_epoch
+from eruca.core.replication.kinship import Kinship
 from eruca.core.replication.numbering import count_start
 from eruca.digits import read_digits
 from eruca.errors import ErucaError, StoreError
+from eruca.limits import EPOCH_MAX
 from eruca.net.caller import Caller
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.names import FENCED, FORBIDDEN_TO_SEND, MASTER, MASTER_ID, SLAVE
@@ -47,8 +50,6 @@ log = logging.getLogger(__name__)
 _NO_MASTER = ("", "")
 # A master that was replaced and could not become a slave tries again after so long.
 _STEP_DOWN_AGAIN_S = 5.0
-# How long another broker may take to say whether it is the master, when this one starts.
-_ASK_MS = 2000
 
 
 @dataclass(slots=True)
@@ -76,6 +77,7 @@ class Roles:
         # Why it is fenced.
         self.reason = "the broker starts"
         self.members = members
+        self.claims = Claims(parts, caller, registration, members)
         self.server = ReplicationServer(parts)
         self.follower = Follower(parts, caller, self.find_master)
         self.metadata = Metadata(parts, caller, services.schedule, services.timing, self.find_master)
@@ -140,8 +142,7 @@ class Roles:
 
     async def _find_newer_master(self) -> NewerMaster | None:
         self._parts.options.role = self._choose_master_role()
-        nameservers, known = self._registration.nameservers, self.members.members
-        return await find_newer_master(self._caller, nameservers, self._parts.options, self._parts.store, known)
+        return (await self.claims.survey(starts=True)).newer
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -150,6 +151,8 @@ class Roles:
         fences = self._fences
         async with self._turn:
             record = self._parts.store.replication
+            if not is_epoch(epoch):
+                raise StoreError(f"epoch {epoch} cannot begin: an epoch is a number up to {EPOCH_MAX}")
             if epoch <= last_epoch(record.epochs) or epoch < record.seen_epoch:
                 if self.name == MASTER and epoch == self.epoch:
                     return
@@ -236,8 +239,9 @@ class Roles:
         if fences != self._fences:
             await self._stop_services()
             raise StoreError(f"this broker did not become the master: {self.reason}")
-        self.name, self.reason = MASTER, ""
+        self.name, self.reason, self.claims.claimed_epoch = MASTER, "", 0
         self.members.lead(epoch)
+        self._registration.store_id = parts.store.replication.store_id
         self._registration.epoch, self._registration.is_paused = epoch, False
         parts.writable = True
 
@@ -330,9 +334,31 @@ class Roles:
         if not self._registration.is_paused:
             await self._registration.register_all()
         elif address := await self._registration.find_master():
-            state = await ask_state(self._caller, address, _ASK_MS)
-            if state is not None and state.role == MASTER and state.epoch >= self.epoch:
-                self._learn_master(state)
+            await self._consider_master(address, "")
+
+    async def _consider_master(self, address: str, ha_address: str) -> None:
+        """A name server names a master: follow it if it is one of ours."""
+        try:
+            proof = await self.claims.ask(address)
+        except ErucaError as error:
+            # It may be there in a moment, and a slave asks for proof again before it copies anything.
+            log.info("the master %s that a name server names does not answer: %s", address, error)
+            if not self.follower.state.connected and not self._registration.is_paused:
+                self._master = (address, ha_address)
+            return
+        if self.name != SLAVE:
+            return
+        if proof is None:
+            self._master = (address, ha_address)
+        elif not self.claims.may_follow(proof):
+            text = "the master %s that a name server names is not followed: it is of another store"
+            self.claims.say_once(address, text % address)
+        elif proof.state.role == MASTER and proof.state.epoch >= self.epoch:
+            if self._master[0] != address:
+                log.info("the master is %s", address)
+            self._master = (address, proof.state.ha_address or ha_address)
+            if proof.kinship is Kinship.SAME:
+                self._on_master_state(proof.state)
 
     def find_master(self) -> tuple[str, str]:
         """Whom this slave follows: the address of its service and that of its log; empty when nobody knows."""
@@ -349,12 +375,7 @@ class Roles:
         if self._parts.options.failover:
             return
         if self.name == SLAVE and address != self._parts.options.address:
-            log.info("the master is %s", address)
-            self._master = (address, ha_address)
-
-    def _learn_master(self, state: ReplicationState) -> None:
-        self._master = (state.address, state.ha_address)
-        self._on_master_state(state)
+            self._spawn(self._consider_master(address, ha_address))
 
     def _on_master_state(self, state: ReplicationState) -> None:
         """The master says what it is."""
@@ -375,16 +396,30 @@ class Roles:
 
     def _on_replaced(self, reason: str, epoch: int) -> None:
         """A name server says that this master was replaced, and in which epoch."""
-        if self.name != MASTER or self._parts.options.failover:
-            return
-        self._hold_back(reason)
-        self._spawn(self._step_down(reason, epoch))
+        if self.name == MASTER and not self._parts.options.failover and not self.claims.is_doubting:
+            self.claims.is_doubting = True
+            self._spawn(self._answer_claim(reason, epoch))
 
-    async def _step_down(self, why: str, epoch: int) -> None:
+    async def _answer_claim(self, reason: str, epoch: int) -> None:
+        """Give way to a master that proves to be the successor. A name server's word alone changes nothing."""
+        try:
+            newer, outbid = await self.claims.weigh(reason, epoch, self.epoch)
+            if self.name != MASTER:
+                return
+            if newer is not None:
+                self._hold_back(newer.reason)
+                await self._step_down(newer)
+            elif outbid:
+                why = f"a name server says {reason!r}, and no member of this store knows of it"
+                await self.become_master(outbid, why=why)
+        finally:
+            self.claims.is_doubting = False
+
+    async def _step_down(self, newer: NewerMaster) -> None:
         """Become a slave, if need be later: a disk that is full now must not leave this broker fenced for good."""
         while True:
             try:
-                return await self.become_slave(None, why=why, epoch=epoch)
+                return await self.become_slave(newer.place, why=newer.reason, epoch=newer.epoch)
             except StoreError as error:
                 log.error("this broker was replaced and cannot become a slave yet: %s", error)
             await asyncio.sleep(_STEP_DOWN_AGAIN_S)

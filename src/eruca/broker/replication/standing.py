@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from eruca.broker.failover import LogEnd
 from eruca.broker.options import BrokerRole
 from eruca.broker.parts import Parts
+from eruca.broker.replication.members import KnownMembers
 from eruca.broker.replication.primary import ReplicationServer
 from eruca.core.failover.view import Progress
 from eruca.core.replication.epochs import drop_unwritten, last_epoch
@@ -13,8 +16,9 @@ from eruca.core.replication.epochs import drop_unwritten, last_epoch
 class BrokerStanding:
     """The log and the slaves of one broker."""
 
-    def __init__(self, parts: Parts, server: ReplicationServer) -> None:
+    def __init__(self, parts: Parts, server: ReplicationServer, members: KnownMembers) -> None:
         self._parts = parts
+        self._members = members
         self._server = server
         self._required = 1
         # Nothing beyond is acknowledged, whatever was asked for when it was.
@@ -25,7 +29,12 @@ class BrokerStanding:
         store = self._parts.store
         tail = store.commitlog.readable_end
         epochs = drop_unwritten(store.replication.epochs, tail)
-        return LogEnd(tail, last_epoch(epochs), max(store.replication.seen_epoch, last_epoch(store.replication.epochs)))
+        seen = max(store.replication.seen_epoch, last_epoch(store.replication.epochs))
+        return LogEnd(tail, last_epoch(epochs), seen, frozenset(self._members.members))
+
+    def meet(self, addresses: Iterable[str]) -> None:
+        """Remember members: etcd may lose its data, and then whoever is not here may have more."""
+        self._members.meet(addresses)
 
     def measure(self) -> Progress:
         """How far the slaves are; only those that follow this mastership say who they are."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import zlib
 from contextlib import suppress
 
@@ -11,19 +10,19 @@ from eruca.broker.failover import FailoverDriver
 from eruca.broker.options import BrokerRole
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import refuse
-from eruca.broker.replication.metadata import ask_state, seal
+from eruca.broker.replication.metadata import seal
+from eruca.broker.replication.proving import prove
 from eruca.broker.replication.roles import Roles
 from eruca.broker.schedule import Schedule
 from eruca.core.replication.numbering import count_promotion
 from eruca.errors import ConfigError, ErucaError, RequestRefused, StoreError
+from eruca.limits import EPOCH_AHEAD_MAX, EPOCH_MAX, HA_CHECK_BYTES_MAX
 from eruca.net.caller import Caller
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire.bodies import DataVersion, DataVersions, EpochStart, FollowedMaster, ReplicationState, encode_json
 from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import ChangeRoleHeader
+from eruca.wire.headers import ChangeRoleHeader, ReplicationStateHeader
 from eruca.wire.names import FENCED, MASTER, SLAVE
-
-log = logging.getLogger(__name__)
 
 # A new master may lack a little of what it must have: it is on its way.
 _ARRIVAL_S = 5.0
@@ -51,10 +50,19 @@ class StateHandlers:
 
     def tell(self, request: Request) -> Reply:
         """How this broker stands."""
-        body = encode_json(self.describe())
+        header: ReplicationStateHeader = request.header or ReplicationStateHeader()
+        body = encode_json(self.describe(self._sum(header.check_begin, header.check_end)))
         return Reply(body=body, remark=seal(body))
 
-    def describe(self) -> ReplicationState:
+    def _sum(self, begin: int, end: int) -> int:
+        """The CRC of a short part of the log, by which a member proves whose log it has; -1 when it is not there."""
+        commitlog = self._parts.store.commitlog
+        if not 0 <= begin < end <= min(begin + HA_CHECK_BYTES_MAX, commitlog.readable_end):
+            return -1
+        found = commitlog.read_bytes(begin, end)
+        return -1 if found is None else zlib.crc32(found)
+
+    def describe(self, check_crc: int = -1) -> ReplicationState:
         """The state of this moment."""
         parts, roles, options = self._parts, self._roles, self._parts.options
         store, record = parts.store, parts.store.replication
@@ -65,11 +73,14 @@ class StateHandlers:
             address=options.address,
             broker_id=options.broker_id,
             broker_name=options.name,
+            check_crc=check_crc,
+            claimed_epoch=roles.claims.claimed_epoch,
             configured_id=options.configured_id,
             confirmed=min(self._find_confirmed(), store.commitlog.readable_end),
             diverged=list(record.diverged),
             epoch=roles.epoch,
             epochs=[EpochStart(epoch=each.epoch, start=each.start, unsure=each.unsure) for each in record.epochs],
+            epochs_joined=record.epochs_joined,
             failover=options.failover,
             flushed=store.flusher.flushed,
             ha_address=options.ha_address,
@@ -80,6 +91,8 @@ class StateHandlers:
             required=options.in_sync_replicas if is_sync else 1,
             role=roles.name,
             slaves=slaves,
+            store_id=record.store_id,
+            store_id_given_at=record.store_id_given_at,
             sync=is_sync,
             tail=store.commitlog.readable_end,
             versions=self._count_versions(),
@@ -116,6 +129,7 @@ class StateHandlers:
         header: ChangeRoleHeader = request.header
         roles = self._roles
         why = f"{request.link.peer} says so"
+        self._check_epoch(header.epoch)
         if self.failover is not None:
             await self._change_elected(self.failover, header)
             return Reply(body=self.describe())
@@ -171,14 +185,28 @@ class StateHandlers:
         master = await self._find_master(header.master_address) if header.master_address else None
         await roles.become_slave(master, why=why, epoch=header.epoch)
 
+    def _check_epoch(self, epoch: int) -> None:
+        """Refuse a number that no promotion comes to: whoever believed it could hardly be promoted any more."""
+        highest = min(EPOCH_MAX, self._roles.epoch + EPOCH_AHEAD_MAX)
+        if not 0 <= epoch <= highest:
+            refuse(ResponseCode.SYSTEM_ERROR, f"epoch {epoch} is out of bounds: expected 0 to {highest}")
+
     async def _find_master(self, address: str) -> tuple[str, str]:
-        """Where the log of a broker is; one that does not say so has it on the port above."""
+        """Where the log of a broker is; only one of the same store is followed, whoever says so."""
         try:
-            state = await ask_state(self._caller, address)
+            proof = await prove(self._caller, address, self._parts.store)
         except ErucaError as error:
-            log.info("the new master %s does not say where its log is: %s", address, error)
-            state = None
-        return (address, state.ha_address) if state is not None else (address, "")
+            refuse(ResponseCode.SYSTEM_ERROR, f"{address} does not prove that it is of the same store: {error}")
+        if proof is None:
+            refuse(
+                ResponseCode.SYSTEM_ERROR, f"{address} is a Java broker: brokerRole and name servers say who follows it"
+            )
+        state = proof.state
+        if state.broker_name != self._parts.options.name:
+            refuse(ResponseCode.SYSTEM_ERROR, f"{address} is a broker of {state.broker_name}")
+        if not self._roles.claims.may_follow(proof):
+            refuse(ResponseCode.SYSTEM_ERROR, f"{address} is a broker of another store than this one")
+        return address, state.ha_address
 
 
 def _count(version: DataVersion) -> int:

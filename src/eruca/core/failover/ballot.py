@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eruca.core.failover.view import MemberEntry, StateEntry, View
+from eruca.core.failover.view import FOUNDING, MemberEntry, StateEntry, View
 from eruca.core.replication.numbering import count_promotion
+
+_FOUNDING_TROUBLE = (
+    "etcd has no state, but there were masters before: did etcd lose its data? %s; `eruca cluster promote --force`"
+    " takes the member of your choice as it is, best the one with the longest log"
+)
 
 
 def carry_state(view: View, before: View | None) -> View:
@@ -25,6 +30,11 @@ def carry_state(view: View, before: View | None) -> View:
 def list_published(view: View, state: StateEntry) -> list[MemberEntry]:
     """The members of the set that have said for this election where their log ends."""
     return [m for m in view.members.values() if m.member in state.in_sync and m.round == state.revision]
+
+
+def is_outdated(own: MemberEntry, round_now: int) -> bool:
+    """Whether a member's key is for another round; one for a founding must not be there when etcd is founded again."""
+    return own.round != round_now and (round_now != 0 or own.round == FOUNDING)
 
 
 def has_log(entry: MemberEntry, state: StateEntry) -> bool:
@@ -56,6 +66,24 @@ def keep_living(view: View, state: StateEntry, winner: int, required: int) -> fr
     """The set of the new epoch: without those who have no living key, unless too few would be left."""
     living = frozenset({winner}) | (state.in_sync & view.members.keys())
     return living if len(living) >= required else state.in_sync
+
+
+def judge_founding(view: View) -> tuple[MemberEntry | None, str]:
+    """Who makes the state anew when etcd has none, though members have logs: etcd lost its data.
+
+    Nobody can be asked who had everything. But whoever was the master had everything that was acknowledged in its
+    epoch, so when all are here that any of them ever met, the one with the latest epoch has it, unless an epoch was
+    heard of that none of the logs has. Returns that one, or None and why there is none.
+    """
+    members = view.members.values()
+    missing = frozenset().union(*(m.known for m in members)) - {m.address for m in members}
+    if missing:
+        return None, _FOUNDING_TROUBLE % f"waiting for the members at {', '.join(sorted(missing))}, which may have more"
+    best = max(members, key=lambda m: (m.epoch, m.position, -m.member))
+    if max(m.seen for m in members) > best.epoch:
+        highest = max(m.seen for m in members)
+        return None, _FOUNDING_TROUBLE % f"epoch {highest} was heard of, and no member has its log"
+    return best, ""
 
 
 def find_revisions(view: View, state: StateEntry) -> tuple[tuple[int, int], ...]:

@@ -20,7 +20,8 @@ not be acknowledged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from eruca.core.failover.view import Progress
 
@@ -102,8 +103,14 @@ class InSync:
         if self.pending is None:
             self.pending = self.members
 
-    def observe(self, progress: Progress, now: float) -> None:
-        """Look at the slaves; `pending` and `needed` say what follows."""
+    def observe(self, progress: Progress, now: float, known: Collection[int] | None = None) -> None:
+        """Look at the slaves; `pending` and `needed` say what follows.
+
+        Slaves outside the set that have no key in etcd (`known`) cannot be elected: they do not get into the set.
+        """
+        if known is not None:
+            reports = {m: at for m, at in progress.reports.items() if m in self.members or m in known}
+            progress = replace(progress, reports=reports)
         for member, track in self._tracks.items():
             if member not in progress.reports:
                 track.lose(now)

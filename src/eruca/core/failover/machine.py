@@ -9,15 +9,15 @@ DETACHING --> WAITING --> RISING --> LEADING       a master that vanished is rep
 
 from __future__ import annotations
 
-import enum
 import math
-from dataclasses import replace
 
 from eruca.core.failover.ballot import (
     carry_state,
     choose_epoch,
     find_revisions,
     has_log,
+    is_outdated,
+    judge_founding,
     keep_living,
     list_published,
     rank,
@@ -25,6 +25,7 @@ from eruca.core.failover.ballot import (
 from eruca.core.failover.insync import InSync
 from eruca.core.failover.rules import Identity, Rules
 from eruca.core.failover.view import (
+    FOUNDING,
     Acknowledge,
     Action,
     Call,
@@ -45,9 +46,11 @@ from eruca.core.failover.view import (
     LeaseKept,
     MasterEntry,
     MemberEntry,
+    Phase,
     Progress,
     Publish,
     Published,
+    Replaced,
     Require,
     Revoke,
     Revoked,
@@ -62,18 +65,6 @@ from eruca.core.failover.view import (
     Tick,
     View,
 )
-
-
-class Phase(enum.Enum):
-    """What a member is doing."""
-
-    DETACHING = "detaching"  # on the way to WAITING: the log does not stand still yet
-    WAITING = "waiting"  # a slave without a master
-    FOLLOWING = "following"
-    RISING = "rising"  # the master in etcd, not yet in the broker
-    LEADING = "leading"
-    FENCED = "fenced"  # was the master; its lease is not given back yet
-
 
 _NEVER = -math.inf
 _DAMAGED = "the key of the master in etcd is damaged"
@@ -147,6 +138,8 @@ class Failover:
             case Seen(view):
                 if self.view is None or view.revision >= self.view.revision:
                     self.view = carry_state(view, self.view)
+            case Replaced(view):
+                self._lose_etcd(view)
             case LeaseGranted(lease, seconds, sent):
                 self._busy.discard(Grant)
                 if self._lease is None:
@@ -177,7 +170,8 @@ class Failover:
             case Progress():
                 self._required = event.required
                 if self.sync is not None and self.phase is Phase.LEADING:
-                    self.sync.observe(self._drop_strangers(event, self.sync), self._now)
+                    known = self.view.members.keys() if self.view is not None else frozenset()
+                    self.sync.observe(event, self._now, known)
             case Forced(seconds):
                 if self.phase in (Phase.DETACHING, Phase.WAITING):
                     self._forced_until = self._now + seconds
@@ -187,13 +181,6 @@ class Failover:
                     self._fence("an operator wants another master")
             case Tick():
                 pass
-
-    def _drop_strangers(self, progress: Progress, sync: InSync) -> Progress:
-        """Progress without slaves that cannot be elected because they take no part: they do not get into the set."""
-        known = sync.members | (self.view.members.keys() if self.view is not None else set())
-        if progress.reports.keys() <= known:
-            return progress
-        return replace(progress, reports={m: at for m, at in progress.reports.items() if m in known})
 
     def _learn_claim(self, event: Claimed | ClaimRefused) -> None:
         self._busy.discard(Claim)
@@ -256,6 +243,14 @@ class Failover:
         if self.phase in (Phase.RISING, Phase.LEADING):
             self._fence("the lease is over")
 
+    def _lose_etcd(self, view: View) -> None:
+        """Begin anew with an etcd that has forgotten: its leases are gone too, and no revision means anything."""
+        self._tell("etcd has lost what it held", is_warning=True)
+        if self.phase in (Phase.RISING, Phase.LEADING):
+            self._fence("etcd has lost its data")
+        self.view, self._published, self._round = view, 0, None
+        self._lose_lease()
+
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
@@ -298,13 +293,15 @@ class Failover:
         if self._lease is None or view.revision < self._published:
             return
         own = view.members.get(self._me.member)
-        round_now = view.state.revision if self._stands(view) and view.state is not None else 0
+        round_now = 0
+        if self._stands(view):
+            round_now = view.state.revision if view.state is not None else FOUNDING
         if own is None:
             self._call(Publish(self._lease, round_now, self._is_cold, 0))
         elif own.is_readable and own.lease != self._lease and own.address != self._me.address:
             # Where this broker listens nobody else does: a key with its address is from its own last life.
             self._tell_once(f"a broker at {own.address} has the same brokerId {own.member}", is_warning=True)
-        elif own.lease != self._lease or (round_now and own.round != round_now) or not own.is_readable:
+        elif own.lease != self._lease or not own.is_readable or is_outdated(own, round_now):
             self._call(Publish(self._lease, round_now, self._is_cold, own.revision))
 
     def _find_role(self, view: View) -> None:
@@ -352,9 +349,9 @@ class Failover:
 
     def _stands(self, view: View) -> bool:
         """Whether this member takes part in an election now."""
-        if view.master is not None or view.state is None or self.phase is not Phase.WAITING:
+        if view.master is not None or self.phase is not Phase.WAITING:
             return False
-        return self._me.member in view.state.in_sync
+        return view.state is None or self._me.member in view.state.in_sync
 
     def _elect(self, view: View) -> None:
         own = view.members.get(self._me.member)
@@ -411,22 +408,26 @@ class Failover:
         return self._now >= self._ready_at + place * self._rules.takeover_s
 
     def _found(self, view: View, own: MemberEntry) -> None:
-        if not self._me.is_founder:
+        """There is no state: nobody was elected yet, or etcd lost its data."""
+        members = view.members.values()
+        if not any(m.seen or m.epoch for m in members) and not self._me.is_founder:
             self._tell_once("nobody was master yet: waiting for the member that is configured as the master")
             return
         if self._round is None or self._round[0] != 0:
             self._round = (0, self._now)
-        if self._now < self._round[1] + self._rules.election_s or not all(m.is_readable for m in view.members.values()):
+        # Positions count when all logs stand still.
+        if self._now < self._round[1] + self._rules.election_s or any(m.round != FOUNDING for m in members):
             return
-        longer = [m for m in view.members.values() if (m.epoch, m.position) > (own.epoch, own.position)]
-        if longer:
-            self._tell_once(
-                f"etcd has no state, but member {longer[0].member} has more than this broker: did etcd lose its data? "
-                "`eruca cluster promote --force` takes the member of your choice",
-                is_warning=True,
-            )
+        if not any(m.seen or m.epoch for m in members):
+            self._claim(view, frozenset({self._me.member}), ())
             return
-        self._claim(view, frozenset({self._me.member}), ())
+        best, trouble = judge_founding(view)
+        if best is None:
+            self._tell_once(trouble, is_warning=True)
+        elif best.member == own.member and self._now >= self._hold_until:
+            revisions = tuple((number, entry.revision) for number, entry in sorted(view.members.items()))
+            self._tell_once("etcd has no state; all members are here, and this one has everything that any of them has")
+            self._claim(view, frozenset({own.member}), revisions)
 
     def _claim(self, view: View, in_sync: frozenset[int], seen: tuple[tuple[int, int], ...]) -> None:
         assert self._lease is not None

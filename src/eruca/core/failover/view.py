@@ -4,8 +4,8 @@ Under `<prefix>/<cluster>/<broker name>/`:
 
     master          epoch, configured id, addresses; lives on the lease of the master
     state           epoch, the in-sync set (configured ids); lives forever
-    members/<id>    addresses, the end of the log and the epoch that wrote it, the election it is published for;
-                    lives on the lease of the member
+    members/<id>    addresses, the end of the log and the epoch that wrote it, the election it is published for, whom
+                    it has ever met; lives on the lease of the member
 
 Nothing here is trusted to be new: every change is a transaction that compares revisions, so whoever decided on an old
 view fails. Nor is it trusted to be what was written: a value that was damaged on its way to etcd is there and says
@@ -14,9 +14,13 @@ nothing (`is_readable`), but for what etcd itself knows: lease, revision, versio
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+#: The round of members that have stopped following and find no state in etcd.
+FOUNDING: Final = -1
 
 # --- what etcd holds ----------------------------------------------------------------------------------------------
 
@@ -68,12 +72,14 @@ class MemberEntry:
     epoch: int
     # The highest epoch it has heard of.
     seen: int
-    # The election the position is meant for (the revision of `state`); 0: for none.
+    # The election the position is meant for (the revision of `state`); 0: for none, FOUNDING: there is no state.
     round: int
     # Has it seen no master since its start?
     is_cold: bool
     lease: int
     revision: int
+    # The addresses of all members it has ever met, which outlast etcd.
+    known: frozenset[str] = frozenset()
 
     @property
     def is_readable(self) -> bool:
@@ -91,6 +97,20 @@ class View:
     members: Mapping[int, MemberEntry] = field(default_factory=dict)
 
 
+# --- what a member does -------------------------------------------------------------------------------------------
+
+
+class Phase(enum.Enum):
+    """What a member is doing."""
+
+    DETACHING = "detaching"  # on the way to WAITING: the log does not stand still yet
+    WAITING = "waiting"  # a slave without a master
+    FOLLOWING = "following"
+    RISING = "rising"  # the master in etcd, not yet in the broker
+    LEADING = "leading"
+    FENCED = "fenced"  # was the master; its lease is not given back yet
+
+
 # --- what happens -------------------------------------------------------------------------------------------------
 
 
@@ -102,6 +122,13 @@ class Tick:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """etcd holds this."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """etcd went back: it lost its data, or was restored from a backup. This is what it holds now."""
 
     view: View
 
@@ -221,6 +248,7 @@ class StepDown:
 Event: TypeAlias = (
     Tick
     | Seen
+    | Replaced
     | LeaseGranted
     | LeaseKept
     | Revoked

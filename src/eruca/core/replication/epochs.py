@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from eruca.wire.epoch import Epoch
+from eruca.wire.epoch import Epoch, is_epoch
 
-__all__ = ["Epoch", "drop_unwritten", "find_common_end", "last_epoch"]
+__all__ = ["Epoch", "drop_unwritten", "find_common_end", "is_epoch", "last_epoch"]
 
 # What was written before anyone counted, by a Java master for example.
 _BEFORE_ALL: Final = Epoch(0, 0)
@@ -32,9 +32,11 @@ def drop_unwritten(epochs: Sequence[Epoch], tail: int) -> tuple[Epoch, ...]:
     return tuple(known for known in epochs if known.start <= tail)
 
 
-def find_common_end(mine: Sequence[Epoch], my_tail: int, theirs: Sequence[Epoch], their_tail: int) -> int:
-    """Give the position up to which two logs are the same log."""
-    my_parts, their_parts = _list_parts(mine, my_tail), _list_parts(theirs, their_tail)
+def find_common_end(
+    mine: Sequence[Epoch], my_tail: int, theirs: Sequence[Epoch], their_tail: int, *, joined: int = 0
+) -> int:
+    """Return the position up to which two logs are the same log; masterships up to `joined` count as one."""
+    my_parts, their_parts = _list_parts(mine, my_tail, joined), _list_parts(theirs, their_tail, joined)
     for my_part, their_part in zip(my_parts, their_parts, strict=False):
         if my_part != their_part:
             (my_epoch, my_start, my_end), (their_epoch, their_start, their_end) = my_part, their_part
@@ -44,10 +46,12 @@ def find_common_end(mine: Sequence[Epoch], my_tail: int, theirs: Sequence[Epoch]
     return min(my_tail, their_tail)
 
 
-def _list_parts(epochs: Sequence[Epoch], tail: int) -> list[tuple[int, int, int]]:
-    """Give (mastership, start, end) of every part of a log that has bytes, in order."""
+def _list_parts(epochs: Sequence[Epoch], tail: int, joined: int) -> list[tuple[int, int, int]]:
+    """Return (mastership, start, end) of every part of a log that has bytes, in order."""
     known = drop_unwritten(epochs, tail)
     if not known or known[0].start > 0:
         known = (_BEFORE_ALL, *known)
+    if joined:
+        known = (Epoch(joined, 0), *(item for item in known if item.epoch > joined))
     ends = [*(following.start for following in known[1:]), tail]
     return [(part.epoch, part.start, end) for part, end in zip(known, ends, strict=True) if part.start < end]

@@ -26,6 +26,13 @@ class BrokerConfigAnswerHeader(Header):
     version: str
 
 
+class ReplicationStateHeader(Header):
+    """How does a broker stand to the others of its name (90101), and what is the CRC of these bytes of its log?"""
+
+    check_begin: Int64 = 0
+    check_end: Int64 = 0  # not behind the beginning: nothing is asked for
+
+
 class ChangeRoleHeader(Header):
     """Make a broker the master of its name, or a slave (90102)."""
 

@@ -45,6 +45,8 @@ class RegisterBrokerHeader(Header):
     # Eruca's own: the epoch of its mastership, so that one that was replaced cannot push its successor aside. A broker
     # without epochs does not send it, and Java does not look at it.
     eruca_epoch: Int64 | None = None
+    # Eruca's own: the identity of the store, so that a broker of another installation cannot take the name of this one.
+    eruca_store: str | None = None
 
 
 class RegisterBrokerAnswerHeader(Header):

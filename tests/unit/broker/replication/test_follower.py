@@ -492,8 +492,8 @@ async def test_nothing_is_cut_for_epochs_that_cannot_be(
     await wait_until_equal(master, slave)
     kept, describe = read_log(slave), master.state.describe
 
-    def describe_wrong() -> ReplicationState:
-        state = describe()
+    def describe_wrong(check_crc: int = -1) -> ReplicationState:
+        state = describe(check_crc)
         state.epochs = [EpochStart(epoch=9, start=0), EpochStart(epoch=1, start=10)]
         return state
 

@@ -220,7 +220,9 @@ async def test_a_replaced_master_whose_disk_is_full_becomes_a_slave_later(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(roles, "_STEP_DOWN_AGAIN_S", 0.01)
-    master = await group.add(0)
+    master, slave = await make_pair(group)
+    await group.connect(master).send("T")
+    await wait_for_copy(slave, master)
     store = parts_of(master).store
     save, tries = store.save_role, 0
 
@@ -232,7 +234,8 @@ async def test_a_replaced_master_whose_disk_is_full_becomes_a_slave_later(
         save(role)
 
     monkeypatch.setattr(store, "save_role", save_at_last)
-    master.roles._on_replaced("the test says so", 1000)
+    await slave.roles.become_master(1000, why="the test says so")
+    await wait_until(lambda: tries, "it hears of its successor")
     assert master.roles.name == FENCED
     await wait_until(lambda: master.roles.name == SLAVE, "it is a slave")
     assert tries == 3 and store.replication.seen_epoch == 1000

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from eruca.broker.failover import LogEnd
 from eruca.broker.options import BrokerOptions, BrokerRole
+from eruca.broker.replication.members import KnownMembers
 from eruca.broker.replication.standing import BrokerStanding
 from eruca.core.replication.epochs import Epoch
 from eruca.core.replication.synced import EVERYTHING, SyncCondition
@@ -27,7 +28,8 @@ def make_standing(tail: int = 1000, **options: Any) -> tuple[BrokerStanding, Any
     )
     server = SimpleNamespace(links=[])
     broker.server = server
-    return BrokerStanding(cast(Any, broker), cast(Any, server)), broker
+    members = KnownMembers(broker.options)
+    return BrokerStanding(cast(Any, broker), cast(Any, server), members), broker
 
 
 def make_link(member: int | None, confirmed: int, *, is_joined: bool = True) -> SimpleNamespace:
@@ -37,9 +39,12 @@ def make_link(member: int | None, confirmed: int, *, is_joined: bool = True) -> 
 def test_epochs_that_are_not_copied_yet_do_not_count() -> None:
     standing, broker = make_standing(tail=1000)
     broker.store.replication = SimpleNamespace(epochs=[Epoch(3, 0), Epoch(4, 1000), Epoch(7, 1001)], seen_epoch=9)
-    assert standing.find_log_end() == LogEnd(1000, 4, 9)
+    known = frozenset({broker.options.address})
+    assert standing.find_log_end() == LogEnd(1000, 4, 9, known)
+    standing.meet(["10.0.0.9:10911"])
+    known |= {"10.0.0.9:10911"}
     broker.store.replication = SimpleNamespace(epochs=[], seen_epoch=0)
-    assert standing.find_log_end() == LogEnd(1000, 0, 0)
+    assert standing.find_log_end() == LogEnd(1000, 0, 0, known)
 
 
 def test_only_members_with_a_link_are_counted() -> None:

@@ -1,0 +1,220 @@
+"""Brokers that share a name and nothing else, and frames that lie about masterships: nobody's log is cut for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eruca.broker.app import Broker
+from eruca.broker.options import BrokerRole
+from eruca.errors import ConfigError
+from eruca.limits import EPOCH_MAX
+from eruca.net.caller import Caller
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.frame import make_request
+from eruca.wire.headers import ChangeRoleHeader, RegisterBrokerHeader
+from eruca.wire.names import MASTER, SLAVE
+from tests.unit.broker.delivery import stored
+from tests.unit.broker.peer import find_port
+from tests.unit.broker.replication.members import Group, read_log, tail_of, wait_for_copy, wait_until
+from tests.unit.broker.requests import parts_of, try_send
+
+LAST_INT64 = 2**63 - 1
+
+
+@pytest.fixture
+async def elsewhere(tmp_path: Path) -> AsyncIterator[Group]:
+    """Another installation, with a name server of its own."""
+    group = Group(tmp_path / "elsewhere")
+    await group.start()
+    yield group
+    await group.stop()
+
+
+async def fill(group: Group, broker: Broker, count: int, topic: str = "T", word: bytes = b"ours") -> None:
+    peer = group.connect(broker)
+    for number in range(count):
+        await peer.send(topic, body=b"%s %d" % (word, number))
+
+
+def bodies_of(broker: Broker, topic: str = "T") -> list[bytes]:
+    return [message.body for message in stored(broker, topic, 0)]
+
+
+def register_rounds(group: Group, broker: Broker) -> Any:
+    """Wait until a broker has told its name server several times that it is there."""
+    assert broker.registration is not None
+    return asyncio.gather(*[broker.registration.register_all() for _ in range(3)])
+
+
+async def forge_registration(group: Group, epoch: int, address: str, store: str | None = None) -> int:
+    caller = Caller()
+    try:
+        header = RegisterBrokerHeader("broker-a", address, "DefaultCluster", address, 0, eruca_epoch=epoch)
+        header.eruca_store = store
+        answer = await caller.call(group.nameserver.address, make_request(RequestCode.REGISTER_BROKER, header), 5000)
+        return answer.code
+    finally:
+        await caller.close()
+
+
+async def make_restarted(group: Group, times: int, count: int) -> None:
+    """A store with a few messages and many masterships."""
+    for turn in range(times):
+        broker = await group.add(0)
+        await fill(group, broker, count if turn == 0 else 1, word=b"theirs")
+        await group.remove(broker)
+
+
+@pytest.mark.parametrize("epoch", [LAST_INT64, EPOCH_MAX, EPOCH_MAX - 1, 5000])
+async def test_a_forged_registration_makes_no_slave_of_a_master(group: Group, epoch: int) -> None:
+    port = find_port()
+    master = await group.add(0, port=port)
+    await fill(group, master, 20)
+    await forge_registration(group, epoch, "127.0.0.1:1")
+    await register_rounds(group, master)
+    assert master.roles.name == MASTER and parts_of(master).writable
+    assert parts_of(master).store.replication.role != SLAVE
+    assert (await try_send(group.connect(master))).code == ResponseCode.SUCCESS
+    await wait_until(lambda: group.route().get(0) == master.options.address, "producers find it again")
+    await group.remove(master)
+    again = await group.add(0, port=port)
+    assert again.roles.name == MASTER and len(bodies_of(again)) == 21
+    header = ChangeRoleHeader(role=MASTER, epoch=again.roles.epoch + 1000, force=True)
+    state = await group.connect(again).expect(RequestCode.CHANGE_ROLE, header)
+    assert state.body.role == MASTER and state.body.writable
+
+
+async def test_a_registration_that_knows_the_store_takes_the_name_no_longer_than_it_lasts(group: Group) -> None:
+    master = await group.add(0)
+    await fill(group, master, 5)
+    store = parts_of(master).store.replication.store_id
+    assert await forge_registration(group, 7000, "127.0.0.1:1", store) == ResponseCode.SUCCESS
+    await wait_until(lambda: group.route().get(0) == master.options.address, "producers find it again")
+    assert master.roles.name == MASTER and master.roles.epoch > 7000
+    assert len(bodies_of(master)) == 5
+
+
+@pytest.mark.parametrize("role", [SLAVE, MASTER, "FENCED"])
+@pytest.mark.parametrize("epoch", [LAST_INT64, EPOCH_MAX, EPOCH_MAX // 2, -1])
+async def test_no_request_makes_a_broker_believe_an_epoch_out_of_bounds(group: Group, role: str, epoch: int) -> None:
+    master = await group.add(0)
+    await fill(group, master, 3)
+    code, remark = await group.connect(master).refused(RequestCode.CHANGE_ROLE, ChangeRoleHeader(role, epoch, True))
+    assert code == ResponseCode.SYSTEM_ERROR and "epoch" in remark
+    assert master.roles.name == MASTER and parts_of(master).writable
+    record = parts_of(master).store.replication
+    assert record.role == "" and record.seen_epoch == 1
+
+
+async def test_nobody_makes_a_broker_follow_a_stranger(group: Group, elsewhere: Group) -> None:
+    master = await group.add(0)
+    await fill(group, master, 10)
+    stranger = await elsewhere.add(0)
+    await fill(elsewhere, stranger, 3, word=b"theirs")
+    header = ChangeRoleHeader(SLAVE, 2000, True, master_address=stranger.options.address)
+    code, remark = await group.connect(master).refused(RequestCode.CHANGE_ROLE, header)
+    assert code == ResponseCode.SYSTEM_ERROR and "another store" in remark
+    assert master.roles.name == MASTER and parts_of(master).store.replication.role == ""
+    nobody = ChangeRoleHeader(SLAVE, 2000, True, master_address=f"127.0.0.1:{find_port()}")
+    await group.connect(master).refused(RequestCode.CHANGE_ROLE, nobody)
+    assert master.roles.name == MASTER and len(bodies_of(master)) == 10
+
+
+@pytest.mark.parametrize("count", [0, 3])
+async def test_a_second_master_of_a_name_does_not_start(group: Group, elsewhere: Group, count: int) -> None:
+    ours = await group.add(0)
+    await fill(group, ours, 200)
+    topics = set(parts_of(ours).topics.snapshot().topic_config_table)
+    if count:
+        await make_restarted(elsewhere, 5, count)
+    with pytest.raises(ConfigError, match="another broker") as caught:
+        await elsewhere.add(0, nameservers=group.nameserver.address)
+    assert ours.options.address in str(caught.value) and "brokerName" in str(caught.value)
+    assert ours.roles.name == MASTER and len(bodies_of(ours)) == 200
+    assert set(parts_of(ours).topics.snapshot().topic_config_table) == topics
+    # And it is as it was: alone it starts again.
+    alone = await elsewhere.add(0)
+    assert alone.roles.name == MASTER and len(bodies_of(alone)) == (count + 4 if count else 0)
+
+
+async def test_two_masters_that_meet_leave_each_other_alone(group: Group, elsewhere: Group) -> None:
+    await make_restarted(elsewhere, 5, 3)
+    ours = await group.add(0)
+    await fill(group, ours, 50)
+    theirs = await elsewhere.add(0)
+    assert theirs.registration is not None and theirs.roles.epoch > ours.roles.epoch
+    theirs.registration.nameservers.addresses[:] = [group.nameserver.address]
+    for _ in range(3):
+        await register_rounds(elsewhere, theirs)
+        await register_rounds(group, ours)
+    assert ours.roles.name == theirs.roles.name == MASTER
+    assert group.route() == {0: ours.options.address}
+    assert len(bodies_of(ours)) == 50 and len(bodies_of(theirs)) == 7
+    assert parts_of(ours).store.replication.diverged == []
+
+
+@pytest.mark.parametrize("restarts", [1, 5])
+async def test_a_slave_with_a_log_of_its_own_is_never_cut_for_a_stranger(
+    group: Group, elsewhere: Group, restarts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_restarted(elsewhere, 2, 100)
+    ours = await group.add(0)
+    for _ in range(restarts):
+        await fill(group, ours, 5)
+        await group.remove(ours)
+        ours = await group.add(0)
+    # A master's store, whose configuration somebody has changed to that of a slave.
+    slave = await elsewhere.add(0, BrokerRole.SLAVE, nameservers=group.nameserver.address)
+    await wait_until(lambda: "another store" in caplog.text, "it says why")
+    assert len(bodies_of(slave)) == 101 and bodies_of(slave)[0] == b"theirs 0"
+    assert parts_of(slave).store.replication.diverged == []
+    assert set(parts_of(slave).topics.snapshot().topic_config_table) >= {"T"}
+
+
+async def test_an_empty_slave_takes_the_identity_of_its_master(group: Group) -> None:
+    master = await group.add(0)
+    await fill(group, master, 5)
+    slave = await group.add(1)
+    await wait_for_copy(slave, master)
+    ids = {parts_of(broker).store.replication.store_id for broker in (master, slave)}
+    assert len(ids) == 1 and ids != {""}
+    await group.remove(master)
+    again = await group.add(0)
+    assert {parts_of(again).store.replication.store_id} == ids
+
+
+async def test_a_member_that_lost_its_disk_copies_all_again(group: Group, tmp_path: Path) -> None:
+    port = find_port()
+    master = await group.add(0, port=port)
+    slave = await group.add(1)
+    await fill(group, master, 5)
+    await wait_for_copy(slave, master)
+    await wait_until(lambda: len(slave.roles.members.members) == 2)
+    await group.remove(master)
+    await slave.roles.become_master(1000, why="the test says so")
+    await asyncio.to_thread((tmp_path / "store0").rename, tmp_path / "lost")
+    again = await group.add(0, port=port)
+    assert again.roles.name == SLAVE
+    await wait_for_copy(again, slave)
+    assert read_log(again) == read_log(slave)
+
+
+async def test_a_log_that_differs_is_not_cut_though_the_list_is_the_same(group: Group, elsewhere: Group) -> None:
+    master = await group.add(0)
+    await fill(group, master, 20)
+    await group.remove(master)
+    other = await elsewhere.add(0)
+    await fill(elsewhere, other, 40, word=b"diff")
+    # As if somebody had copied the small file and not the log.
+    copied = parts_of(await group.add(0)).store.replication.store_id
+    await asyncio.to_thread(lambda: parts_of(other).store.save_replication(store_id=copied))
+    tail = tail_of(other)
+    await elsewhere.remove(other)
+    slave = await elsewhere.add(0, BrokerRole.SLAVE, nameservers=group.nameserver.address)
+    await asyncio.wait({asyncio.create_task(slave.roles.follower._agreement.prepare(slave.roles.find_master))})
+    assert tail_of(slave) == tail and parts_of(slave).store.replication.diverged == []
