@@ -147,6 +147,8 @@ async def read_state(admin: Admin, address: str) -> ReplicationState:
 async def measure_lag(admin: Admin, broker_name: str | None = None) -> list[Lag]:
     """One row for each slave: what its master says, and where that says nothing, what the slave says itself."""
     members = await list_members(admin, broker_name)
+    # A master knows its slaves by the ids of their files; who is meant by an id is what name servers know.
+    ids = {(member.broker, member.address): member.broker_id for member in members}
     rows: list[Lag] = []
     for member in members:
         if member.state is None or member.role != MASTER:
@@ -155,7 +157,7 @@ async def measure_lag(admin: Admin, broker_name: str | None = None) -> list[Lag]
             Lag(
                 broker=member.broker,
                 address=slave.address,
-                broker_id=slave.broker_id,
+                broker_id=ids.get((member.broker, slave.address), -1),
                 master=member.address,
                 fenced=slave.fenced,
                 connected=True,
@@ -177,7 +179,7 @@ async def measure_lag(admin: Admin, broker_name: str | None = None) -> list[Lag]
             Lag(
                 broker=member.broker,
                 address=member.address,
-                broker_id=state.broker_id,
+                broker_id=member.broker_id,
                 master=followed.address if followed is not None else "",
                 fenced=followed is not None and followed.epoch > 0,
                 connected=followed is not None and followed.connected,

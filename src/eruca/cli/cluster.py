@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 import click
 
 from eruca.admin import replication
+from eruca.admin.members import JAVA
 from eruca.admin.replication import DivergedRow, Lag, Member, Promotion
+from eruca.admin.session import Admin
 from eruca.cli.administer import operate
 from eruca.cli.connecting import add_nameserver_option
 from eruca.cli.output import add_output_option, format_bytes, format_time, make_table, print_document, print_rows
 from eruca.errors import NoRoute
-from eruca.wire.names import SLAVE
+from eruca.wire.names import MASTER, MASTER_ID, SLAVE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -57,6 +59,8 @@ def list_(nameservers: str, output: str) -> None:
       eruca cluster list -o json | jq -r 'select(.role == "MASTER") | .address'
     """
     members = operate(nameservers, replication.list_members)
+    _require_some(members, None)
+    _warn_of_missing_masters(members)
     if output == "table":
         columns = ["cluster", "broker", ">id", "address", "role", ">epoch", ">log ends at", ">behind", "problem"]
         print_rows(members, output, columns, _draw_member)
@@ -155,6 +159,14 @@ def _draw_facts(member: Member) -> tuple[list[str], list[tuple[str, str]]]:
     return title, facts
 
 
+def _warn_of_missing_masters(members: Sequence[Member]) -> None:
+    """Say which broker names take no messages: no member of theirs is a master that answers."""
+    names = {member.broker for member in members}
+    led = {m.broker for m in members if m.role == MASTER or (m.role == JAVA and m.broker_id == MASTER_ID)}
+    for name in sorted(names - led):
+        click.echo(f"eruca: warning: {name} has no master: it takes no messages", err=True)
+
+
 def _require_some(members: Sequence[Member], name: str | None) -> None:
     if not members:
         what = f"no broker is named {name}" if name else "no broker is registered"
@@ -176,7 +188,13 @@ def lag(name: str | None, nameservers: str, output: str) -> None:
       eruca cluster lag
       eruca cluster lag broker-a -o json | jq 'select(.lag_bytes > 1000000) | .address'
     """
-    rows = operate(nameservers, lambda admin: replication.measure_lag(admin, name))
+
+    async def ask(admin: Admin) -> tuple[list[Member], list[Lag]]:
+        return await replication.list_members(admin, name), await replication.measure_lag(admin, name)
+
+    members, rows = operate(nameservers, ask)
+    _require_some(members, name)
+    _warn_of_missing_masters(members)
     columns = ["broker", "slave", ">id", "master", "link", ">position", ">bytes behind", ">time behind", "in sync"]
     print_rows(rows, output, columns, _draw_lag)
 

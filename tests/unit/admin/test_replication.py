@@ -367,3 +367,12 @@ async def test_members_that_cannot_elect_one_are_forced() -> None:
         slave.answers_changes = False
         report = await replication.promote(admin, "a:1", force=True, wait_s=30)
         assert (report.done, report.master, report.epoch) == (True, slave.address, 7)
+
+
+async def test_the_ids_of_lag_are_those_of_list_after_a_promotion() -> None:
+    async with FakeGroup(2) as group, make_admin(group) as admin:
+        await replication.promote(admin, group.members[1].address)
+        listed = {row.address: row.broker_id for row in await replication.list_members(admin, "a")}
+        assert listed[group.members[1].address] == 0
+        for row in await replication.measure_lag(admin, "a"):
+            assert row.broker_id == listed[row.address], row

@@ -66,9 +66,19 @@ def test_members_are_listed(stage: Stage) -> None:
     assert rows[0]["lag_bytes"] is None and rows[1]["lag_bytes"] == 0 and rows[1]["writable"] is False
     shown = stage.run("list").stdout
     assert "MASTER" in shown and "0 B, 0.0 s" in shown and stage.group.members[2].address in shown
+    assert stage.run("list").stderr == stage.run("lag").stderr == ""
     stage.call(stage.group.kill(0))
-    shown = stage.run("list").stdout
-    assert "does not answer" in shown and "not connected" in shown
+    result = stage.run("list")
+    assert "does not answer" in result.stdout and "not connected" in result.stdout
+    assert "a has no master" in result.stderr and "a has no master" in stage.run("lag").stderr
+
+
+@pytest.mark.parametrize("command", ["list", "lag"])
+def test_nobody_at_all_is_an_error(stage: Stage, command: str) -> None:
+    for number in range(3):
+        stage.call(stage.group.kill(number))
+    result = stage.run(command)
+    assert result.exit_code == 1 and "no broker is registered" in result.stderr
 
 
 def test_all_that_members_say_is_shown(stage: Stage) -> None:

@@ -44,11 +44,13 @@ class RawSlave:
         """Send a classic report."""
         self.say(encode_report(LogReport(position)))
 
-    def hello(self, broker: Broker, position: int = 0, *, broker_id: int = 1, check: bytes = b"") -> None:
+    def hello(
+        self, broker: Broker, position: int = 0, *, broker_id: int = 1, check: bytes = b"", address: str = "me:1"
+    ) -> None:
         """Open a fenced link."""
         epoch = broker.roles.epoch
         begin = position - len(check)
-        self.say(HELLO_MAGIC + encode_fenced(Hello(epoch, broker_id, position, begin, zlib.crc32(check), "me:1")))
+        self.say(HELLO_MAGIC + encode_fenced(Hello(epoch, broker_id, position, begin, zlib.crc32(check), address)))
 
     async def read(self) -> bool:
         """Take what came; False when the master has closed."""

@@ -439,7 +439,7 @@ async def test_a_slave_far_behind_says_when_it_has_caught_up(
     size = len(read_log(master))
     assert f"{size} bytes of the master's log are missing here and are copied" in said
     assert f"caught up with the master at {master.options.ha_address}" in said
-    assert f"slave {slave.options.address} (id 1) has caught up" in said
+    assert f"slave {slave.options.address} (configured id 1) has caught up" in said
 
 
 async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(

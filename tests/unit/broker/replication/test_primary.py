@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from typing import cast
 
 import pytest
 
@@ -326,11 +327,45 @@ async def test_slaves_that_come_and_go_are_in_the_log(
         await slave.close()
         await wait_for(lambda: not broker.roles.server.links)
     assert [record.getMessage() for record in caplog.records] == [
-        f"slave me:1 (id 1) connected (fenced) at position 0, {size} bytes behind",
-        f"slave me:1 (id 1) is lost at position {size}: it closed the connection",
+        f"slave me:1 (configured id 1) connected (fenced) at position 0, {size} bytes behind",
+        f"slave me:1 (configured id 1) is lost at position {size}: it closed the connection",
     ]
 
 
 async def test_a_port_that_is_taken_is_said(broker: Broker) -> None:
     with pytest.raises(ConnectFailed, match="the port for slaves"):
         await ReplicationServer(parts_of(broker)).start()
+
+
+async def test_a_second_slave_with_the_same_id_is_refused_and_told_why(
+    make_broker: MakeBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await make_broker()
+    first, second, again = [cast(FencedSlave, await connect(master, FencedSlave)) for _ in range(3)]
+    first.hello(master)
+    await wait_for(lambda: len(master.roles.server.list_slaves()) == 1)
+    second.hello(master, address="other:1")
+    await second.wait_until_closed()
+    assert "brokerId 1 is that of me:1" in second.refusal
+    (slave,) = master.roles.server.list_slaves()
+    assert slave.address == "me:1" and "brokerId 1 is that of me:1" in caplog.text
+    # The same broker may connect again before its first connection is known to be lost.
+    again.hello(master)
+    await first.wait_until_closed()
+    assert [slave.address for slave in master.roles.server.list_slaves()] == ["me:1"]
+
+
+async def test_a_slave_that_comes_and_goes_without_getting_further_is_logged_once(
+    make_broker: MakeBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await make_broker()
+    with caplog.at_level(logging.INFO, "eruca.broker.replication.primary"):
+        for _ in range(12):
+            slave = cast(FencedSlave, await connect(master, FencedSlave))
+            slave.hello(master)
+            await wait_for(lambda: len(master.roles.server.list_slaves()) == 1)
+            await slave.close()
+            await wait_for(lambda: not master.roles.server.links)
+    said = [record.getMessage() for record in caplog.records if record.name == "eruca.broker.replication.primary"]
+    assert len([text for text in said if "connected" in text]) == 1
+    assert len([text for text in said if "is lost" in text]) == 1
