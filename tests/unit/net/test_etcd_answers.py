@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import suppress
 
 import pytest
 
@@ -44,6 +45,14 @@ async def test_a_damaged_answer_is_a_lost_connection(content: bytes) -> None:
             await client.close()
 
 
+async def end(writer: asyncio.StreamWriter, ended: asyncio.Event) -> None:
+    """Close a connection that may be lost already, and say so."""
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    ended.set()
+
+
 @pytest.mark.parametrize("way", ["call", "refusal", "watch"])
 async def test_an_answer_without_an_end_is_not_kept(way: str) -> None:
     sent = 0
@@ -60,8 +69,9 @@ async def test_an_answer_without_an_end_is_not_kept(way: str) -> None:
                 sent += 65536
         except OSError:
             pass
-        writer.close()
+        await end(writer, ended)
 
+    ended = asyncio.Event()
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         client = await open_etcd([f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"], timeout_s=20)
@@ -73,6 +83,7 @@ async def test_an_answer_without_an_end_is_not_kept(way: str) -> None:
                     await client.get_prefix("/some/")
         finally:
             await client.close()
+            await ended.wait()
     # What the sockets hold comes on top.
     assert sent < 32 * ETCD_ANSWER_BYTES_MAX
 
@@ -89,8 +100,9 @@ async def test_lines_of_a_watch_come_as_they_are_sent() -> None:
             writer.write(piece)
             await writer.drain()
         await reader.read()
-        writer.close()
+        await end(writer, ended)
 
+    ended = asyncio.Event()
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         client = await open_etcd([f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"], timeout_s=20)
@@ -98,3 +110,4 @@ async def test_lines_of_a_watch_come_as_they_are_sent() -> None:
         assert [(await anext(watch))[0], (await anext(watch))[0]] == [7, 8]
         await watch.aclose()  # type: ignore[attr-defined]
         await client.close()
+        await ended.wait()
