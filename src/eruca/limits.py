@@ -152,9 +152,9 @@ UNSENT_BYTES_PAUSE = 2 * 1024 * 1024
 # Requests of one connection whose answers come later (weighed at 4 KiB and their body each) before no more are taken.
 UNANSWERED_BYTES_MAX = 16 * 1024 * 1024
 # How long one pull may look for messages that its SQL92 filter lets through; it goes on where it was at the next pull.
-PULL_FILTER_SECONDS = 0.005
+PULL_FILTER_SECONDS = 0.003
 # How long one connection, or one long question, may keep the loop before others get their turn.
-SLICE_SECONDS = 0.005
+SLICE_SECONDS = 0.002
 # Calls that may wait for an answer on one process, as in Java's clientAsyncSemaphoreValue (2,048 in older versions).
 CALLS_IN_FLIGHT_MAX = 65_535
 # Pulls that may be held for one connection, and in all, and the memory they may take. A client has one held for each

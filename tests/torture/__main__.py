@@ -16,6 +16,7 @@ from rich.console import Console
 from tests.crash.scenarios import SCENARIOS, Scenario, find_scenarios
 from tests.torture.delivery import forget as forget_delivery
 from tests.torture.delivery import torture as run_delivery
+from tests.torture.hostile import torture as run_hostile
 from tests.torture.replication import PARTS as REPLICATION_PARTS
 from tests.torture.replication import forget as forget_replication
 from tests.torture.replication import run_part as run_replication_part
@@ -30,6 +31,7 @@ from tests.torture.spark import torture as run_spark
 STORIES = {
     "slow-handler": run_slow_handler,
     "delivery": run_delivery,
+    "hostile": run_hostile,
     "spark": run_spark,
     "replication": run_replication,
 }

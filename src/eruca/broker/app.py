@@ -7,7 +7,6 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 
 from eruca.broker.admin import AdminHandlers
 from eruca.broker.arrivals import Arrivals
@@ -40,7 +39,6 @@ from eruca.broker.topics import Topics
 from eruca.broker.transactions import TransactionHandlers
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
-from eruca.limits import SLICE_SECONDS
 from eruca.net.caller import Caller
 from eruca.net.etcd import EtcdClient
 from eruca.net.handlers import HandlerTable, refuse_unknown
@@ -62,6 +60,8 @@ from eruca.wire.host import pack_host
 log = logging.getLogger(__name__)
 
 _HOLD_SCAN_S = 0.2
+# A write takes the system some 10 us.
+_TOLD_AT_ONCE = 100
 
 
 class Broker:
@@ -264,13 +264,11 @@ class Broker:
         self._tell(list(group.members), notice)
 
     def _tell(self, links: list[Link], notice: bytes) -> None:
-        """Send the same to many connections, in slices of time."""
-        end = perf_counter() + SLICE_SECONDS
-        for number, link in enumerate(links, 1):
+        """Send the same to many connections, some in each turn of the loop."""
+        for link in links[:_TOLD_AT_ONCE]:
             link.send(notice)
-            if perf_counter() >= end and number < len(links):
-                find_turns(asyncio.get_running_loop()).call(partial(self._tell, links[number:], notice))
-                return
+        if len(links) > _TOLD_AT_ONCE:
+            find_turns(asyncio.get_running_loop()).call(partial(self._tell, links[_TOLD_AT_ONCE:], notice))
 
     # -- timers ------------------------------------------------------------------------------------------------------
 

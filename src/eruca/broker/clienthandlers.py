@@ -99,7 +99,7 @@ class ClientHandlers:
             return Reply(EmptyHeader(), code=ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {name}")
         return Reply(EmptyHeader(), group.encode_ids())
 
-    def check_config(self, request: Request) -> Reply:
+    async def check_config(self, request: Request) -> Reply:
         """Can the broker read this expression?"""
         body: CheckClientBody | None = request.body
         if body is None:
@@ -113,7 +113,10 @@ class ClientHandlers:
                 f"The broker does not support consumer to filter message by {data.expression_type}",
             )
         try:
-            self._filters.get(data.expression_type, data.sub_string)
+            if data.sub_string is not None and self._filters.takes_long(data.expression_type, data.sub_string):
+                await self._filters.prepare(data.expression_type, data.sub_string)
+            else:
+                self._filters.get(data.expression_type, data.sub_string)
         except ExpressionError as error:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return Reply()

@@ -15,7 +15,7 @@ from eruca.errors import RequestRefused, StoreError
 from eruca.filter.tags import ExpressionError
 from eruca.limits import HOLD_BYTES, PULL_BYTES_MAX, PULL_COUNT_MAX
 from eruca.net.handlers import HandlerTable
-from eruca.net.link import Link, encode_refusal
+from eruca.net.link import Answer, InOrder, Link, encode_refusal
 from eruca.store.read import ReadBounds, ReadResult, ReadStatus
 from eruca.wire import fastjson
 from eruca.wire.bodies import GroupConfig, MessageModel
@@ -52,6 +52,15 @@ _CORRECTIONS = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_
 _SLAVE_RATIO_LESS = 10
 
 
+class _Uncompiled(Exception):
+    """A filter is to be compiled first."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+
+
 class PullHandlers:
     """Answers pulls."""
 
@@ -72,10 +81,27 @@ class PullHandlers:
         """The compiled expressions, shared with whoever checks one."""
         return self._filters
 
-    def handle(self, link: Link, command: Command) -> bytes | None:
+    def handle(self, link: Link, command: Command) -> Answer:
         """Answer a pull, or hold it."""
         try:
             header = command.decode_header(PullMessageHeader)
+            return self._pull(link, command, header, may_hold=True, first=True)
+        except _Uncompiled as error:
+            return InOrder(self._compile_and_pull(link, command, header, error.kind, error.text))
+        except RequestRefused as error:
+            return encode_command(command.answer(error.code, EmptyHeader(), remark=error.remark))
+
+    async def _compile_and_pull(
+        self, link: Link, command: Command, header: PullMessageHeader, kind: str, text: str
+    ) -> bytes | None:
+        """Answer the first pull with an SQL92 expression."""
+        try:
+            try:
+                await self._filters.prepare(kind, text)
+            except ExpressionError as error:
+                raise _refuse_expression(error) from None
+            if not link.is_open:
+                return None
             return self._pull(link, command, header, may_hold=True, first=True)
         except RequestRefused as error:
             return encode_command(command.answer(error.code, EmptyHeader(), remark=error.remark))
@@ -110,7 +136,7 @@ class PullHandlers:
         parts = self._parts
         group = self._check_group(header)
         self._check_topic(link, header)
-        pull_filter = self._find_filter(header, group)
+        pull_filter = self._find_filter(header, group, first)
         if pull_filter.accept is not None:
             link.looks_at_clock = True
         flags = header.sys_flag
@@ -239,8 +265,11 @@ class PullHandlers:
                 f"[{topic.read_queue_nums}] consumer:[/{link.peer}]",
             )
 
-    def _find_filter(self, header: PullMessageHeader, group: GroupConfig) -> PullFilter:
-        """The filter of a pull: from the request, or from what its group said in its heartbeat."""
+    def _find_filter(self, header: PullMessageHeader, group: GroupConfig, first: bool) -> PullFilter:
+        """The filter of a pull: from the request, or from what its group said in its heartbeat.
+
+        Raises _Uncompiled, the first time a pull is looked at, when it takes long to make.
+        """
         if header.sys_flag & SUBSCRIPTION:
             kind, text = header.expression_type, header.subscription
         else:
@@ -260,12 +289,12 @@ class PullHandlers:
             kind, text = known.expression_type, known.sub_string
         if kind not in (None, "", "TAG") and not self._parts.options.property_filter:
             refuse(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}")
+        if first and kind is not None and text is not None and self._filters.takes_long(kind, text):
+            raise _Uncompiled(kind, text)
         try:
             return self._filters.get(kind, text)
         except ExpressionError as error:
-            raise RequestRefused(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
-            ) from None
+            raise _refuse_expression(error) from None
 
     # -- holding -----------------------------------------------------------------------------------------------------
 
@@ -326,6 +355,10 @@ class PullHandlers:
         except StoreError:
             return  # a note, not a promise
         parts.stats.on_own(note.size)
+
+
+def _refuse_expression(error: ExpressionError) -> RequestRefused:
+    return RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}")
 
 
 def _weigh(header: PullMessageHeader) -> int:

@@ -12,6 +12,7 @@ from eruca.broker.query import LEFT_OVER_REMARK
 from eruca.broker.refusals import refuse
 from eruca.errors import CallTimeout, NetError, RequestRefused, WireError
 from eruca.limits import JSON_BODY_BYTES_MAX
+from eruca.net.apart import run_apart
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.net.link import Link
 from eruca.net.turns import Slices
@@ -131,8 +132,7 @@ class RelayHandlers:
                     "%s at %s tells its offsets in %d bytes", member.client_id, member.link.peer, len(answer.body)
                 )
             elif answer.code == ResponseCode.SUCCESS and answer.body:
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(None, decode_json, ConsumerStatusBody, answer.body)
+                return await run_apart(decode_json, ConsumerStatusBody, answer.body)
         except (NetError, WireError) as error:
             log.warning("%s at %s does not tell its offsets: %s", member.client_id, member.link.peer, error)
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from eruca.filter.sql import compile_sql
 from eruca.filter.tags import ExpressionError, parse_tags
 from eruca.limits import FILTERS_BYTES_MAX, TAGS_CHARS_MAX
+from eruca.net.apart import run_apart
 from eruca.net.budget import show
 from eruca.store.read import Filter
 from eruca.wire.properties import parse_properties
@@ -54,12 +55,25 @@ class PullFilters:
         found = self._kept.get((kind, text))
         if found is None:
             found = _compile_tags(text) if kind == TAG else _compile_sql(text)
-            self._kept[kind, text] = found
-            self.weight += found.weight
-            while self.weight > FILTERS_BYTES_MAX:
-                oldest = next(iter(self._kept))
-                self.weight -= self._kept.pop(oldest).weight
+            self._keep(kind, text, found)
         return found
+
+    def takes_long(self, expression_type: str | None, expression: str | None) -> bool:
+        """Would it take long to compile an expression? `prepare` does that beside the loop."""
+        kind = expression_type or TAG
+        return kind != TAG and expression is not None and (kind, expression) not in self._kept
+
+    async def prepare(self, expression_type: str, expression: str) -> None:
+        """Compile an SQL92 expression. Raises ExpressionError."""
+        self._keep(expression_type, expression, await run_apart(_compile_sql, expression))
+
+    def _keep(self, kind: str, text: str, compiled: PullFilter) -> None:
+        before = self._kept.pop((kind, text), None)
+        self._kept[kind, text] = compiled
+        self.weight += compiled.weight - (0 if before is None else before.weight)
+        while self.weight > FILTERS_BYTES_MAX:
+            oldest = next(iter(self._kept))
+            self.weight -= self._kept.pop(oldest).weight
 
 
 def _compile_tags(text: str) -> PullFilter:

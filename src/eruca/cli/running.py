@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 # What shells report for a process that a signal ended.
 _EXIT_SIGNAL = 128
+# How long a thread that only computes keeps the interpreter while the loop wants it.
+_SWITCH_S = 0.001
 # A server makes thousands of requests and answers a second that are no cycles; the collector need not look at each.
 _NEW_OBJECTS_MAX = 20_000
 
@@ -49,6 +51,7 @@ class Service:
 
 def run_loop(main: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on the fastest loop there is."""
+    sys.setswitchinterval(_SWITCH_S)
     if sys.platform == "win32":
         return asyncio.run(main)
     import uvloop

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from eruca.clock import Clock
@@ -12,6 +11,7 @@ from eruca.nameserver.kvconfig import ORDER_TOPICS, KVConfig
 from eruca.nameserver.options import to_properties
 from eruca.nameserver.routes import RouteTables
 from eruca.nameserver.running import RunningOptions
+from eruca.net.apart import run_apart
 from eruca.net.budget import Account
 from eruca.net.handlers import Authorize, HandlerTable, Reply, Request, encode_reply
 from eruca.net.link import Answer, InOrder, Link
@@ -89,7 +89,7 @@ class NameServerHandlers:
 
     async def _register_large(self, link: Link, command: Command) -> bytes | None:
         """Take a registration that may have very many topics: read in a thread, and taken in slices."""
-        read = await asyncio.get_running_loop().run_in_executor(None, _read_registration, command)
+        read = await run_apart(_read_registration, command)
         if isinstance(read, bytes):
             return read
         if not link.is_open:
@@ -98,8 +98,6 @@ class NameServerHandlers:
         answer = self._register(link, command, *read, put_later=topics)
         slices = Slices()
         for topic in topics:
-            if not link.is_open:
-                break  # its brokers are gone
             self._routes.put_queues(read[0].broker_name, topic)
             await slices.rest()
         return answer

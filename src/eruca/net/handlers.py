@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 from eruca.errors import RequestRefused
 from eruca.limits import BODY_BYTES_AT_ONCE, JSON_BODY_BYTES_MAX, JSON_BODY_OBJECTS_MAX
+from eruca.net.apart import run_apart
 from eruca.net.link import Answer, Handler, InOrder, Link
 from eruca.net.turns import find_turns
 from eruca.wire.catalog import RequestSpec, Right, decode_request, encode_answer_body, find_spec
@@ -107,7 +107,7 @@ def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
         return InOrder(reply) if isinstance(result, InOrder) else reply
 
     async def answer_large(link: Link, command: Command) -> bytes | None:
-        header, body = await asyncio.get_running_loop().run_in_executor(None, decode_request, command)
+        header, body = await run_apart(decode_request, command)
         later = answer(link, command, header, body)
         return later if later is None or isinstance(later, bytes) else await later
 
@@ -140,8 +140,8 @@ async def _await_reply(command: Command, result: Awaitable[Reply | None], header
 
 async def encode_apart(request: Request, body: Any) -> bytes:
     """Write the body of a large answer in a thread; nobody may change it meanwhile."""
-    write = partial(encode_answer_body, request.command.code, body, request.header, version=request.command.version)
-    return await asyncio.get_running_loop().run_in_executor(None, write)
+    code, version = request.command.code, request.command.version
+    return await run_apart(encode_answer_body, code, body, request.header, version=version)
 
 
 def encode_reply(command: Command, reply: Reply, request_header: Header | None = None) -> bytes:

@@ -58,6 +58,8 @@ _UNSENT_BYTES_TOLD = 64 * 1024
 # What a request in the backlog, or one whose answer comes later, takes besides its body.
 _REQUEST_BYTES: Final = 4096
 
+# How many frames are cut out of a read at a time: that takes some microseconds each.
+_FRAMES_AT_ONCE: Final = 64
 # A bit mask: a quick request is a hundred times cheaper than the slice is long, and the clock is not free.
 _REQUESTS_BETWEEN_LOOKS: Final = 7
 
@@ -107,9 +109,8 @@ class Link(asyncio.Protocol):
         self._backlog: list[Command] = []
         self._turns = find_turns(self._loop)
         self._is_queued = False
-        # When the slice of a turn is over, by `perf_counter`, and the loop's time in that turn.
+        # When the slice of a turn is over, by `perf_counter`.
         self._slice_end = 0.0
-        self._slice_of = 0.0
         #: Look at the clock behind this request: it may have taken long. Otherwise that is done at every eighth.
         self.looks_at_clock = False
         # Bad bytes came behind the requests of the backlog.
@@ -150,26 +151,31 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle the whole frames of one read and answer them in few writes."""
         self.last_active = self.last_heard = now = self._loop.time()
-        error: FrameError | None = None
-        try:
-            commands = self._frames.feed(data)
-        except FrameError as bad:
-            commands, error = bad.commands, bad
+        commands = self._cut(data)
         if not commands:
             self._owner.on_held(self, len(data))
-        if len(commands) > 1 and now != self._slice_of:
-            # uvloop reads up to 32 times in a turn, and its time stands still meanwhile: all of them share a slice.
-            self._slice_of = now
-            self._slice_end = perf_counter() + SLICE_SECONDS / self._turns.crowd
+        if len(commands) > 1:
+            self._slice_end = self._turns.begin(now)
+            if not self._slice_end and not self._backlog and not self._waits:
+                # Others have had the time of this turn already: whoever has much to do waits for another.
+                self._backlog = commands
+                self._pause_for_turn()
+                return
         if self._backlog or self._waits:
             self._backlog += commands
         else:
             self._handle_all(commands)
-        if error is not None:
-            self._owner.report(self, f"sent a bad frame: {error}")
-            self._ends = True
-            if not self._backlog:
+            if self._ends and not self._backlog:
                 self.close()
+
+    def _cut(self, data: bytes) -> list[Command]:
+        """The next commands of what was read; bad bytes behind them end the connection when they are done."""
+        try:
+            return self._frames.feed(data, _FRAMES_AT_ONCE)
+        except FrameError as bad:
+            self._owner.report(self, f"sent a bad frame: {bad}")
+            self._ends = True
+            return bad.commands
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the calls that wait for an answer and tell the owner."""
@@ -177,6 +183,7 @@ class Link(asyncio.Protocol):
         self._outbox.clear()
         self._outbox_bytes = 0
         self._backlog.clear()
+        self._frames = FrameBuffer()
         self._on_writable.clear()
         self._owner.on_close(self)
 
@@ -219,8 +226,10 @@ class Link(asyncio.Protocol):
         self._waits &= ~reason
         if self._waits:
             return
-        if self._backlog:
+        if self._backlog or self._frames.has_more:
             self._queue_up()
+        elif self._ends:
+            self.close()
         elif self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -229,47 +238,54 @@ class Link(asyncio.Protocol):
     def _handle_all(self, commands: list[Command]) -> None:
         """Handle commands in their order; what is left when the slice is over, or the peer has to wait, waits."""
         self._reading = True
-        last = len(commands)
-        for number, command in enumerate(commands, 1):
-            flag = command.flag
-            if flag & FLAG_RESPONSE:
-                self._finish_call(command)
-                continue
-            answer = self._handle(command)
-            if answer is not None and not flag & FLAG_ONEWAY:
-                self._outbox.append(answer)
-                self._outbox_bytes += len(answer)
-                if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
-                    self._flush()
-            if self.looks_at_clock or not number & _REQUESTS_BETWEEN_LOOKS:
-                self.looks_at_clock = False
-                if number < last and (self._waits or perf_counter() >= self._slice_end):
-                    self._backlog = commands[number:]
-                    break
+        is_over = False
+        while not is_over:
+            last = len(commands)
+            for number, command in enumerate(commands, 1):
+                flag = command.flag
+                if flag & FLAG_RESPONSE:
+                    self._finish_call(command)
+                    continue
+                answer = self._handle(command)
+                if answer is not None and not flag & FLAG_ONEWAY:
+                    self._outbox.append(answer)
+                    self._outbox_bytes += len(answer)
+                    if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
+                        self._flush()
+                if self.looks_at_clock or not number & _REQUESTS_BETWEEN_LOOKS:
+                    self.looks_at_clock = False
+                    if number < last and (self._waits or perf_counter() >= self._slice_end):
+                        self._backlog = commands[number:]
+                        break
+            if self._backlog or not self._frames.has_more:
+                break
+            is_over = self._waits != 0 or perf_counter() >= self._slice_end
+            if not is_over:
+                commands = self._cut(b"")
         self._reading = False
         self._flush()
-        if self._backlog and not self._waits:
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.pause_reading()
-            self._queue_up()
+        if (self._backlog or self._frames.has_more) and not self._waits:
+            self._pause_for_turn()
+
+    def _pause_for_turn(self) -> None:
+        """Read no more, and go on with the backlog when it is this connection's turn."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._queue_up()
 
     def _queue_up(self) -> None:
-        """Go on with the backlog when it is this connection's turn."""
         if not self._is_queued:
             self._is_queued = True
             self._turns.call(self._go_on)
 
     def _go_on(self) -> None:
         self._is_queued = False
-        if self._waits or not self._backlog or not self.is_open:
+        if self._waits or not self.is_open:
             return
-        backlog, self._backlog = self._backlog, []
         self._slice_end = perf_counter() + SLICE_SECONDS
-        self._handle_all(backlog)
-        if self._ends and not self._backlog:
-            self.close()
-        else:
-            self._wait_no_more(0)
+        backlog, self._backlog = self._backlog, []
+        self._handle_all(backlog or self._cut(b""))
+        self._wait_no_more(0)
 
     def _handle(self, command: Command) -> bytes | None:
         handler = self._handlers.get(command.code, self._owner.handle_unknown)

@@ -46,7 +46,7 @@ class FrameBuffer:
     header) here, its body there, so that a body of many reads is copied once.
     """
 
-    __slots__ = ("_body", "_body_missing", "_command", "_error", "_head")
+    __slots__ = ("_body", "_body_missing", "_command", "_error", "_head", "_rest", "_rest_at", "has_more")
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -54,14 +54,19 @@ class FrameBuffer:
         self._body = BytesIO()
         self._body_missing = 0
         self._error: FrameError | None = None
+        # What was read and not looked at yet, because enough commands were found before it.
+        self._rest = b""
+        self._rest_at = 0
+        #: Is there such a rest? `feed(b"")` goes on with it.
+        self.has_more = False
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes of an unfinished frame are held."""
-        return len(self._head) + self._body.tell()
+        """How many bytes of an unfinished frame, or of frames that were not looked at, are held."""
+        return len(self._head) + self._body.tell() + len(self._rest) - self._rest_at
 
-    def feed(self, data: bytes) -> list[Command]:
-        """Eat what was read and give the commands it completes, in order.
+    def feed(self, data: bytes, most: int = FRAME_BYTES_MAX) -> list[Command]:
+        """Eat what was read and give the commands it completes, in order; about `most` of them, and the rest later.
 
         Raises FrameError for bytes that are no frame; `error.commands` has the good ones before them. After that the
         buffer refuses everything, since nobody can say where the next frame would begin.
@@ -71,18 +76,25 @@ class FrameBuffer:
         commands: list[Command] = []
         try:
             position = 0
-            if self._command is not None or self._head:
+            if self.has_more:
+                if data:
+                    data = self._rest[self._rest_at :] + data
+                else:
+                    data, position = self._rest, self._rest_at
+                self._rest, self._rest_at, self.has_more = b"", 0, False
+            elif self._command is not None or self._head:
                 position = self._finish_frame(data, commands)
-            self._cut_frames(data, position, commands)
+            self._cut_frames(data, position, commands, most)
         except FrameError as error:
             self._error = error
             self._head.clear()
             self._body = BytesIO()
+            self._rest, self._rest_at, self.has_more = b"", 0, False
             error.commands = commands
             raise
         return commands
 
-    def _cut_frames(self, data: bytes, position: int, commands: list[Command]) -> None:
+    def _cut_frames(self, data: bytes, position: int, commands: list[Command], most: int) -> None:
         """Cut the frames that lie whole in `data`, then keep the beginning of the next one."""
         size = len(data)
         unpack = _PREFIX.unpack_from
@@ -107,6 +119,9 @@ class FrameBuffer:
                 return
             command.body = data[header_end:position]
             commands.append(command)
+            if len(commands) >= most and position < size:
+                self._rest, self._rest_at, self.has_more = data, position, True
+                return
         if position < size:
             self._head += memoryview(data)[position:]
             self._check_head()

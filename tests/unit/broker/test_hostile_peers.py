@@ -6,71 +6,22 @@ import asyncio
 import json
 import os
 import random
-import signal
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import encode_command, make_request
-from eruca.wire.headers import RouteHeader
-from eruca.wire.record import decode_records
 from tests.paths import GOLDEN
 from tests.unit.broker.requests import pull_header, send_header
-from tests.unit.cli.upprocess import choose_ports, make_command, make_environment
+from tests.unit.broker.serving import Serving, check_well
 from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer
 
 MIB = 1024 * 1024
 MUTANTS = 8 * int(os.environ.get("ERUCA_SEEDS", "100"))
 # They change on purpose what everybody is allowed to do, so a healthy client may fail after them.
 LEFT_OUT = {RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG}
-
-
-class Serving:
-    """`eruca up` in a directory of its own; what it logs goes to a file, so that nothing can stop it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory / "home"
-        self.directory.mkdir()
-        self.log = directory / "log"
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(
-                make_command("up", "--output", "json", *choose_ports()),
-                cwd=self.directory,
-                env=make_environment(),
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self.process.stdout is not None
-        facts: dict[str, Any] = json.loads(self.process.stdout.readline())
-        self.broker: str = facts["broker"]
-        self.names: str = facts["nameserver"]
-        self.read_log_from = 0
-
-    def memory(self) -> int:
-        """Anonymous bytes of the process; blocks."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("RssAnon"))
-
-    def complaints(self) -> list[str]:
-        """What the log says of warnings and mistakes since the last time; blocks."""
-        text = self.log.read_bytes()
-        new, self.read_log_from = text[self.read_log_from :].decode(), len(text)
-        return [line for line in new.splitlines() if not line or "INFO" not in line]
-
-    def list_files(self) -> list[str]:
-        """Everything that is beside its data; blocks."""
-        return sorted(str(path.relative_to(self.directory)) for path in self.directory.iterdir())
-
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=SECONDS_MAX)
-        return self.process.returncode
 
 
 @pytest.fixture(scope="module")
@@ -90,20 +41,6 @@ async def stay_well(serving: Serving) -> AsyncIterator[None]:
     await check_well(serving)
     assert serving.process.poll() is None
     assert await asyncio.to_thread(serving.list_files) == ["eruca-data"]
-
-
-async def check_well(serving: Serving) -> None:
-    async with asyncio.timeout(SECONDS_MAX), open_peer(serving.broker) as peer:
-        sent = await peer.ask(make_request(RequestCode.SEND_MESSAGE_V2, send_header("Healthy"), b"well", opaque=1))
-        assert sent.code == ResponseCode.SUCCESS
-        offset = int(sent.ext_dict()["queueOffset"])
-        header = pull_header("Healthy", queue_offset=offset)
-        pulled = await peer.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=2))
-        assert [message.body for message in decode_records(pulled.body)] == [b"well"]
-    async with asyncio.timeout(SECONDS_MAX), open_peer(serving.names) as peer:
-        route = await peer.ask(make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic="Healthy"), opaque=1))
-        # A mutated recording may have registered, and taken away, a broker of the same name: that is not harm.
-        assert route.code in (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
 
 
 async def settle(serving: Serving, is_enough: Callable[[int], bool]) -> int:

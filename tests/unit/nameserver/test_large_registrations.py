@@ -129,7 +129,7 @@ async def test_a_connection_that_ends_within_its_registration_leaves_nothing(ser
     async with open_peer(server.server.port) as peer:
         peer.write(register(make_body(20_000)))
         await turn_until(lambda: bool(server.routes.list_topics().topic_list) or bool(server.server.links))
-        peer.writer.transport.abort()  # type: ignore[attr-defined]
+        peer.writer.transport.abort()
     await turn_until(lambda: not server.server.links)
     for _ in range(100):
         await asyncio.sleep(0)

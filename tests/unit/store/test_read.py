@@ -174,7 +174,8 @@ def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on(monkeypatch: p
         seen += 1
         return seen == 40
 
-    offset, found, reads = 0, [], 0
+    found: list[int] = []
+    offset = reads = 0
     while offset < 100:
         result = store.read("orders", 0, offset, accept=accept)
         assert offset < result.next_offset <= offset + 8

@@ -423,3 +423,35 @@ def test_headers_java_writes_by_hand_keep_their_order() -> None:
 def test_command_is_lean() -> None:
     assert not hasattr(Command(1), "__dict__")
     assert isinstance(feed_one(frame('{"code":1,"extFields":{}}')).ext, msgspec.Raw)
+
+
+@pytest.mark.parametrize("most", [1, 3, 1000])
+@pytest.mark.parametrize("cut", [1, 100, 301, 10_000])
+def test_frames_are_given_some_at_a_time(most: int, cut: int) -> None:
+    """Whoever has to share its time takes a few commands of a read, and the others later, in the same order."""
+    data = b"".join([encode_command(make_request(34, body=bytes(number % 7), opaque=number)) for number in range(40)])
+    buffer = FrameBuffer()
+    found: list[int] = []
+    for at in range(0, len(data), cut):
+        found += [command.opaque for command in buffer.feed(data[at : at + cut], most)]
+        if at % 2:
+            continue  # more comes before all was looked at
+        while buffer.has_more:
+            commands = buffer.feed(b"", most)
+            assert len(commands) <= most
+            found += [command.opaque for command in commands]
+    while buffer.has_more:
+        found += [command.opaque for command in buffer.feed(b"", most)]
+    assert found == list(range(40))
+    assert buffer.buffered_bytes == 0
+
+
+def test_bad_bytes_are_found_when_their_turn_comes() -> None:
+    buffer = FrameBuffer()
+    good = encode_command(make_request(34, opaque=1))
+    assert [command.opaque for command in buffer.feed(good * 3 + b"GET / HTTP/1.1\r\n", 2)] == [1, 1]
+    assert buffer.has_more
+    with pytest.raises(FrameError) as caught:
+        buffer.feed(b"", 2)
+    assert [command.opaque for command in caught.value.commands] == [1]
+    assert not buffer.has_more

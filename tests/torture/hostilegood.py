@@ -1,0 +1,144 @@
+"""The good client beside hostile ones, in a process of its own: `python -m tests.torture.hostilegood BROKER NAMES PID`.
+
+It asks both servers something small every few milliseconds, each on a connection of its own, sends and pulls a message
+in turn on another, and looks at the memory of the server. For each line `end` on standard input it writes what it
+measured since the last one, as JSON.
+
+Time in which this process did not run, or the server's loop waited for a processor, is taken off: on a busy machine
+that is not the server's silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.frame import make_request
+from eruca.wire.headers import QueueHeader
+from eruca.wire.record import decode_records
+from tests.unit.broker.requests import pull_header, send_header
+from tests.unit.broker.serving import read_memory
+from tests.unit.net.rawpeer import RawPeer, open_peer
+
+_PING_S = 0.005
+_TICK_S = 0.002
+_PAUSE_S = 0.003
+_MEMORY_S = 0.02
+# Nobody waits longer for the end of a part.
+_PATIENCE_S = 120.0
+
+
+@dataclass
+class Measured:
+    """What a good client saw of one part."""
+
+    pings_ms: list[float] = field(default_factory=list)
+    rounds_ms: list[float] = field(default_factory=list)
+    memory: int = 0
+    own_stall_ms: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+class GoodClient:
+    """Measures, part by part."""
+
+    def __init__(self, broker: str, names: str, pid: int) -> None:
+        self._broker, self._names, self._pid = broker, names, pid
+        self.now = Measured()
+        # Seconds in which this process did not run, all together.
+        self._own_stalls = 0.0
+
+    async def run(self) -> None:
+        """Measure until standard input ends."""
+        async with open_peer(self._broker) as one, open_peer(self._names) as two, open_peer(self._broker) as three:
+            header = QueueHeader(topic="Healthy", queue_id=0)
+            works = [
+                self._tick(),
+                self._ping(one, RequestCode.GET_MIN_OFFSET, header),
+                self._ping(two, RequestCode.GET_NAMESRV_CONFIG, None),
+                self._work(three),
+                self._watch_memory(),
+            ]
+            tasks = [asyncio.create_task(self._note_problem(work)) for work in works]
+            await asyncio.to_thread(self._obey)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _obey(self) -> None:
+        for line in sys.stdin:
+            if line.strip() == "end":
+                done, self.now = self.now, Measured()
+                print(json.dumps(asdict(done)), flush=True)
+
+    async def _note_problem(self, work: object) -> None:
+        try:
+            await work  # type: ignore[misc]
+        except Exception as error:
+            self.now.problems.append(f"{error.__class__.__name__}: {error}")
+            raise
+
+    @property
+    def _stalled(self) -> float:
+        """Seconds that others took from this process or from the loop of the server."""
+        return self._own_stalls + read_waited(self._pid)
+
+    async def _tick(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(_TICK_S)
+            late = time.perf_counter() - began - _TICK_S
+            self._own_stalls += max(0.0, late)
+            self.now.own_stall_ms = max(self.now.own_stall_ms, 1000 * late)
+
+    async def _ping(self, peer: RawPeer, code: RequestCode, header: QueueHeader | None) -> None:
+        number = 0
+        while True:
+            number += 1
+            taken = await self._measure(peer, make_request(code, header, opaque=number))
+            self.now.pings_ms.append(taken)
+            await asyncio.sleep(_PING_S)
+
+    async def _measure(self, peer: RawPeer, *commands: object) -> float:
+        """Milliseconds of some questions one after the other, without those in which this process did not run."""
+        before, began = self._stalled, time.perf_counter()
+        async with asyncio.timeout(_PATIENCE_S):
+            for command in commands:
+                await peer.ask(command)  # type: ignore[arg-type]
+        taken = time.perf_counter() - began
+        await asyncio.sleep(_TICK_S)  # a stall of ours is counted when the ticker has run
+        return 1000 * max(0.0, taken - (self._stalled - before))
+
+    async def _work(self, peer: RawPeer) -> None:
+        while True:
+            before, began = self._stalled, time.perf_counter()
+            sent = await peer.ask(make_request(RequestCode.SEND_MESSAGE_V2, send_header("Good"), b"good", opaque=1))
+            assert sent.code == ResponseCode.SUCCESS, f"{sent.code} {sent.remark}"
+            header = pull_header("Good", queue_offset=int(sent.ext_dict()["queueOffset"]))
+            pulled = await peer.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=2))
+            assert next(iter(decode_records(pulled.body))).body == b"good"
+            taken = time.perf_counter() - began
+            await asyncio.sleep(_PAUSE_S)
+            self.now.rounds_ms.append(1000 * max(0.0, taken - (self._stalled - before)))
+
+    async def _watch_memory(self) -> None:
+        while True:
+            self.now.memory = max(self.now.memory, await asyncio.to_thread(read_memory, self._pid))
+            await asyncio.sleep(_MEMORY_S)
+
+
+def read_waited(pid: int) -> float:
+    """Seconds in which the main thread of a process could have run and had no processor."""
+    try:
+        with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0  # a system that does not count it
+
+
+if __name__ == "__main__":
+    asyncio.run(GoodClient(sys.argv[1], sys.argv[2], int(sys.argv[3])).run())
