@@ -157,10 +157,9 @@ async def run_parts(serving: Serving, names: list[str], size: float, deadline: f
 
 
 async def run_hostile(
-    directory: Path, names: list[str], *, size: float = 1.0, minutes: float | None = None, busy: bool
+    directory: Path, names: list[str], aims: Aims, *, size: float = 1.0, minutes: float | None = None
 ) -> list[str]:
     """Start the servers, run parts, and stop and start them again; gives what was missed."""
-    aims = Aims.choose(busy=busy)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     serving = await asyncio.to_thread(Serving, directory)
     try:
@@ -194,7 +193,7 @@ def torture(minutes: float | None) -> int:
     chosen = os.environ.get("HOSTILE_PARTS", "")
     names = [name for name in PARTS if not chosen or name in chosen.split(",")]
     with tempfile.TemporaryDirectory(prefix="hostile-") as directory:
-        misses = asyncio.run(run_hostile(Path(directory), names, minutes=minutes, busy=busy))
+        misses = asyncio.run(run_hostile(Path(directory), names, aims, minutes=minutes))
     for miss in misses:
         print(f"MISSED {miss}")
     print(f"hostile: {len(names)} parts, {len(misses)} aims missed" if misses else f"hostile: {len(names)} parts, well")

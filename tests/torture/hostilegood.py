@@ -82,10 +82,16 @@ class GoodClient:
             self.now.problems.append(f"{error.__class__.__name__}: {error}")
             raise
 
-    @property
-    def _stalled(self) -> float:
-        """Seconds that others took from this process or from the loop of the server."""
-        return self._own_stalls + read_waited(self._pid)
+    def _begin(self) -> tuple[float, float, float]:
+        """The time, and what others have taken from this process and from the loop of the server, in seconds."""
+        return time.perf_counter(), self._own_stalls, read_waited(self._pid)
+
+    async def _end(self, began: tuple[float, float, float]) -> float:
+        """Milliseconds since then, without what others took; both may have been kept waiting at the same time."""
+        taken = time.perf_counter() - began[0]
+        await asyncio.sleep(_TICK_S)  # a stall of ours is counted when the ticker has run
+        stalled = max(self._own_stalls - began[1], read_waited(self._pid) - began[2])
+        return 1000 * max(0.0, taken - stalled)
 
     async def _tick(self) -> None:
         while True:
@@ -99,31 +105,22 @@ class GoodClient:
         number = 0
         while True:
             number += 1
-            taken = await self._measure(peer, make_request(code, header, opaque=number))
-            self.now.pings_ms.append(taken)
+            began = self._begin()
+            async with asyncio.timeout(_PATIENCE_S):
+                await peer.ask(make_request(code, header, opaque=number))
+            self.now.pings_ms.append(await self._end(began))
             await asyncio.sleep(_PING_S)
-
-    async def _measure(self, peer: RawPeer, *commands: object) -> float:
-        """Milliseconds of some questions one after the other, without those in which this process did not run."""
-        before, began = self._stalled, time.perf_counter()
-        async with asyncio.timeout(_PATIENCE_S):
-            for command in commands:
-                await peer.ask(command)  # type: ignore[arg-type]
-        taken = time.perf_counter() - began
-        await asyncio.sleep(_TICK_S)  # a stall of ours is counted when the ticker has run
-        return 1000 * max(0.0, taken - (self._stalled - before))
 
     async def _work(self, peer: RawPeer) -> None:
         while True:
-            before, began = self._stalled, time.perf_counter()
+            began = self._begin()
             sent = await peer.ask(make_request(RequestCode.SEND_MESSAGE_V2, send_header("Good"), b"good", opaque=1))
             assert sent.code == ResponseCode.SUCCESS, f"{sent.code} {sent.remark}"
             header = pull_header("Good", queue_offset=int(sent.ext_dict()["queueOffset"]))
             pulled = await peer.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=2))
             assert next(iter(decode_records(pulled.body))).body == b"good"
-            taken = time.perf_counter() - began
+            self.now.rounds_ms.append(await self._end(began))
             await asyncio.sleep(_PAUSE_S)
-            self.now.rounds_ms.append(1000 * max(0.0, taken - (self._stalled - before)))
 
     async def _watch_memory(self) -> None:
         while True:
