@@ -159,6 +159,7 @@ async def test_long_work_lets_others_work() -> None:
     async with asyncio.timeout(SECONDS_MAX):
         while others < 5:
             await slices.rest()
+    assert others >= 5
 
 
 # -- peers that ask and do not read, or ask more than can be answered -------------------------------------------------
