@@ -107,11 +107,20 @@ class CheckBackService:
                 await asyncio.sleep(0)
             action = machine.handle(self._do(action), steady.now_ms())
         finished = PassStarted(action.half_offset, action.op_offset)
-        if finished != started:
+        if finished != started and await self._is_synced():
             offsets.put(PROGRESS_GROUP, HALF_TOPIC, QUEUE, finished.half_offset)
             offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, QUEUE, finished.op_offset)
             # Not with the next save of offsets: a crash before it would ask about the same halves twice.
             self._parts.saver.mark("offsets")
+
+    async def _is_synced(self) -> bool:
+        """Wait until the disk has what the pass wrote; False when the store closed before.
+
+        A power loss would otherwise leave the progress behind a half whose copy is lost, and nobody would ask again.
+        """
+        store = self._parts.store
+        store.commit()
+        return await self._parts.background.group_commit.when_flushed(store.commitlog.readable_end)
 
     def _correct(self, topic: str) -> None:
         """Bring the progress back to the end of its queue: a crash may have cost that its last entries.

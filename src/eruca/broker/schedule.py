@@ -27,6 +27,8 @@ _TABLE = "delays"
 # What one level delivers before others have their turn: a millisecond or so of the loop's time.
 _TURN_MESSAGES_MAX = 64
 _TURN_BYTES_MAX = 1024 * 1024
+# How long starting and stopping wait until the disk has what was delivered last.
+_SYNC_SECONDS_MAX = 5.0
 
 
 class Schedule:
@@ -48,7 +50,10 @@ class Schedule:
             self._save,
             lambda: options.delay_offsets_interval_ms / 1000,
         )
+        # How far delivery was when it was last to be saved, and the newest of that whose copies the disk has.
         self._saved: dict[int, int] = {}
+        self._synced: dict[int, int] = {}
+        self._flushing: asyncio.Future[bool] | None = None
         # How far the timer is: slaves copy both from one table.
         self.find_timer: Callable[[], TimerProgress] = TimerProgress
         self.tell_timer: Callable[[TimerProgress], None] = lambda _: None
@@ -56,12 +61,13 @@ class Schedule:
     async def start(self) -> None:
         """Read how far delivery is, and go on; nothing is delivered on a slave."""
         loop = asyncio.get_running_loop()
+        await self._wait_until_synced()
         await self._parts.saver.wait_until_saved(_TABLE)
         table = await loop.run_in_executor(None, self._parts.tables.delay_offsets.load)
         self._machine = DelaySchedule(len(self._delays_ms), table.offset_table)
-        self._saved = self._machine.offsets
+        self._saved = self._synced = self._machine.offsets
         self.tell_timer(table.eruca_timer or TimerProgress())
-        self._parts.saver.add(_TABLE, self._parts.tables.delay_offsets, self.snapshot)
+        self._parts.saver.add(_TABLE, self._parts.tables.delay_offsets, lambda: self._describe(self._synced))
         if self._parts.options.is_slave:
             return  # where its master is may well be beyond what the log has yet
         if not self._delivering.is_running:
@@ -79,12 +85,13 @@ class Schedule:
             await self._delivering.stop()
             await self._saving.stop()
             self.save_if_changed()
+            await self._wait_until_synced()
 
     def adopt(self, offsets: dict[int, int]) -> None:
         """The master is so far: go on there when this broker becomes one."""
         self._machine = DelaySchedule(len(self._delays_ms), offsets)
-        self._saved = self._machine.offsets
-        self._parts.saver.mark(_TABLE)
+        # Also if they did not change: the timer is in the same table.
+        self._save_when_synced()
 
     def _correct(self, level: int) -> None:
         """Bring a level's cursor into its queue."""
@@ -95,12 +102,12 @@ class Schedule:
                 _log_correction(action)
 
     def snapshot(self) -> DelayOffsets:
-        """The table as it is saved and sent to slaves."""
+        """The table as it is now, and as slaves copy it."""
+        return self._describe(self._machine.offsets)
+
+    def _describe(self, offsets: dict[int, int]) -> DelayOffsets:
         timer = self.find_timer()
-        return DelayOffsets(
-            eruca_timer=timer if timer.read_offset else None,
-            offset_table=self._machine.offsets,
-        )
+        return DelayOffsets(eruca_timer=timer if timer.read_offset else None, offset_table=offsets)
 
     # -- the timer ---------------------------------------------------------------------------------------------------
 
@@ -122,12 +129,33 @@ class Schedule:
     async def _save(self) -> None:
         self.save_if_changed()
 
-    def save_if_changed(self) -> None:
-        """Write the offsets soon, if a message was delivered since they were written last."""
-        offsets = self._machine.offsets
-        if offsets != self._saved:
-            self._saved = offsets
-            self._parts.saver.mark(_TABLE)
+    def save_if_changed(self) -> asyncio.Future[bool] | None:
+        """Write the offsets if a message was delivered since they were written last, when the disk has the copies.
+
+        A power loss would otherwise leave a table that says a message is delivered whose copy is lost. Returns what
+        waits for the disk, if anything changed.
+        """
+        return None if self._machine.offsets == self._saved else self._save_when_synced()
+
+    def _save_when_synced(self) -> asyncio.Future[bool]:
+        offsets, store = self._machine.offsets, self._parts.store
+        self._saved = offsets
+
+        def save(done: asyncio.Future[bool]) -> None:
+            if not done.cancelled() and done.result():
+                self._synced = offsets
+                self._parts.saver.mark(_TABLE)
+
+        store.commit()
+        self._flushing = self._parts.background.group_commit.when_flushed(store.commitlog.readable_end)
+        self._flushing.add_done_callback(save)
+        return self._flushing
+
+    async def _wait_until_synced(self) -> None:
+        if self._flushing is not None:
+            # A disk that does not work must not keep the broker from what it wants to do; then messages come twice.
+            await asyncio.wait([self._flushing], timeout=_SYNC_SECONDS_MAX)
+            await asyncio.sleep(0)  # now the table is marked
 
     def deliver_due(self, level: int) -> int:
         """Deliver what is due of a level, up to a bound; give the milliseconds until it is worth looking again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
 from eruca.core.schedule import RETRY_MS
 from eruca.testing import VirtualClock
+from eruca.testing.faults import SimulatedDisk
 from eruca.wire.codes import RequestCode
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.properties import encode_properties
@@ -21,6 +23,7 @@ from tests.unit.broker.delivery import pull, stored
 
 # So long that the broker's own timer does not come into a test that delivers by hand.
 NEVER_MS = 3_600_000
+SECONDS_MAX = 60
 
 
 def append_delayed(
@@ -260,3 +263,36 @@ async def test_operators_see_the_progress(make_broker: MakeBroker, make_peer: Ma
     broker.schedule.deliver_due(1)
     answer = await make_peer(broker).expect(RequestCode.GET_ALL_DELAY_OFFSET)
     assert answer.body.offset_table == {1: 1}
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+async def test_a_power_loss_takes_no_message_that_was_delivered_and_not_synced(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, is_synced: bool
+) -> None:
+    """The table says what is delivered; it must not know more than the log on the disk."""
+    clock = VirtualClock()
+    disk = SimulatedDisk(seed=1)
+    options: dict[str, Any] = {"schedule_interval_ms": NEVER_MS, "flush_interval_ms": NEVER_MS}
+    broker = await make_broker(disk=disk, clock=clock, **options)
+    assert broker.parts is not None
+    append_delayed(broker, body=b"promised")
+    store, saver = broker.parts.store, broker.parts.saver
+    await asyncio.to_thread(store.flusher.sync_log)
+    clock.advance(1000)
+    broker.schedule.deliver_due(1)
+    assert [message.body for message in stored(broker, "Orders")] == [b"promised"]
+    if not is_synced:
+        monkeypatch.setattr(broker.parts.background.group_commit, "_start", lambda: None)
+    flushed = broker.schedule.save_if_changed()
+    assert flushed is not None
+    if is_synced:
+        async with asyncio.timeout(SECONDS_MAX):
+            assert await flushed
+    await asyncio.sleep(0)
+    await saver.wait_until_saved("delays")
+    monkeypatch.undo()
+    assert (store.flusher.flushed == store.commitlog.tail) is is_synced
+    left = await asyncio.to_thread(disk.crash, "drop")
+    again = await make_broker(disk=left, clock=clock, name="store", **options)
+    again.schedule.deliver_due(1)
+    assert [message.body for message in stored(again, "Orders")] == [b"promised"]

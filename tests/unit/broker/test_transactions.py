@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from eruca.net.caller import Caller
 from eruca.net.handlers import Request
 from eruca.net.link import Link
 from eruca.testing import VirtualClock
+from eruca.testing.faults import SimulatedDisk
 from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import CheckTransactionHeader, EndTransactionHeader, MessageIdHeader
@@ -25,6 +28,7 @@ from eruca.wire.record import Message, decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import Inbox, pull, send_half, stored
 from tests.unit.broker.peer import Peer
+from tests.unit.broker.replication.members import wait_until
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 END = RequestCode.END_TRANSACTION
@@ -481,3 +485,34 @@ async def test_halves_behind_a_crash_are_not_passed_over(
     checks = [half.get_property("TRAN_PREPARED_QUEUE_OFFSET") for half in stored(broker, HALF_TOPIC)]
     assert checks == [None, None, "1"]
     assert progress(broker) == (2, 1)
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+async def test_a_power_loss_takes_no_half_that_was_written_again_and_not_synced(
+    make_broker: MakeBroker, make_peer: MakePeer, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, is_synced: bool
+) -> None:
+    disk = SimulatedDisk(seed=1)
+    options: dict[str, Any] = {"transaction_check_interval_ms": NEVER_MS, "flush_interval_ms": NEVER_MS}
+    broker = await make_broker(disk=disk, clock=clock, **options)
+    await send_half(make_peer(broker), born_ms=clock.now_ms())
+    assert broker.parts is not None
+    await asyncio.to_thread(broker.parts.store.flusher.sync_log)
+    if not is_synced:
+        monkeypatch.setattr(broker.parts.background.group_commit, "_start", lambda: None)
+    checking = asyncio.get_running_loop().create_task(check(broker, clock))
+    await wait_until(lambda: len(stored(broker, HALF_TOPIC)) == 2)
+    if is_synced:
+        await checking
+    broker.parts.saver.mark("offsets")
+    await broker.parts.saver.wait_until_saved("offsets")
+    left = await asyncio.to_thread(disk.crash, "drop")
+    checking.cancel()
+    await asyncio.gather(checking, return_exceptions=True)
+    monkeypatch.undo()
+    again = await make_broker(disk=left, clock=clock, **options)
+    inbox = Inbox()
+    peer = make_peer(again, handlers={RequestCode.CHECK_TRANSACTION_STATE: inbox.handle})
+    await peer.produce("payers", "client-1")
+    await check(again, clock)
+    assert (await inbox.get()).body
+    assert progress(again)[0] == (2 if is_synced else 1)
