@@ -49,6 +49,10 @@ class ShiftedClock(SystemClock):
         """Milliseconds since the epoch, shifted."""
         return super().now_ms() + self.shift_ms
 
+    def monotonic(self) -> float:
+        """Seconds, shifted as well: time has passed, and nobody has set a clock."""
+        return super().monotonic() + self.shift_ms / 1000
+
 
 class Group:
     """The members of one broker name, their name server, and whoever talks to them."""
