@@ -88,6 +88,16 @@ class TableCorrupt(StoreError):
     """A JSON table and its backup are both unreadable."""
 
 
+class TableUnsaved(StoreError):
+    """A change of a JSON table is not on the disk; it is tried again as long as the server runs."""
+
+    retryable = True
+
+
+class TableFull(StoreError):
+    """A table has as much in it as it may have; what is not used any more has to go first."""
+
+
 class ReplicaCorrupt(StoreError):
     """A master sent bytes that are not records; the log was cut back to the last good one, where copying goes on."""
 

@@ -65,8 +65,11 @@ COMMITLOG_SEGMENT_BYTES = 1024 * 1024 * 1024
 CONSUMEQUEUE_SEGMENT_BYTES = 300_000 * 20
 INDEX_SLOTS = 5_000_000
 INDEX_ENTRIES = 20_000_000
-# A JSON table larger than this is not one of ours; reading it would only eat memory.
+# A JSON table larger than this is not one of ours; reading it would only eat memory. None is written that is larger.
 TABLE_BYTES_MAX = 256 * 1024 * 1024
+# What the tables of topics, groups and offsets may grow to: slaves copy each of them in one frame, and all topics go
+# into one registration. It is room for some 70,000 topics, 40,000 groups, or the offsets of 60,000 pairs of them.
+SHARED_TABLE_BYTES_MAX = FRAME_BYTES_MAX - 1024 * 1024
 
 # --- replication --------------------------------------------------------------------------------------------------
 # Data bytes of one chunk between master and slave. A master sends 32 KiB (haTransferBatchSize) and a Java slave reads

@@ -97,11 +97,7 @@ class ConfigHandlers:
             self.version = DataVersion(counter=self.version.counter + 1, timestamp=now_ms)
         if "permission" in for_broker:
             # Name servers keep the permission of each topic and take only what is newer.
-            topics = self._parts.topics
-            topics.data_version = DataVersion(
-                counter=topics.data_version.counter + 1, timestamp=self._parts.clock.now_ms()
-            )
-            topics.on_change(None)
+            self._parts.topics.renew()
 
 
 def _find_mutable(known: _Known, key: str) -> tuple[str, Any]:

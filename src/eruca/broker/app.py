@@ -19,7 +19,6 @@ from eruca.broker.offsets import Offsets
 from eruca.broker.once import load_once
 from eruca.broker.options import FAST_PORT_BELOW, BrokerOptions
 from eruca.broker.parts import Parts
-from eruca.broker.persistence import TableSaver
 from eruca.broker.pull import PullHandlers
 from eruca.broker.registration import Registration
 from eruca.broker.replication.acknowledging import Acknowledgement
@@ -49,9 +48,9 @@ from eruca.repeating import Repeating
 from eruca.store.background import StoreBackground
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.messagestore import MessageStore, open_store
+from eruca.store.saving import TableSaver
 from eruca.store.scan import Progress
 from eruca.store.tables import Tables
-from eruca.wire.bodies import TopicConfig
 from eruca.wire.codes import RequestCode
 from eruca.wire.frame import encode_command, make_request
 from eruca.wire.headers import ConsumerGroupHeader
@@ -173,7 +172,7 @@ class Broker:
     def _wire(self, parts: Parts) -> None:
         """Tell the parts of each other, and fill the handler tables."""
         saver = parts.saver
-        saver.add("topics", parts.tables.topics, parts.topics.snapshot)
+        saver.add("topics", parts.tables.topics, parts.topics.snapshot_to_save, parts.topics.note_saved)
         saver.add("groups", parts.tables.groups, parts.groups.snapshot)
         saver.add("offsets", parts.tables.consumer_offsets, parts.offsets.snapshot)
         parts.once.join(saver)
@@ -241,11 +240,11 @@ class Broker:
 
     # -- what parts tell ---------------------------------------------------------------------------------------------
 
-    def _on_topic_change(self, topic: TopicConfig | None) -> None:
+    def _on_topic_change(self) -> None:
         assert self.parts is not None
         self.parts.saver.mark("topics")
         if self.registration is not None:
-            self.registration.on_topic_change(topic)
+            self.registration.tell_change()
 
     def _on_link_close(self, link: Link) -> None:
         assert self.parts is not None
@@ -336,8 +335,11 @@ class Broker:
         await self._caller.close()
         await parts.background.stop()
         parts.once.finish()
-        await parts.saver.close()
-        await asyncio.get_running_loop().run_in_executor(None, parts.store.close)
-        await asyncio.to_thread(self._executor.shutdown)
-        self.parts = None
-        log.info("broker %s is stopped", self.options.name)
+        try:
+            # Raises when a table could not be saved; the log is closed all the same.
+            await parts.saver.close()
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, parts.store.close)
+            await asyncio.to_thread(self._executor.shutdown)
+            self.parts = None
+            log.info("broker %s is stopped", self.options.name)

@@ -30,12 +30,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from eruca.broker.persistence import TableSaver
 from eruca.digits import read_digits
-from eruca.errors import MessageIllegal, StoreFull
+from eruca.errors import MessageIllegal, StoreFull, TableUnsaved
 from eruca.limits import ONCE_PLACES_MAX, ONCE_QUERIES_MAX, ONCE_QUERY_CHARS_MAX
 from eruca.store.filesystem import FileSystem
 from eruca.store.messagestore import MessageStore
+from eruca.store.saving import TableSaver
 from eruca.store.scan import iter_facts
 from eruca.store.tables import TableFile
 from eruca.wire.bodies import JsonBody
@@ -261,7 +261,7 @@ class Once:
         """Let the table be saved with the others, once there is one."""
         self._saver = saver
         if self.is_ready:
-            saver.add(_SAVER_NAME, self._file, self._take_table)
+            saver.add(_SAVER_NAME, self._file, self._take_table, self._note_saved)
 
     @property
     def is_ready(self) -> bool:
@@ -271,11 +271,12 @@ class Once:
     async def get_ready(self) -> None:
         """Save a first, empty table. Raises StoreFull when that cannot be done."""
         if not self.is_ready and self._saver is not None:
-            self._saver.add(_SAVER_NAME, self._file, self._take_table)
+            self._saver.add(_SAVER_NAME, self._file, self._take_table, self._note_saved)
             self._saver.mark(_SAVER_NAME)
-            await self._saver.wait_until_saved(_SAVER_NAME)
-        if not self.is_ready:
-            raise StoreFull("the table of what was stored once cannot be written", hint="the broker's log says why")
+            try:
+                await self._saver.wait_until_saved(_SAVER_NAME)
+            except TableUnsaved as error:
+                raise StoreFull(f"the table of what was stored once cannot be written: {error}") from error
 
     def save_if_changed(self) -> None:
         """Have the table saved if the log has gone on since; called now and then.
@@ -290,7 +291,7 @@ class Once:
             if self._changed or behind > _UNREAD_BYTES_MAX:
                 self._changed = False
                 self._waiting = self.snapshot()
-        elif self._store.flusher.flushed >= self._waiting.position:
+        elif self._store.flusher.flushed >= self._waiting.position and _SAVER_NAME not in self._saver.unsaved:
             self._saver.mark(_SAVER_NAME)
 
     @property
@@ -303,10 +304,15 @@ class Once:
         self._waiting = None
 
     def _take_table(self) -> OnceTable:
-        """What is to be written now."""
-        table, self._waiting = self._waiting or self.snapshot(), None
-        self._saved_position = table.position
-        return table
+        """What is to be written now, and again when that fails: a newer table may be ahead of the log on the disk."""
+        if self._waiting is None:
+            self._waiting = self.snapshot()
+        return self._waiting
+
+    def _note_saved(self) -> None:
+        if self._waiting is not None:
+            self._saved_position = self._waiting.position
+            self._waiting = None
 
     def snapshot(self) -> OnceTable:
         """The table of this moment."""

@@ -10,13 +10,13 @@ from eruca.broker.groups import Groups
 from eruca.broker.offsets import Offsets
 from eruca.broker.once import Once
 from eruca.broker.options import BrokerOptions
-from eruca.broker.persistence import TableSaver
 from eruca.broker.stats import Stats
 from eruca.broker.steadytime import SteadyTime
 from eruca.broker.topics import Topics
 from eruca.clock import Clock
 from eruca.store.background import StoreBackground
 from eruca.store.messagestore import MessageStore
+from eruca.store.saving import TableSaver
 from eruca.store.tables import Tables
 
 if TYPE_CHECKING:

@@ -61,10 +61,6 @@ class Registration:
         await self.register_all()
         self._repeating.start()
 
-    def on_topic_change(self, _: TopicConfig | None) -> None:
-        """A topic was made, changed or deleted."""
-        self.tell_change()
-
     def tell_change(self) -> None:
         """Tell the name servers what is new without waiting for them."""
         if not self._repeating.is_running:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from eruca.broker.parts import Parts
 from eruca.broker.stored import copy_message, read_message
 from eruca.config import parse_delay_levels
 from eruca.core.schedule import Correct, DelaySchedule, Deliver, Delivered, DeliveryFailed, QueueRead, Skip, WaitUntil
 from eruca.digits import read_digits
-from eruca.errors import InvalidName, MessageIllegal, StoreError
+from eruca.errors import InvalidName, MessageIllegal, StoreError, TableUnsaved
 from eruca.repeating import Repeating
 from eruca.wire.bodies import DelayOffsets, TimerProgress
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -62,7 +63,8 @@ class Schedule:
         """Read how far delivery is, and go on; nothing is delivered on a slave."""
         loop = asyncio.get_running_loop()
         await self._wait_until_synced()
-        await self._parts.saver.wait_until_saved(_TABLE)
+        with suppress(TableUnsaved):  # it was logged; an older table delivers again what came since
+            await self._parts.saver.wait_until_saved(_TABLE)
         table = await loop.run_in_executor(None, self._parts.tables.delay_offsets.load)
         self._machine = DelaySchedule(len(self._delays_ms), table.offset_table)
         self._saved = self._synced = self._machine.offsets

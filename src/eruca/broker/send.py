@@ -90,6 +90,7 @@ class SendHandlers:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._store = parts.store
+        self._topics = parts.topics
         options = parts.options
         self.delays = DelayLevels(parts.store.options.delay_levels)
         self._refused = SendRefusedHeader(region=options.region, trace_on=options.trace_on)
@@ -131,7 +132,7 @@ class SendHandlers:
         self._parts.stats.on_put(message.topic, 1, message.size, message.queue_id)
         message_id = encode_offset_id(message.store_host, message.position)
         place = _Place(draft.queue_id, message.queue_offset, message_id, message.position + message.size)
-        return self._answer(link, command, place, draft.waits)
+        return self._answer(link, command, place, draft.waits, header.topic, message.topic)
 
     def _append(self, message: Message) -> None:
         try:
@@ -145,23 +146,35 @@ class SendHandlers:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def _answer(self, link: Link, command: Command, place: _Place, waits: bool) -> Answer:
-        if "topics" in self._parts.saver.unsaved:
-            return self._answer_when_topic_saved(link, command, place, waits)
+    def _answer(
+        self, link: Link, command: Command, place: _Place, waits: bool, topic: str, stored_topic: str = ""
+    ) -> Answer:
+        """Answer, now or later. Without its topics on the disk a message would not be found after a crash."""
+        unsaved = self._topics.unsaved
+        if unsaved and (topic in unsaved or stored_topic in unsaved):
+            self._answer_when_topic_saved(link, command, place, waits)
+            return None
         if self._parts.replication.needs_wait(waits):
             self._answer_when_safe(link, command, place, waits)
             return None
         return self.encode_stored(command, place, _SUCCESS)
 
-    async def _answer_when_topic_saved(self, link: Link, command: Command, place: _Place, waits: bool) -> bytes | None:
-        # A message that was acknowledged must be found after a crash, so its topic must be there too.
+    def _answer_when_topic_saved(self, link: Link, command: Command, place: _Place, waits: bool) -> None:
+        """A message that was acknowledged must be found after a crash, so its topic must be there too."""
         replication = self._parts.replication
         term = replication.term
-        await self._parts.saver.wait_until_saved("topics")
-        if replication.term != term:
-            return self.encode_stored(command, place, ResponseCode.FLUSH_SLAVE_TIMEOUT)
-        self._answer_when_safe(link, command, place, waits)
-        return None
+        command.body = b""
+        answer = _LateAnswer(self, link, command, place)
+
+        def when_saved(error: StoreError | None) -> None:
+            if replication.term != term:
+                answer(ResponseCode.FLUSH_SLAVE_TIMEOUT)
+            elif error is not None:
+                answer(ResponseCode.FLUSH_DISK_TIMEOUT)
+            else:
+                replication.when_done(place.end, answer, waits=waits)
+
+        self._parts.saver.when_saved("topics", when_saved)
 
     def _answer_when_safe(self, link: Link, command: Command, place: _Place, waits: bool) -> None:
         """Answer now or later, without a task: with sync flush or a SYNC_MASTER every message comes by here."""
@@ -360,14 +373,15 @@ class SendHandlers:
         if marked:
             mark, items = self._choose_new(header.topic, queue_id, body)
             if items == []:
-                return self._answer_dropped(link, command, queue_id, raw)
+                return self._answer_dropped(link, command, header.topic, queue_id, raw)
         if items is None and TIMER_MARK not in raw:
             batch = self._append_encoded(header.topic, queue_id, body, facts)
             if batch is not None:
                 if mark is not None:
                     self._parts.once.note(header.topic, queue_id, mark)
                 self._parts.stats.on_put(header.topic, batch.messages, batch.size, queue_id)
-                return self._answer(link, command, _Place(queue_id, batch.offset, batch.ids, batch.end), waits)
+                place = _Place(queue_id, batch.offset, batch.ids, batch.end)
+                return self._answer(link, command, place, waits, header.topic)
         # The long way, for all that is unusual.
         items = decode_batch(body) if items is None else items
         timed = [each for each in (raw, *[item.properties for item in items]) if TIMER_MARK in each]
@@ -385,7 +399,7 @@ class SendHandlers:
         # The answer has the first message's offset; the disk must have the last one.
         last = messages[-1]
         place = _Place(queue_id, messages[0].queue_offset, ids, last.position + last.size)
-        return self._answer(link, command, place, waits)
+        return self._answer(link, command, place, waits, header.topic)
 
     def _append_encoded(self, topic: str, queue_id: int, data: bytes, facts: BatchFacts) -> StoredBatch | None:
         try:
@@ -416,7 +430,7 @@ class SendHandlers:
         if once.has(header.topic, header.queue_id, mark):
             once.note(header.topic, header.queue_id, mark)
             once.dropped += 1
-            return self._answer_dropped(link, command, header.queue_id, raw)
+            return self._answer_dropped(link, command, header.topic, header.queue_id, raw)
         draft = self.build(link, command, header)
         message = draft.message
         self._check_once_room(header.topic, header.queue_id, mark)
@@ -425,7 +439,7 @@ class SendHandlers:
         self._parts.stats.on_put(message.topic, 1, message.size, message.queue_id)
         message_id = encode_offset_id(message.store_host, message.position)
         place = _Place(draft.queue_id, message.queue_offset, message_id, message.position + message.size)
-        return self._answer(link, command, place, draft.waits)
+        return self._answer(link, command, place, draft.waits, header.topic, message.topic)
 
     def _choose_new(self, topic: str, queue_id: int, data: bytes) -> tuple[OnceMark, list[BatchItem] | None]:
         """The last mark of a batch, and those of its messages that are not here yet; None: all of them."""
@@ -455,10 +469,10 @@ class SendHandlers:
         except StoreError as error:
             raise self._refuse_unstored(error) from error
 
-    def _answer_dropped(self, link: Link, command: Command, queue_id: int, raw: bytes) -> Answer:
+    def _answer_dropped(self, link: Link, command: Command, topic: str, queue_id: int, raw: bytes) -> Answer:
         # Nobody knows any more where they are; but disk and slaves must have them before their sender is told so.
         place = _Place(queue_id, -1, "", self._store.commitlog.tail)
-        return self._answer(link, command, place, waits=does_wait(raw))
+        return self._answer(link, command, place, does_wait(raw), topic)
 
 
 def _read_mark(properties: bytes) -> OnceMark:

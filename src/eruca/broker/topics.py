@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from eruca.broker.options import BrokerOptions
 from eruca.clock import Clock
-from eruca.limits import TOPIC_BYTES_MAX
+from eruca.errors import TableFull
+from eruca.limits import SHARED_TABLE_BYTES_MAX, TOPIC_BYTES_MAX
 from eruca.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from eruca.wire.names import (
     DLQ_PREFIX,
@@ -29,8 +31,8 @@ log = logging.getLogger(__name__)
 BENCHMARK_TOPIC = "BenchmarkTest"
 SYSTEM_PREFIX = "rmq_sys_"
 
-# Told of every change: the topic that changed, or None when many did.
-Changed = Callable[[TopicConfig | None], None]
+# Bytes one topic takes in the table besides its name, which is there twice: at most, with every number at its longest.
+_TOPIC_BYTES: Final = 200
 
 
 class Topics:
@@ -49,8 +51,18 @@ class Topics:
         self._name_length_max = name_length_max
         self.data_version = table.data_version
         self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
-        self.on_change: Changed = lambda _: None
+        #: Told of every change.
+        self.on_change: Callable[[], None] = lambda: None
+        #: Counts the changes of this run; name servers are told what changed since the one they know.
+        self.revision = 0
+        # When each topic last changed, the latest at the end, and when all of them did.
+        self._changed_at: dict[str, int] = {}
+        self._all_changed_at = 0
+        #: Topics the saved table does not have yet, and when they were made: who sends to one waits for the disk.
+        self.unsaved: dict[str, int] = {}
+        self._saving = 0
         self._add_own()
+        self._bytes = sum(map(_weigh, self._topics))
 
     def _add_own(self) -> None:
         """Make the topics every broker has."""
@@ -97,35 +109,82 @@ class Topics:
         version = DataVersion(counter=self.data_version.counter, timestamp=self.data_version.timestamp)
         return TopicConfigTable(data_version=version, topic_config_table=dict(self._topics))
 
+    def snapshot_to_save(self) -> TopicConfigTable:
+        """The table for the disk; `note_saved` says that the disk has it."""
+        self._saving = self.revision
+        return self.snapshot()
+
+    def note_saved(self) -> None:
+        """The disk has the last snapshot: nobody needs to wait for the topics in it."""
+        self.unsaved = {name: made_at for name, made_at in self.unsaved.items() if made_at > self._saving}
+
+    def list_changes(self, revision: int) -> list[TopicConfig] | None:
+        """The topics that changed after a revision; None when all may have."""
+        if revision < self._all_changed_at:
+            return None
+        changes: list[TopicConfig] = []
+        for name, changed_at in reversed(self._changed_at.items()):
+            if changed_at <= revision:
+                break
+            changes.append(self._topics[name])
+        return changes
+
     def put(self, config: TopicConfig) -> TopicConfig:
-        """Make or change a topic."""
-        check_topic(config.topic_name, self._name_length_max)
-        self._topics[config.topic_name] = config
+        """Make or change a topic. Raises InvalidName, and TableFull when the table cannot have one more."""
+        name = config.topic_name
+        check_topic(name, self._name_length_max)
+        is_new = name not in self._topics
+        if is_new:
+            size = self._bytes + _weigh(name)
+            if size > SHARED_TABLE_BYTES_MAX:
+                raise TableFull(
+                    f"topic {name} is not made: the broker has {len(self._topics)} topics and takes no more",
+                    hint="delete topics and groups that are not used",
+                )
+            self._bytes = size
+        self._topics[name] = config
         self._advance()
-        self.on_change(config)
+        self._changed_at.pop(name, None)
+        self._changed_at[name] = self.revision
+        if is_new:
+            self.unsaved[name] = self.revision
+        self.on_change()
         return config
 
     def delete(self, topic: str) -> bool:
         """Forget a topic; False when there was none."""
         if self._topics.pop(topic, None) is None:
             return False
+        self._bytes -= _weigh(topic)
+        self._changed_at.pop(topic, None)
+        self.unsaved.pop(topic, None)
         self._advance()
-        self.on_change(None)
+        self.on_change()
         return True
 
     def replace(self, table: TopicConfigTable) -> None:
         """Take the table of a master."""
-        self._topics = dict(table.topic_config_table)
+        known, self._topics = self._topics, dict(table.topic_config_table)
+        self._bytes = sum(map(_weigh, self._topics))
         self.data_version = table.data_version
-        self.on_change(None)
+        self._note_all_changed()
+        self.unsaved = {name: self.revision for name in self._topics if name not in known or name in self.unsaved}
+        self.on_change()
 
     def renew(self) -> None:
         """Count the table as new, so that name servers take all of it from a broker that just became a master."""
         self._advance()
-        self.on_change(None)
+        self._note_all_changed()
+        self.on_change()
 
     def _advance(self) -> None:
+        self.revision += 1
         self.data_version = DataVersion(counter=self.data_version.counter + 1, timestamp=self._clock.now_ms())
+
+    def _note_all_changed(self) -> None:
+        self.revision += 1
+        self._all_changed_at = self.revision
+        self._changed_at.clear()
 
     # -- topics that make themselves ---------------------------------------------------------------------------------
 
@@ -179,3 +238,8 @@ class Topics:
     def dead_letter_topic(self, group: str) -> TopicConfig:
         """The dead letter topic of a group."""
         return self.create_internal(DLQ_PREFIX + group, 1)
+
+
+def _weigh(topic: str) -> int:
+    """The most bytes a topic takes in the table."""
+    return 2 * len(topic) + _TOPIC_BYTES

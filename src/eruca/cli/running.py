@@ -77,8 +77,21 @@ async def _run(services: Sequence[Service], announce: Callable[[], None]) -> Non
         announce()
         await stopping.wait()
     finally:
-        for service in reversed(started):
-            await service.server.stop()
+        await _stop([service.server for service in reversed(started)])
+
+
+async def _stop(servers: Sequence[Startable]) -> None:
+    """Stop servers one after the other; what one could not do is raised when all have stopped."""
+    failed: list[Exception] = []
+    for server in servers:
+        try:
+            await server.stop()
+        except Exception as error:
+            if failed:
+                log.error("%s", error)
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 def _calm_collector() -> None:

@@ -8,12 +8,13 @@ empty table would silently lose every offset.
 from __future__ import annotations
 
 import logging
+import zlib
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from eruca.errors import StoreError, TableCorrupt, WireError
+from eruca.errors import StoreError, TableCorrupt, TableFull, WireError
 from eruca.limits import TABLE_BYTES_MAX
 from eruca.store.filesystem import FileSystem
 from eruca.wire import fastjson
@@ -40,6 +41,8 @@ class TableFile(Generic[Table]):
         self._path = path
         self._backup = path.with_name(path.name + ".bak")
         self._type = table_type
+        # The size and checksum of what was saved last: reading that again to see whether it is a table takes long.
+        self._known = (-1, 0)
 
     def load(self) -> Table:
         """Read the table; a missing one is empty, a damaged one is taken from its backup."""
@@ -74,20 +77,28 @@ class TableFile(Generic[Table]):
         return self._type()
 
     def save(self, table: Table) -> None:
-        """Replace the table in one step, keeping the previous content as its backup."""
+        """Replace the table in one step, keeping the previous content as its backup.
+
+        Raises TableFull for one that is larger than `load` would read.
+        """
         data = encode_table(table)
+        if len(data) > TABLE_BYTES_MAX:
+            size = f"{len(data)} bytes; a start reads at most {TABLE_BYTES_MAX}"
+            raise TableFull(f"{self._path.name} would have {size}")
         self._disk.make_directory(self._path.parent)
         staging = self._path.with_name(self._path.name + ".tmp")
         self._disk.write_file(staging, data)
         if self._disk.exists(self._path):
             self._keep_backup()
         self._disk.rename(staging, self._path)
+        self._known = _fingerprint(data)
 
     def _keep_backup(self) -> None:
         staging = self._backup.with_name(self._backup.name + ".tmp")
         try:
             previous = self._disk.read_file(self._path)
-            decode_table(self._type, previous)
+            if _fingerprint(previous) != self._known:
+                decode_table(self._type, previous)  # somebody else wrote it
         except WireError:
             return  # a damaged table must not replace a good backup
         except StoreError as error:
@@ -98,6 +109,10 @@ class TableFile(Generic[Table]):
             self._disk.rename(staging, self._backup)
         except StoreError as error:
             log.warning("no backup of %s: %s", self._path.name, error)
+
+
+def _fingerprint(data: bytes) -> tuple[int, int]:
+    return len(data), zlib.crc32(data)
 
 
 def encode_table(table: JsonBody) -> bytes:

@@ -85,19 +85,61 @@ def test_no_name_that_breaks_the_rule_enters_a_table(name: str) -> None:
 
 def test_every_change_is_told_and_counted() -> None:
     topics = make_topics()
-    told: list[str | None] = []
-    topics.on_change = lambda config: told.append(config.topic_name if config else None)
+    told: list[int] = []
+    topics.on_change = lambda: told.append(topics.revision)
     start = topics.data_version.counter
     topics.put(TopicConfig(topic_name="T"))
     topics.create_internal("I", 1)
     topics.create_internal("I", 5)  # there already
     assert topics.delete("T")
     assert not topics.delete("T")
-    assert told == ["T", "I", None]
+    assert told == [1, 2, 3]
     assert topics.data_version.counter == start + 3
     internal = topics.get("I")
     assert internal is not None
     assert internal.write_queue_nums == 1
+
+
+def test_what_changed_since_a_revision_is_listed_and_nothing_else() -> None:
+    topics = make_topics()
+
+    def names(revision: int) -> set[str] | None:
+        changes = topics.list_changes(revision)
+        return None if changes is None else {config.topic_name for config in changes}
+
+    assert names(topics.revision) == set()
+    for name in ("A", "B", "C"):
+        topics.put(TopicConfig(topic_name=name))
+    middle = topics.revision
+    assert names(0) == {"A", "B", "C"}
+    topics.put(TopicConfig(topic_name="A", perm=4))
+    topics.delete("B")
+    assert names(middle) == {"A"}
+    assert names(0) == {"A", "C"}
+    assert names(topics.revision) == set()
+    topics.renew()
+    assert names(middle) is None
+    assert names(topics.revision) == set()
+    topics.replace(TopicConfigTable())
+    assert names(topics.revision - 1) is None
+
+
+def test_new_topics_are_unsaved_until_the_disk_has_the_snapshot_with_them() -> None:
+    topics = make_topics()
+    topics.put(TopicConfig(topic_name="A"))
+    topics.snapshot_to_save()
+    topics.put(TopicConfig(topic_name="B"))
+    topics.put(TopicConfig(topic_name="A", perm=4))  # sends to it need not wait for that
+    assert set(topics.unsaved) == {"A", "B"}
+    topics.note_saved()
+    assert set(topics.unsaved) == {"B"}
+    topics.replace(
+        TopicConfigTable(topic_config_table={"B": TopicConfig(topic_name="B"), "C": TopicConfig(topic_name="C")})
+    )
+    assert set(topics.unsaved) == {"B", "C"}
+    topics.snapshot_to_save()
+    topics.note_saved()
+    assert not topics.unsaved
 
 
 def test_a_snapshot_does_not_change_any_more() -> None:

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.persistence import TableSaver
-from eruca.errors import StoreFull
+from eruca.errors import StoreFull, TableUnsaved
 from eruca.store.filesystem import LocalFileSystem
+from eruca.store.saving import TableSaver
 from eruca.store.tables import TableFile, Tables
-from eruca.wire.bodies import ConsumerOffsets, GroupConfig
-from eruca.wire.codes import RequestCode
+from eruca.wire.bodies import ConsumerOffsets, GroupConfig, TopicConfigTable
+from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.ext import Header
 from eruca.wire.headers import CreateTopicHeader, DeleteGroupHeader, TopicHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import parts_of
-from tests.unit.net.rawpeer import SECONDS_MAX
+from tests.unit.broker.requests import parts_of, try_send
+from tests.unit.net.rawpeer import SECONDS_MAX, turn_until
 
 NEW_TOPIC = CreateTopicHeader(topic="New", read_queue_nums=1, write_queue_nums=1, perm=6)
 
@@ -149,29 +149,137 @@ async def test_everything_is_saved_at_the_stop_and_there_at_the_next_start(
     assert queue.max_offset == 1
 
 
-async def test_a_disk_that_refuses_is_said_and_tried_again_with_the_next_change(
+class FullDisk(LocalFileSystem):
+    """A disk that refuses tables as long as a test says."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.refused = 0
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        if self.is_full:
+            self.refused += 1
+            raise StoreFull("no room")
+        super().write_file(path, data)
+
+
+def make_saver(folder: Path, disk: FullDisk) -> tuple[TableSaver, TableFile[ConsumerOffsets]]:
+    """A saver with one table, whose content is always the same."""
+    saver, file = TableSaver(), Tables(disk, folder).consumer_offsets
+    saver.add("offsets", file, lambda: ConsumerOffsets(offset_table={"T@G": {0: 1}}))
+    return saver, file
+
+
+async def test_a_disk_that_refuses_is_said_and_tried_again_by_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    saver = TableSaver()
-    file = (await asyncio.to_thread(Tables, LocalFileSystem(), tmp_path)).consumer_offsets
-    saved: list[ConsumerOffsets] = []
-    is_full = True
-
-    def save(table: ConsumerOffsets) -> None:
-        if is_full:
-            raise StoreFull("no room")
-        saved.append(table)
-
-    file.save = save  # type: ignore[method-assign]
-    content = ConsumerOffsets(offset_table={"T@G": {0: 1}})
-    saver.add("offsets", file, lambda: content)
+    disk = FullDisk()
+    saver, file = make_saver(tmp_path, disk)
+    disk.is_full = True
     saver.mark("offsets")
-    async with asyncio.timeout(SECONDS_MAX):
-        while "offsets could not be saved: no room" not in caplog.text:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-    is_full = False
+    with pytest.raises(TableUnsaved, match="offsets could not be saved: no room"):
+        await saver.wait_until_saved("offsets")
+    assert "offsets could not be saved: no room" in caplog.text
+    assert "offsets" in saver.unsaved
+    # Whoever asks again waits for another try, and not for the longest pause.
+    with pytest.raises(TableUnsaved):
+        await saver.wait_until_saved("offsets")
+    assert disk.refused == 2
+    disk.is_full = False
+    await turn_until(lambda: "offsets" not in saver.unsaved)
+    assert "offsets is saved after" in caplog.text
+    assert (await asyncio.to_thread(file.load)).offset_table == {"T@G": {0: 1}}
     await saver.close()
-    assert saved == [content]
+
+
+async def test_a_stop_that_cannot_save_says_which_table(tmp_path: Path) -> None:
+    disk = FullDisk()
+    saver, _ = make_saver(tmp_path, disk)
+    disk.is_full = True
+    with pytest.raises(TableUnsaved, match="offsets could not be saved: no room"):
+        await saver.close()
+
+
+async def test_a_mistake_of_ours_in_a_snapshot_does_not_end_the_saving(tmp_path: Path) -> None:
+    saver, file = make_saver(tmp_path, FullDisk())
+    is_wrong = True
+
+    def snapshot() -> ConsumerOffsets:
+        if is_wrong:
+            raise ValueError("nobody thought of it")
+        return ConsumerOffsets()
+
+    saver.add("offsets", file, snapshot)
+    saver.mark("offsets")
+    with pytest.raises(TableUnsaved, match="nobody thought of it"):
+        await saver.wait_until_saved("offsets")
+    is_wrong = False
+    await turn_until(lambda: "offsets" not in saver.unsaved)
+    await saver.close()
+
+
+async def test_a_full_disk_refuses_an_operator_and_the_change_is_saved_when_there_is_room(
+    make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path
+) -> None:
+    disk = FullDisk()
+    broker = await make_broker(disk=disk)
+    peer = make_peer(broker)
+    disk.is_full = True
+    code, remark = await peer.refused(RequestCode.UPDATE_AND_CREATE_TOPIC, NEW_TOPIC)
+    assert code == ResponseCode.SYSTEM_ERROR
+    assert "topics could not be saved: no room" in remark
+    group = GroupConfig(group_name="NewGroup")
+    assert (
+        "groups could not be saved"
+        in (await peer.refused(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group))[1]
+    )
+    # What is sent to a topic that is not saved is stored, but its sender is not told that it is safe.
+    assert (await try_send(peer, "Another")).code == ResponseCode.FLUSH_DISK_TIMEOUT
+    disk.is_full = False
+    await wait_for_table(tmp_path / "store", "topics.json", '"New"')
+    await wait_for_table(tmp_path / "store", "subscriptionGroup.json", '"NewGroup"')
+    await turn_until(lambda: not parts_of(broker).saver.unsaved)
+    assert (await try_send(peer, "Another")).code == ResponseCode.SUCCESS
+
+
+async def test_a_broker_that_could_not_save_an_offset_says_so_when_it_stops(
+    make_broker: MakeBroker, make_peer: MakePeer
+) -> None:
+    disk = FullDisk()
+    broker = await make_broker(disk=disk, offsets_interval_ms=3_600_000)
+    await commit(make_peer(broker), 5)
+    disk.is_full = True
+    with pytest.raises(TableUnsaved, match="offsets could not be saved: no room"):
+        await broker.stop()
+    disk.is_full = False
+    assert parts_of(await make_broker()).store.commitlog.tail == 0  # the store was closed and can be opened
+
+
+async def test_a_send_waits_for_its_own_topic_only(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    parts = parts_of(broker := await make_broker())
+    peer = make_peer(broker)
+    await peer.send("Known")
+    save, may_save = parts.tables.topics.save, threading.Event()
+
+    def save_later(table: TopicConfigTable) -> None:
+        assert may_save.wait(SECONDS_MAX)
+        save(table)
+
+    parts.tables.topics.save = save_later  # type: ignore[method-assign]
+    waiting = asyncio.create_task(try_send(peer, "New"))
+    await turn_until(lambda: "New" in parts.topics.unsaved)
+    tasks = len(asyncio.all_tasks())
+    others = [asyncio.create_task(try_send(make_peer(broker), "New")) for _ in range(20)]
+    for number in range(3):
+        assert (await peer.send("Known"))["queueOffset"] == str(number + 1)
+    assert not waiting.done()
+    # No task on the broker's side for each that waits: those there are belong to the callers.
+    queue = parts.store.queues.get("New", 0)
+    assert queue is not None
+    await turn_until(lambda: queue.max_offset == 21)
+    assert len(asyncio.all_tasks()) - tasks <= len(others)
+    may_save.set()
+    assert [(await answer).code for answer in [waiting, *others]] == [ResponseCode.SUCCESS] * 21
 
 
 async def test_many_changes_make_few_writes(tmp_path: Path) -> None:

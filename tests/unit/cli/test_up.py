@@ -17,6 +17,7 @@ from rich.console import Console
 from eruca.cli import running
 from eruca.cli.recovering import RecoveryWatch
 from eruca.cli.serve import draw_panel
+from eruca.errors import TableUnsaved
 from tests.interop.javapeer import find_ports
 from tests.unit.cli.upprocess import SECONDS_MAX, Up, choose_ports, make_command, make_environment, run_eruca
 
@@ -50,12 +51,42 @@ def test_up_stops_cleanly_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
         assert again.end(signal.SIGINT)[0] == 0
 
 
+def test_up_that_could_not_save_a_table_says_which_and_exits_with_an_error(tmp_path: Path) -> None:
+    with Up(tmp_path) as up:
+        up.run_json("send", "hello", "before")
+        # Where the new table is written first there is something else.
+        (tmp_path / "eruca-data" / "store" / "config" / "consumerOffset.json.tmp").mkdir()
+        status, said = up.end()
+    assert status == 1
+    assert "offsets could not be saved" in said
+    assert not (tmp_path / "eruca-data" / "store" / "abort").exists()  # the log was closed all the same
+
+
 def test_up_recovers_after_it_was_killed(tmp_path: Path) -> None:
     with Up(tmp_path) as up:
         up.run_json("send", "hello", "message {n}", "--count", "50")
         assert up.end(signal.SIGKILL)[0] == -signal.SIGKILL
     with Up(tmp_path) as again:
         assert len(again.run_json("tail", "hello", "--from", "earliest")) == 50
+
+
+async def test_a_server_that_cannot_stop_cleanly_does_not_keep_the_others_from_stopping() -> None:
+    stopped: list[str] = []
+
+    class Server:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def start(self) -> None:
+            """Nothing to do."""
+
+        async def stop(self) -> None:
+            stopped.append(self.name)
+            raise TableUnsaved(f"{self.name} could not be saved")
+
+    with pytest.raises(TableUnsaved, match="first could not be saved"):
+        await running._stop([Server("first"), Server("second")])
+    assert stopped == ["first", "second"]
 
 
 def test_up_shows_where_everything_is_and_what_to_type(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.errors import StoreError, StoreFull, StoreIOError, TableCorrupt
+from eruca.errors import StoreError, StoreFull, StoreIOError, TableCorrupt, TableFull
 from eruca.store import tables as tables_module
 from eruca.store.tables import TableFile, Tables, encode_table
 from eruca.testing.faults import CrashMode, Fault, SimulatedDisk
@@ -278,6 +278,16 @@ def test_a_table_too_large_to_be_ours_is_not_read(monkeypatch: pytest.MonkeyPatc
     put_file(disk, OFFSETS, b" " * 101)
     with pytest.raises(TableCorrupt, match="larger than 100 bytes"):
         make_tables(disk).consumer_offsets.load()
+
+
+def test_no_table_is_written_that_a_start_would_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = make_disk()
+    table = make_tables(disk).consumer_offsets
+    table.save(offsets(1))
+    monkeypatch.setattr(tables_module, "TABLE_BYTES_MAX", len(encode_table(offsets(1))))
+    with pytest.raises(TableFull, match="a start reads at most"):
+        table.save(offsets(11))
+    assert table.load() == offsets(1)
 
 
 @given(st.binary(max_size=200) | st.text(alphabet='{}[]:",0a \\u\n', max_size=60).map(str.encode))

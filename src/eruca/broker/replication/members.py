@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from eruca.broker.options import BrokerOptions, BrokerRole
-from eruca.broker.persistence import TableSaver
 from eruca.limits import MEMBERS_MAX
 from eruca.store.filesystem import FileSystem
+from eruca.store.saving import TableSaver
 from eruca.store.tables import TableFile
 from eruca.wire.bodies import JsonBody, ReplicationState
 from eruca.wire.bodies.shared import kept, kept_list

@@ -11,6 +11,7 @@ from eruca.broker.app import Broker
 from eruca.broker.once import ONCE_GROUP
 from eruca.broker.options import BrokerRole
 from eruca.config import FlushMode
+from eruca.store.saving import Saved
 from eruca.wire.batch import BatchItem, encode_batch
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import EndTransactionHeader, SendBackHeader
@@ -163,15 +164,10 @@ async def test_a_mastership_that_ends_while_a_topic_is_saved_acknowledges_nothin
 ) -> None:
     broker = await make_broker()
     parts = parts_of(broker)
-    may_answer = asyncio.Event()
-
-    async def wait(name: str) -> None:
-        if name == "topics":
-            await may_answer.wait()
-
-    parts.saver.wait_until_saved = wait  # type: ignore[method-assign]
+    waiting: list[Saved] = []
+    parts.saver.when_saved = lambda name, then: waiting.append(then)  # type: ignore[method-assign]
     asking = asyncio.ensure_future(try_send(make_peer(broker), topic="New"))
-    await wait_for(lambda: parts.store.commitlog.tail > 0)
+    await wait_for(lambda: bool(waiting))
     await broker.roles.become_master(5000, why="a test says so")
-    may_answer.set()
+    waiting[0](None)
     assert (await asking).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
