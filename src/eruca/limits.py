@@ -55,6 +55,8 @@ TOPIC_BYTES_MAX = 127
 RECORD_TOPIC_BYTES_MAX = 255
 # Group names share the topic's rule because %RETRY%group is a topic; Java allows 255 for the group itself.
 GROUP_BYTES_MAX = 255
+# Other names that peers choose and servers keep: client ids, producer groups, brokers, clusters, namespaces, keys.
+LABEL_CHARS_MAX = 512
 # The most properties taken unless an option says otherwise: Java 4.9 reads the length as a signed 16-bit number.
 PROPERTIES_BYTES_MAX = 32767
 # What the two bytes themselves can say; 3.x allowed as much.
@@ -122,6 +124,16 @@ DELAY_LEVEL_MS_MAX = 3650 * 86_400_000
 # Queues one topic may be given. Every question about a topic looks at each of its queues on the broker's loop, so an
 # absurd number (Java takes any) would stop it for seconds.
 TOPIC_QUEUES_MAX = 16_384
+# Queue locks of one group and of all, at some 300 bytes each: clients choose the queues they name. A lock that is not
+# renewed ends in a minute.
+LOCKS_OF_GROUP_MAX = 65_536
+LOCKS_MAX = 262_144
+# Characters of one subscription in a heartbeat: tags of a few bytes each, or an SQL92 expression, which has a bound of
+# its own below.
+SUBSCRIPTION_CHARS_MAX = 32_768
+# Changes of topics and groups that may wait for the disk at a time, at some 3 KiB each. An operator makes one, a script
+# some hundreds.
+OPERATORS_MAX = 10_000
 
 # --- what servers tell clients --------------------------------------------------------------------------------------
 # Of one route: its bytes, its brokers, and the queues of all of them. A client makes an object of each queue and a
@@ -132,6 +144,14 @@ ROUTE_QUEUES_MAX = 65_536
 # Members of one consumer group: each member sorts them all, and hashes each ten times, on its loop.
 GROUP_MEMBERS_MAX = 20_000
 
+# --- what brokers and operators tell name servers --------------------------------------------------------------------
+# Broker names, addresses under one name, and entries of a topic on a broker that a name server keeps, the last at some
+# 300 bytes each. The largest clusters of Java have some hundred brokers of some ten thousand topics.
+ROUTE_NAMES_MAX = 10_000
+ROUTE_ENTRIES_MAX = 2_000_000
+# One value of the key-value config, and all of it as JSON: a namespace of it is in the answer to every registration.
+KV_VALUE_CHARS_MAX = 32_768
+KV_BYTES_MAX = 8 * 1024 * 1024
 # Broker names whose epoch a name server keeps when their last member is gone, so that a master that was replaced is not
 # taken for the right one because it comes back first.
 EPOCHS_KEPT_MAX = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eruca.broker.adminconfig import ConfigHandlers
 from eruca.broker.admingroups import GroupHandlers
-from eruca.broker.admintopics import TopicHandlers
+from eruca.broker.admintopics import Operators, TopicHandlers
 from eruca.broker.locks import LockHandlers, QueueLocks
 from eruca.broker.parts import Parts
 from eruca.broker.progress import ProgressHandlers
@@ -24,9 +24,10 @@ class AdminHandlers:
         self._parts = parts
         self._ticks = 0
         self.locks = QueueLocks(parts.clock, parts.options.lock_live_ms)
+        operators = Operators()
         self.query = QueryHandlers(parts)
-        self.topics = TopicHandlers(parts, self.locks)
-        self.groups = GroupHandlers(parts, self.locks)
+        self.topics = TopicHandlers(parts, self.locks, operators)
+        self.groups = GroupHandlers(parts, self.locks, operators)
         self.progress = ProgressHandlers(parts)
         self.relays = RelayHandlers(parts)
         self.config = ConfigHandlers(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from eruca.broker.admintopics import refuse_on_slave
+from eruca.broker.admintopics import Operators, refuse_on_slave
 from eruca.broker.clients import Member
 from eruca.broker.locks import QueueLocks
 from eruca.broker.parts import Parts
@@ -29,9 +29,10 @@ log = logging.getLogger(__name__)
 class GroupHandlers:
     """Answers what operators ask of groups."""
 
-    def __init__(self, parts: Parts, locks: QueueLocks) -> None:
+    def __init__(self, parts: Parts, locks: QueueLocks, operators: Operators) -> None:
         self._parts = parts
         self._locks = locks
+        self._operators = operators
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""
@@ -44,9 +45,10 @@ class GroupHandlers:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    async def put(self, request: Request) -> Reply:
+    async def put(self, request: Request) -> Reply | None:
         """Make a group or change its settings. The answer comes when a crash cannot undo it."""
         refuse_on_slave(self._parts)
+        self._operators.check()
         config: GroupConfig | None = request.body
         if config is None:
             refuse(ResponseCode.SYSTEM_ERROR, "the request has no body with the settings of a group")
@@ -57,12 +59,16 @@ class GroupHandlers:
             )
         log.info("group %s is made or changed by %s", config.group_name, request.link.peer)
         self._parts.groups.put(config)
-        await self._parts.saver.wait_until_saved("groups")
+        if request.command.is_oneway:
+            return None
+        with self._operators.wait():
+            await self._parts.saver.wait_until_saved("groups")
         return Reply()
 
     async def delete(self, request: Request) -> Reply:
         """Delete a group, its locks and statistics, and its offsets if asked to."""
         refuse_on_slave(self._parts)
+        self._operators.check()
         header: DeleteGroupHeader = request.header
         group = header.group_name
         log.info("group %s is deleted by %s", group, request.link.peer)
@@ -71,7 +77,8 @@ class GroupHandlers:
             self._parts.offsets.remove_group(group)
         self._parts.stats.remove_group(group)
         self._locks.remove_group(group)
-        await self._parts.saver.wait_until_saved("groups")
+        with self._operators.wait():
+            await self._parts.saver.wait_until_saved("groups")
         return Reply()
 
     # -- looking ------------------------------------------------------------------------------------------------------

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from eruca.broker.locks import QueueLocks
 from eruca.broker.parts import Parts
 from eruca.broker.progress import find_ends, read_time_at
 from eruca.broker.query import LEFT_OVER_REMARK
 from eruca.broker.refusals import refuse, refuse_topic_name
-from eruca.limits import TOPIC_QUEUES_MAX
+from eruca.limits import OPERATORS_MAX, TOPIC_QUEUES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request, encode_apart
 from eruca.net.turns import Slices
 from eruca.wire.bodies import MessageQueue, TopicConfig, TopicList, TopicOffset, TopicStatsTable
@@ -26,12 +27,34 @@ _PERM_MAX = 15
 _PASSES_MAX = 20
 
 
+class Operators:
+    """Those who wait for a change of topics or groups to be saved and told; a bound, because each costs memory."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def check(self) -> None:
+        """Refuse one more when too many wait."""
+        if self._count >= OPERATORS_MAX:
+            refuse(ResponseCode.SYSTEM_BUSY, f"{self._count} changes wait for the disk, try again later")
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """Count one for as long as it waits."""
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+
+
 class TopicHandlers:
     """Answers what operators ask of topics."""
 
-    def __init__(self, parts: Parts, locks: QueueLocks) -> None:
+    def __init__(self, parts: Parts, locks: QueueLocks, operators: Operators) -> None:
         self._parts = parts
         self._locks = locks
+        self._operators = operators
         # Registers the broker again and waits for the name servers; the broker sets it when it knows them.
         self.tell_nameservers: Callable[[], Awaitable[None]] | None = None
 
@@ -48,9 +71,10 @@ class TopicHandlers:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    async def put(self, request: Request) -> Reply:
+    async def put(self, request: Request) -> Reply | None:
         """Make a topic or change its settings. As in Java, the answer comes when the name servers know it too."""
         refuse_on_slave(self._parts)
+        self._operators.check()
         header: CreateTopicHeader = request.header
         self._check_name(header.topic)
         for key, value in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
@@ -74,21 +98,26 @@ class TopicHandlers:
                 order=known is not None and known.order,
             )
         )
-        # What an operator was told is done must be so after a crash.
-        await self._parts.saver.wait_until_saved("topics")
-        if self.tell_nameservers is not None:
-            await self.tell_nameservers()
+        if request.command.is_oneway:
+            return None  # nobody waits, so nothing needs to be kept for an answer
+        with self._operators.wait():
+            # What an operator was told is done must be so after a crash.
+            await self._parts.saver.wait_until_saved("topics")
+            if self.tell_nameservers is not None:
+                await self.tell_nameservers()
         return Reply(remark=LEFT_OVER_REMARK)
 
     async def delete(self, request: Request) -> Reply:
         """Delete a topic: its settings, queues, offsets, locks and statistics; records stay until they expire."""
         refuse_on_slave(self._parts)
+        self._operators.check()
         topic: str = request.header.topic
         self._check_name(topic)
         log.info("topic %s is deleted by %s", topic, request.link.peer)
         self._parts.topics.delete(topic)
-        await self._forget(topic)
-        await self._parts.saver.wait_until_saved("topics")
+        with self._operators.wait():
+            await self._forget(topic)
+            await self._parts.saver.wait_until_saved("topics")
         return Reply()
 
     async def _forget(self, topic: str) -> None:

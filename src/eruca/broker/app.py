@@ -191,7 +191,7 @@ class Broker:
         self.schedule.tell_timer = self.timing.inherit
         self.admin.progress.find_delay_offsets = self.schedule.snapshot
         self.registration = Registration(self.options, parts.topics, self._caller)
-        self.admin.topics.tell_nameservers = self.registration.register_all
+        self.admin.topics.tell_nameservers = self.registration.announce
         self.registration.list_filter_servers = self.filter_servers.list_addresses
         self.filter_servers.on_change = self.registration.tell_change
         services = Services(self.schedule, self.timing, self.transactions, self.pull.holds)

@@ -7,8 +7,9 @@ from contextlib import suppress
 from eruca.broker.parts import Parts
 from eruca.broker.refusals import refuse
 from eruca.broker.subscriptions import TAG, PullFilters
-from eruca.errors import InvalidName, RequestRefused
+from eruca.errors import InvalidName, RequestRefused, TableFull
 from eruca.filter.tags import ExpressionError
+from eruca.limits import RECORD_TOPIC_BYTES_MAX, SUBSCRIPTION_CHARS_MAX, TOPIC_QUEUES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request, Result
 from eruca.net.link import InOrder
 from eruca.net.turns import Slices
@@ -16,6 +17,7 @@ from eruca.store.consumequeue import ConsumeQueue
 from eruca.wire.bodies import CheckClientBody, ConsumerData, HeartbeatData, ProducerData
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import EmptyHeader, OffsetAnswerHeader, TimestampAnswerHeader
+from eruca.wire.names import RETRY_PREFIX, check_group, check_label, check_topic
 
 # A heartbeat with more groups is taken in slices.
 _GROUPS_AT_ONCE = 16
@@ -27,6 +29,7 @@ class ClientHandlers:
     def __init__(self, parts: Parts, filters: PullFilters) -> None:
         self._parts = parts
         self._filters = filters
+        parts.offsets.check_new = self._check_commit
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""
@@ -48,42 +51,53 @@ class ClientHandlers:
         data: HeartbeatData | None = request.body
         if data is None:
             refuse(ResponseCode.SYSTEM_ERROR, "the heartbeat has no body")
+        check_label("client id", data.client_id)
         if len(data.consumer_data_set) + len(data.producer_data_set) > _GROUPS_AT_ONCE:
             return InOrder(self._take_many(request, data))
-        for consumer in data.consumer_data_set:
-            self._take_consumer(request, data, consumer)
-        for producer in data.producer_data_set:
-            self._take_producer(request, data, producer)
-        return Reply()
+        problems = [self._take_consumer(request, data, consumer) for consumer in data.consumer_data_set]
+        problems += [self._take_producer(request, data, producer) for producer in data.producer_data_set]
+        return _answer_heartbeat(problems)
 
     async def _take_many(self, request: Request, data: HeartbeatData) -> Reply:
         """A client that is in very many groups: in slices, and before anything else it asks."""
         slices = Slices()
+        problems: list[str] = []
         for consumer in data.consumer_data_set:
-            self._take_consumer(request, data, consumer)
+            problems.append(self._take_consumer(request, data, consumer))
             await slices.rest()
         for producer in data.producer_data_set:
-            self._take_producer(request, data, producer)
+            problems.append(self._take_producer(request, data, producer))
             await slices.rest()
-        return Reply()
+        return _answer_heartbeat(problems)
 
-    def _take_consumer(self, request: Request, data: HeartbeatData, consumer: ConsumerData) -> None:
-        parts, command, link = self._parts, request.command, request.link
+    def _take_consumer(self, request: Request, data: HeartbeatData, consumer: ConsumerData) -> str:
+        """Count a client as a member of a consumer group; returns what is wrong with it."""
+        parts, command, link, name = self._parts, request.command, request.link, consumer.group_name
         if not link.is_open:
-            return  # it ended meanwhile, and what is registered now would stay
-        group = parts.groups.get(consumer.group_name)
-        if group is not None:
-            # A group's name may be longer than a topic's; such a group consumes, only without retries.
-            with suppress(InvalidName):
-                parts.topics.retry_topic(consumer.group_name, group.retry_queue_nums)
+            return ""  # it ended meanwhile, and what is registered now would stay
+        try:
+            check_group(name)
+            _check_subscriptions(consumer)
+            group = parts.groups.get(name)
+            if group is not None:
+                # A group's name may be longer than a topic's; such a group consumes, only without retries.
+                with suppress(InvalidName):
+                    parts.topics.retry_topic(name, group.retry_queue_nums)
+        except (InvalidName, TableFull) as error:
+            return str(error)
         parts.clients.register_consumer(consumer, link, data.client_id, command.language, command.version)
+        return ""
 
-    def _take_producer(self, request: Request, data: HeartbeatData, producer: ProducerData) -> None:
-        command, link = request.command, request.link
+    def _take_producer(self, request: Request, data: HeartbeatData, producer: ProducerData) -> str:
+        """Count a client as a member of a producer group; returns what is wrong with it."""
+        command, link, name = request.command, request.link, producer.group_name
+        try:
+            check_label("producer group", name)
+        except InvalidName as error:
+            return str(error)
         if link.is_open:
-            self._parts.clients.register_producer(
-                producer.group_name, link, data.client_id, command.language, command.version
-            )
+            self._parts.clients.register_producer(name, link, data.client_id, command.language, command.version)
+        return ""
 
     def unregister(self, request: Request) -> Reply:
         """A client leaves."""
@@ -141,8 +155,28 @@ class ClientHandlers:
     def update_offset(self, request: Request) -> Reply:
         """Commit an offset."""
         header = request.header
-        self._parts.offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self._parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return Reply(EmptyHeader())
+
+    def _check_commit(self, group: str, topic: str, queue_id: int) -> None:
+        """Refuse a first offset of what can be neither a group nor a queue here.
+
+        As with Java, neither of them needs to be there: a consumer may be quicker than the topic it retries by, and one
+        that was deleted may still be read to its end.
+        """
+        parts, options = self._parts, self._parts.options
+        check_group(group)
+        check_topic(topic, RECORD_TOPIC_BYTES_MAX)
+        if parts.groups.find(group) is None and not options.auto_create_group:
+            refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist")
+        if self._queue(topic, queue_id) is not None:
+            return
+        config = parts.topics.get(topic)
+        if config is None and not options.auto_create_topic and not topic.startswith(RETRY_PREFIX):
+            refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        most = TOPIC_QUEUES_MAX if config is None else max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= queue_id < most:
+            refuse(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic {topic} has {most} queues")
 
     def search_offset(self, request: Request) -> Reply:
         """The offset at a store time, but none behind what may be read: another message may get it."""
@@ -170,3 +204,22 @@ class ClientHandlers:
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._parts.store.queues.get(topic, queue_id)
+
+
+def _answer_heartbeat(problems: list[str]) -> Reply:
+    """Refuse a heartbeat in which something is wrong; the groups that are right have been taken."""
+    found = next(filter(None, problems), None)
+    if found is not None:
+        refuse(ResponseCode.SYSTEM_ERROR, found)
+    return Reply()
+
+
+def _check_subscriptions(consumer: ConsumerData) -> None:
+    """Raise InvalidName for a subscription that no topic can have, or that is too long to be kept."""
+    for item in consumer.subscription_data_set:
+        check_label("topic of a subscription", item.topic)
+        size = len(item.sub_string or "") + len(item.expression_type) + sum(map(len, item.tags_set))
+        if size + len(item.code_set) > SUBSCRIPTION_CHARS_MAX:
+            raise InvalidName(
+                f"the subscription of {item.topic} is longer than {SUBSCRIPTION_CHARS_MAX} characters with its tags"
+            )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from eruca.broker.options import BrokerOptions
 from eruca.clock import Clock
-from eruca.errors import InvalidName
+from eruca.errors import InvalidName, TableFull
+from eruca.limits import SHARED_TABLE_BYTES_MAX
+from eruca.net.guards import Reporter
 from eruca.wire.bodies import DataVersion, GroupConfig, GroupConfigTable
 from eruca.wire.names import check_group
 
@@ -25,6 +28,10 @@ _OWN = (
 )
 
 
+# Bytes one group takes in the table besides its name, which is there twice: at most, with every number at its longest.
+_GROUP_BYTES: Final = 320
+
+
 class Groups:
     """The table of groups."""
 
@@ -35,8 +42,9 @@ class Groups:
         self._groups: dict[str, GroupConfig] = dict(table.subscription_group_table)
         self.on_change: Callable[[], None] = lambda: None
         for name in _OWN:
-            broadcast = name.startswith("CID_ONS")
-            self._groups.setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=broadcast or True))
+            self._groups.setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=True))
+        self._bytes = sum(map(_weigh, self._groups))
+        self._reporter = Reporter(log)
 
     def get(self, group: str) -> GroupConfig | None:
         """The settings of a group; an unknown one is made when the rules allow it."""
@@ -61,9 +69,17 @@ class Groups:
         return list(self._groups)
 
     def put(self, config: GroupConfig) -> GroupConfig:
-        """Make or change a group."""
-        check_group(config.group_name)
-        self._groups[config.group_name] = config
+        """Make or change a group. Raises InvalidName, and TableFull when the table cannot have one more."""
+        name = config.group_name
+        check_group(name)
+        if name not in self._groups:
+            size = self._bytes + _weigh(name)
+            if size > SHARED_TABLE_BYTES_MAX:
+                text = f"group {name} is not made: the broker has {len(self._groups)} groups and takes no more"
+                self._reporter.report("full", text)
+                raise TableFull(text, hint="delete groups that are not used")
+            self._bytes = size
+        self._groups[name] = config
         self._advance()
         return config
 
@@ -71,12 +87,14 @@ class Groups:
         """Forget a group; False when there was none."""
         if self._groups.pop(group, None) is None:
             return False
+        self._bytes -= _weigh(group)
         self._advance()
         return True
 
     def replace(self, table: GroupConfigTable) -> None:
         """Take the table of a master."""
         self._groups = dict(table.subscription_group_table)
+        self._bytes = sum(map(_weigh, self._groups))
         self.data_version = table.data_version
         self.on_change()
 
@@ -88,3 +106,8 @@ class Groups:
         """The table as it is saved."""
         version = DataVersion(counter=self.data_version.counter, timestamp=self.data_version.timestamp)
         return GroupConfigTable(data_version=version, subscription_group_table=dict(self._groups))
+
+
+def _weigh(group: str) -> int:
+    """The most bytes a group takes in the table."""
+    return 2 * len(group) + _GROUP_BYTES

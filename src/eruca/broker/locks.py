@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from eruca.broker.refusals import refuse
 from eruca.clock import Clock
+from eruca.limits import LOCKS_MAX, LOCKS_OF_GROUP_MAX
+from eruca.net.guards import Reporter
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire.bodies import LockBody, LockedBody, MessageQueue
 from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.names import check_group, check_label
 
 log = logging.getLogger(__name__)
-
-# Locks one group may have; a bound, because clients choose the queues they name.
-LOCKS_MAX = 65_536
 
 
 @dataclass(slots=True)
@@ -37,9 +37,11 @@ class QueueLocks:
         self._clock = clock
         self._live_s = live_ms / 1000
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0
+        self._reporter = Reporter(log)
 
     def __len__(self) -> int:
-        return sum(map(len, self._groups.values()))
+        return self._count
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock queues for a client, or renew its locks; gives those that it holds now."""
@@ -49,9 +51,11 @@ class QueueLocks:
         for queue in dict.fromkeys(queues):
             lock = locks.get(queue)
             if lock is None:
-                if len(locks) >= LOCKS_MAX:
-                    log.warning("group %s has %d queue locks and gets no more", group, LOCKS_MAX)
+                if self._count >= LOCKS_MAX or len(locks) >= LOCKS_OF_GROUP_MAX:
+                    text = f"group {group} has {len(locks)} queue locks and gets no more; all groups have {self._count}"
+                    self._reporter.report("full", text)
                     break
+                self._count += 1
                 locks[queue] = _Lock(client_id, now + self._live_s)
             elif lock.client_id == client_id:
                 lock.ends_at = now + self._live_s
@@ -81,6 +85,7 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             del self._groups[group]
 
@@ -91,7 +96,7 @@ class QueueLocks:
 
     def remove_group(self, group: str) -> None:
         """Forget the locks of a group that is deleted."""
-        self._groups.pop(group, None)
+        self._count -= len(self._groups.pop(group, ()))
 
     def remove_topic(self, topic: str) -> None:
         """Forget the locks on the queues of a topic that is deleted."""
@@ -104,7 +109,9 @@ class QueueLocks:
 
     def _keep(self, is_kept: Callable[[MessageQueue, _Lock], bool]) -> None:
         for group in list(self._groups):
-            left = {queue: lock for queue, lock in self._groups[group].items() if is_kept(queue, lock)}
+            locks = self._groups[group]
+            left = {queue: lock for queue, lock in locks.items() if is_kept(queue, lock)}
+            self._count -= len(locks) - len(left)
             if left:
                 self._groups[group] = left
             else:
@@ -138,4 +145,9 @@ def _body_of(request: Request) -> LockBody:
     body: LockBody | None = request.body
     if body is None:
         refuse(ResponseCode.SYSTEM_ERROR, "the request has no body that names queues")
+    check_group(body.consumer_group)
+    check_label("client id", body.client_id)
+    for queue in body.mq_set:
+        check_label("topic", queue.topic)
+        check_label("broker name", queue.broker_name)
     return body

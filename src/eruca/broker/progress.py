@@ -36,6 +36,7 @@ from eruca.wire.headers import (
     StatsDataHeader,
     TopicGroupHeader,
 )
+from eruca.wire.names import check_group
 
 _NEVER = 2**63 - 1
 # Queues of one answer about all groups: each takes some 150 bytes of a frame.
@@ -244,6 +245,7 @@ class ProgressHandlers:
         header: CloneGroupOffsetHeader = request.header
         parts = self._parts
         topic = (header.topic or "").strip()
+        check_group(header.dest_group)
         slices = Slices()
         source = header.src_group
         for name in [topic] if topic else [name for name, group in await self._list_pairs(slices) if group == source]:

@@ -11,7 +11,7 @@ from eruca.broker.parts import Parts
 from eruca.broker.refusals import FAQ, refuse
 from eruca.broker.subscriptions import PullFilter, PullFilters
 from eruca.core.replication.numbering import was_promoted
-from eruca.errors import RequestRefused, StoreError
+from eruca.errors import RequestRefused, StoreError, TableFull
 from eruca.filter.tags import ExpressionError
 from eruca.limits import HOLD_BYTES, PULL_BYTES_MAX, PULL_COUNT_MAX
 from eruca.net.handlers import HandlerTable
@@ -150,7 +150,10 @@ class PullHandlers:
             self._reads.find_position() if self._reads.is_bounding else None,
         )
         if first and flags & COMMIT_OFFSET and not options.is_slave:
-            parts.offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+            try:  # noqa: SIM105 - a context manager takes longer than the commit
+                parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+            except (RequestRefused, TableFull):
+                pass  # what cannot be kept does not end the pull; the table says so in the log
         code = self._code_of(result, header.queue_offset)
         if options.is_slave and not options.offset_check_in_slave and code in _CORRECTIONS:
             # What a slave does not have yet its master may have, and what it has no more as well.

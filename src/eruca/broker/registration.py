@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
 
 from eruca.broker.options import BrokerOptions
 from eruca.broker.topics import Topics
@@ -26,8 +28,118 @@ from eruca.wire.names import MASTER_ID, READ, WRITE
 log = logging.getLogger(__name__)
 
 
+# A name server that could not be told is told of the next change after this pause; whoever waits does not wait for it.
+_FAILED_PAUSE_S: Final = 1.0
+# Between two registrations there is a pause as long as the last one took, but no longer: what changes then goes
+# together.
+_PAUSE_S_MAX: Final = 0.1
+# With more topics than this, the body is encoded by a thread.
+_MANY_TOPICS: Final = 2000
+
+
+class _Teller:
+    """Registers with one name server, once at a time: what changes meanwhile makes one registration more."""
+
+    def __init__(self, register: Callable[[], Awaitable[bool]]) -> None:
+        self._register = register
+        self._loop = asyncio.get_running_loop()
+        # Those who wait for the registration that has not begun yet.
+        self._next: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._rest_until = 0.0
+        self._failed = False
+        self._hurries = False
+
+    def ask(self, *, now: bool = False) -> asyncio.Future[None]:
+        """Register soon, or now; the future is done when that is done, or when it could not be."""
+        if self._next is None:
+            self._next = self._loop.create_future()
+        asked = self._next
+        if self._task is not None:
+            self._hurries |= now
+        elif now:
+            self._begin()
+        else:
+            self._schedule()
+        return self._make_done() if self._failed and not now else asked
+
+    def _make_done(self) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = self._loop.create_future()
+        done.set_result(None)
+        return done
+
+    def _schedule(self) -> None:
+        if self._rest_until <= self._loop.time():
+            self._begin()
+        elif self._timer is None:
+            self._timer = self._loop.call_at(self._rest_until, self._begin)
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._task = self._loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        current = self._next
+        self._next, self._hurries = None, False
+        started = self._loop.time()
+        try:
+            self._failed = not await self._register()
+        except Exception:  # a mistake of ours must not end the registrations for good
+            log.exception("the registration failed")
+            self._failed = True
+        now = self._loop.time()
+        self._rest_until = now + (_FAILED_PAUSE_S if self._failed else min(_PAUSE_S_MAX, now - started))
+        self._task = None
+        _finish(current)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin with what was asked for meanwhile."""
+        if self._next is None:
+            return
+        if self._hurries:
+            self._begin()
+            return
+        if self._failed:
+            _finish(self._next)
+            self._next = self._loop.create_future()
+        self._schedule()
+
+    async def stop(self) -> None:
+        """Tell nothing more; what is on its way is given up."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        _finish(self._next)
+        self._next = None
+
+
+def _finish(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
+
+
+async def _wait_for(asked: list[asyncio.Future[None]]) -> None:
+    if asked:
+        await asyncio.wait(asked)  # whoever waits may give up: others still want what they wait for
+
+
+class _Told(NamedTuple):
+    """What a name server said it has: the version of the table, and the revision of ours that this was."""
+
+    version: str
+    revision: int
+
+
 class Registration:
-    """Registers a broker with every name server, at start, in intervals, and on every change of its topics."""
+    """Registers a broker with every name server, at start, in intervals, and when its topics change."""
 
     def __init__(self, options: BrokerOptions, topics: Topics, caller: Caller) -> None:
         self._options = options
@@ -54,7 +166,9 @@ class Registration:
         self._repeating = Repeating(
             "the registration with name servers", self.register_all, lambda: options.register_interval_ms / 1000
         )
-        self._change_tasks: set[asyncio.Task[None]] = set()
+        self._tellers: dict[str, _Teller] = {}
+        # Name servers that take changes; Java's are told everything each time.
+        self._told: dict[str, _Told] = {}
 
     async def start(self) -> None:
         """Register now and from now on."""
@@ -63,49 +177,75 @@ class Registration:
 
     def tell_change(self) -> None:
         """Tell the name servers what is new without waiting for them."""
-        if not self._repeating.is_running:
-            return
-        task = asyncio.get_running_loop().create_task(self.register_all(oneway=True))
-        self._change_tasks.add(task)
-        task.add_done_callback(self._change_tasks.discard)
+        if self._repeating.is_running and not self.is_paused:
+            self._ask_all(now=False)
 
-    async def stop(self) -> None:
-        """Say goodbye to every name server."""
-        await self._repeating.stop()
-        await asyncio.gather(*self._change_tasks, return_exceptions=True)
-        await asyncio.gather(*[self._unregister(address) for address in self.nameservers.addresses])
+    async def announce(self) -> None:
+        """Tell the name servers what is new, and wait until those that can be told know it."""
+        if self._repeating.is_running and not self.is_paused:
+            await _wait_for(self._ask_all(now=False))
 
-    async def register_all(self, *, oneway: bool = False) -> None:
+    async def register_all(self) -> None:
         """Register with every name server at the same time; one that does not answer does not hold up the others."""
         if self.is_paused:
             return
         await self.nameservers.refresh()
-        await asyncio.gather(*[self._register(address, oneway) for address in self.nameservers.addresses])
+        await _wait_for(self._ask_all(now=True))
 
-    async def _register(self, address: str, oneway: bool) -> None:
-        epoch = self.epoch
+    def _ask_all(self, *, now: bool) -> list[asyncio.Future[None]]:
+        asked: list[asyncio.Future[None]] = []
+        for address in self.nameservers.addresses:
+            teller = self._tellers.get(address)
+            if teller is None:
+                teller = self._tellers[address] = _Teller(functools.partial(self._register, address))
+            asked.append(teller.ask(now=now))
+        return asked
+
+    async def stop(self) -> None:
+        """Say goodbye to every name server."""
+        await self._repeating.stop()
+        await asyncio.gather(*[teller.stop() for teller in self._tellers.values()])
+        self._tellers.clear()
+        await asyncio.gather(*[self._unregister(address) for address in self.nameservers.addresses])
+
+    async def _register(self, address: str) -> bool:
+        """Register with one name server; says whether that took it."""
+        told = await self._tell(address, self._told.pop(address, None))
+        if told is not None and told.eruca_known == "":
+            # It does not have what it said it has: it was started again, or forgot this broker.
+            told = await self._tell(address, None)
+        return told is not None
+
+    async def _tell(self, address: str, base: _Told | None) -> RegisterBrokerAnswerHeader | None:
+        """Register with all topics, or with those that changed since `base`; None when it was not taken."""
+        epoch, revision = self.epoch, self._topics.revision
+        version = self._topics.data_version
         try:
-            if oneway:
-                await self._caller.notify(address, self._build_registration())
-                return
-            answer = await self._caller.call(address, self._build_registration(), self._options.register_timeout_ms)
+            body = await self._encode_topics(base)
+            if self.is_paused:
+                return None
+            command = self._build_registration(body, base.version if base is not None else "")
+            answer = await self._caller.call(address, command, self._options.register_timeout_ms)
         except ErucaError as error:
             self._note_silent(address, f"not registered with name server {address}: {error}")
-            return
+            return None
         self._silent.discard(address)
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or f"code {answer.code}"
             log.warning("name server %s does not take the registration: %s", address, remark)
             if epoch is not None and epoch == self.epoch and remark.startswith(STALE_MASTER):
                 self.on_replaced(remark, _read_epoch(answer))
-            return
+            return None
         try:
             told = answer.decode_header(RegisterBrokerAnswerHeader)
         except ErucaError as error:
-            log.warning("name server %s answers a registration with what is none: %s", address, error)
-            return
+            log.warning("the answer of name server %s to a registration cannot be read: %s", address, error)
+            return None
+        if told.eruca_known == f"{version.counter}:{version.timestamp}":
+            self._told[address] = _Told(told.eruca_known, revision)
         if self.epoch is None and told.master_addr:
             self._learn_master(told.master_addr, told.ha_server_addr or "")
+        return told
 
     def _note_silent(self, address: str, text: str) -> None:
         """Say once that a name server does not answer, until it does."""
@@ -151,9 +291,10 @@ class Registration:
         except ErucaError as error:
             log.warning("not unregistered from name server %s: %s", address, error)
 
-    def _build_registration(self) -> Command:
+    async def _encode_topics(self, base: _Told | None) -> bytes:
         options = self._options
-        table = self._topics.snapshot()
+        changes = self._topics.list_changes(base.revision) if base is not None else None
+        table = self._topics.snapshot() if changes is None else self._topics.make_table(changes)
         if options.permission & (READ | WRITE) != READ | WRITE:
             # A broker that may not be read or written says so for each of its topics.
             table = TopicConfigTable(
@@ -168,10 +309,12 @@ class Registration:
                     for name, topic in table.topic_config_table.items()
                 },
             )
-        body = encode_registration(
-            RegisterBrokerBody(filter_server_list=self.list_filter_servers(), topic_config_serialize_wrapper=table),
-            compressed=options.compressed_register,
-        )
+        body = RegisterBrokerBody(filter_server_list=self.list_filter_servers(), topic_config_serialize_wrapper=table)
+        encode = functools.partial(encode_registration, body, compressed=options.compressed_register)
+        return await asyncio.to_thread(encode) if len(table.topic_config_table) > _MANY_TOPICS else encode()
+
+    def _build_registration(self, body: bytes, base: str) -> Command:
+        options = self._options
         header = RegisterBrokerHeader(
             broker_name=options.name,
             broker_addr=options.address,
@@ -182,6 +325,7 @@ class Registration:
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
             eruca_epoch=self.epoch,
             eruca_store=self.store_id if self.epoch is not None else None,
+            eruca_base=base,
         )
         return make_request(RequestCode.REGISTER_BROKER, header, body)
 

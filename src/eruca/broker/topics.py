@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from eruca.broker.options import BrokerOptions
 from eruca.clock import Clock
 from eruca.errors import TableFull
 from eruca.limits import SHARED_TABLE_BYTES_MAX, TOPIC_BYTES_MAX
+from eruca.net.guards import Reporter
 from eruca.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from eruca.wire.names import (
     DLQ_PREFIX,
@@ -61,6 +62,7 @@ class Topics:
         #: Topics the saved table does not have yet, and when they were made: who sends to one waits for the disk.
         self.unsaved: dict[str, int] = {}
         self._saving = 0
+        self._reporter = Reporter(log)
         self._add_own()
         self._bytes = sum(map(_weigh, self._topics))
 
@@ -106,8 +108,14 @@ class Topics:
 
     def snapshot(self) -> TopicConfigTable:
         """The table as it is saved and registered."""
+        return self.make_table(self._topics.values())
+
+    def make_table(self, topics: Iterable[TopicConfig]) -> TopicConfigTable:
+        """A table of some topics with the version of the whole."""
         version = DataVersion(counter=self.data_version.counter, timestamp=self.data_version.timestamp)
-        return TopicConfigTable(data_version=version, topic_config_table=dict(self._topics))
+        return TopicConfigTable(
+            data_version=version, topic_config_table={config.topic_name: config for config in topics}
+        )
 
     def snapshot_to_save(self) -> TopicConfigTable:
         """The table for the disk; `note_saved` says that the disk has it."""
@@ -137,10 +145,9 @@ class Topics:
         if is_new:
             size = self._bytes + _weigh(name)
             if size > SHARED_TABLE_BYTES_MAX:
-                raise TableFull(
-                    f"topic {name} is not made: the broker has {len(self._topics)} topics and takes no more",
-                    hint="delete topics and groups that are not used",
-                )
+                text = f"topic {name} is not made: the broker has {len(self._topics)} topics and takes no more"
+                self._reporter.report("full", text)
+                raise TableFull(text, hint="delete topics and groups that are not used")
             self._bytes = size
         self._topics[name] = config
         self._advance()

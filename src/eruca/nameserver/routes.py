@@ -98,7 +98,9 @@ class RouteTables:
         Topics that are news are given to `put_later`, if it is there, for whoever puts many of them in slices.
 
         Only a master brings topics, and only when its table is new to us. A topic it no longer has stays until it is
-        deleted here or the broker is gone. A body without filter servers (`with_filter_servers`) leaves them alone.
+        deleted here or the broker is gone. A broker of Eruca brings only what changed since the version we said we
+        have; when we do not have that any more, nothing is taken and the answer says so. A body without filter servers
+        (`with_filter_servers`) leaves them alone.
         Raises RequestRefused for a master that was replaced.
         """
         body = body or RegisterBrokerBody()
@@ -108,6 +110,8 @@ class RouteTables:
             self._check_store(name, address, epoch, header.eruca_store)
             self._check_epoch(name, address, epoch)
         table = body.topic_config_serialize_wrapper
+        if header.eruca_base and not self._has_version(header):
+            return RegisterBrokerAnswerHeader(eruca_known="")
         self._clusters.setdefault(header.cluster_name, {})[name] = None
         self._clusters_of.setdefault(name, set()).add(header.cluster_name)
         broker = self._brokers.get(name)
@@ -140,7 +144,21 @@ class RouteTables:
                 self._filter_servers[address] = body.filter_server_list
             else:
                 self._filter_servers.pop(address, None)
-        return self._find_master(addresses) if number != MASTER_ID else RegisterBrokerAnswerHeader()
+        answer = self._find_master(addresses) if number != MASTER_ID else RegisterBrokerAnswerHeader()
+        if header.eruca_base is not None:
+            answer.eruca_known = _describe_version(table.data_version)
+        return answer
+
+    def _has_version(self, header: RegisterBrokerHeader) -> bool:
+        """Do we have the version of a broker's table that its changes are based on?"""
+        broker, live = self._brokers.get(header.broker_name), self._live.get(header.broker_addr)
+        return (
+            broker is not None
+            and live is not None
+            and broker.broker_addrs.get(header.broker_id) == header.broker_addr
+            and header.broker_name in self._clusters.get(header.cluster_name, {})
+            and _describe_version(live.data_version) == header.eruca_base
+        )
 
     def _check_store(self, name: str, address: str, epoch: int | None, store: str | None) -> None:
         """Refuse a master of another store than the one that is here, and epochs that cannot be."""
@@ -403,6 +421,10 @@ class RouteTables:
             return
         for name in self._clusters.get(cluster, {}):
             self._drop_queues(topic, name)
+
+
+def _describe_version(version: DataVersion) -> str:
+    return f"{version.counter}:{version.timestamp}"
 
 
 def _refuse_stale(address: str, reason: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Topic and group names: the rule, checked before a name reaches a path, and the names with a meaning."""
+"""Names: the rules, checked before a name reaches a path or becomes a key of a table, and the names with a meaning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from eruca.errors import InvalidName
-from eruca.limits import GROUP_BYTES_MAX, TOPIC_BYTES_MAX
+from eruca.limits import GROUP_BYTES_MAX, LABEL_CHARS_MAX, TOPIC_BYTES_MAX
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -51,6 +51,20 @@ def check_topic(topic: str, length_max: int = TOPIC_BYTES_MAX) -> str:
 def check_group(group: str) -> str:
     """Give the group back, or raise InvalidName saying which rule it breaks."""
     return _check("group", group, GROUP_BYTES_MAX)
+
+
+def check_label(kind: str, label: str) -> str:
+    """Give a name back that is only a key of a table (of a client, a broker, a cluster), or raise InvalidName.
+
+    Peers choose it freely and nothing is called after it, so it may have any characters that can be shown.
+    """
+    if not label:
+        raise InvalidName(f"the {kind} is empty")
+    if len(label) > LABEL_CHARS_MAX:
+        raise InvalidName(f"the {kind} has {len(label)} characters, the most is {LABEL_CHARS_MAX}")
+    if not label.isprintable():
+        raise InvalidName(f"the {kind} {label!r} has a character that cannot be shown")
+    return label
 
 
 def _check(kind: str, name: str, length_max: int) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 from eruca.broker.app import Broker
 from eruca.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from eruca.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.ext import Header
 from eruca.wire.frame import Command, encode_command, make_request
@@ -231,7 +232,13 @@ async def test_a_bad_topic_reaches_no_path(broker: Broker, peer: Peer, topic: st
 @pytest.mark.parametrize("group", NAMES)
 async def test_a_bad_group_makes_nothing(broker: Broker, peer: Peer, group: str) -> None:
     before = (parts_of(broker).topics.names(), parts_of(broker).groups.names())
-    await peer.join(group, "c", "T")
+    groups = [ConsumerData(group_name=name) for name in (group, "Good")]
+    body = HeartbeatData(client_id="c", consumer_data_set=groups, producer_data_set=[ProducerData(group_name="p")])
+    assert (await peer.refused(RequestCode.HEART_BEAT, None, body))[0] == ResponseCode.SYSTEM_ERROR
+    # One client says what all its groups are; those that are right are taken.
+    assert set(parts_of(broker).clients.consumers) == {"Good"}
+    assert set(parts_of(broker).clients.producers) == {"p"}
+    before = (before[0] + ["%RETRY%Good"], before[1] + ["Good"])
     await peer.refused(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(consumer_group="nobody"))
     assert (parts_of(broker).topics.names(), parts_of(broker).groups.names()) == before
 

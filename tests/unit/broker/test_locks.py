@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca.broker import locks as locks_module
 from eruca.broker.app import Broker
-from eruca.broker.locks import LOCKS_MAX, QueueLocks
+from eruca.broker.locks import QueueLocks
+from eruca.limits import LOCKS_OF_GROUP_MAX
 from eruca.testing import VirtualClock
 from eruca.wire.bodies import LockBody, MessageQueue
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -84,8 +87,31 @@ def test_locks_go_with_their_group_their_topic_and_their_time() -> None:
 
 def test_a_group_cannot_lock_without_end() -> None:
     locks, _ = make_locks()
-    assert len(locks.lock("G", "a", (queue(number) for number in range(LOCKS_MAX + 5)))) == LOCKS_MAX
-    assert len(locks) == LOCKS_MAX
+    assert len(locks.lock("G", "a", (queue(number) for number in range(LOCKS_OF_GROUP_MAX + 5)))) == LOCKS_OF_GROUP_MAX
+    assert len(locks) == LOCKS_OF_GROUP_MAX
+
+
+def test_all_groups_together_cannot_lock_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks_module, "LOCKS_MAX", 10)
+    locks, clock = make_locks()
+    assert len([group for group in range(20) if locks.lock(f"G{group}", "a", [queue(0)])]) == 10
+    locks.unlock("G0", "a", [queue(0)])
+    assert locks.lock("G15", "a", [queue(0)]) == [queue(0)]
+    assert locks.lock("G16", "a", [queue(0)]) == []
+    locks.remove_group("G15")
+    locks.remove_topic(queue(0).topic)
+    assert len(locks) == 0
+    locks.lock("G", "a", [queue(0), queue(1)])
+    clock.advance(3_600_000)
+    locks.remove_expired()
+    assert len(locks) == 0
+
+
+async def test_names_that_cannot_be_are_not_locked(broker: Broker, peer: Peer) -> None:
+    for group, client_id, topic in (("a.b", "c", "T"), ("G", "c" * 513, "T"), ("G", "c", "T" * 1000), ("G", "", "T")):
+        body = LockBody(consumer_group=group, client_id=client_id, mq_set=[MessageQueue("broker-a", 0, topic)])
+        assert (await peer.refused(RequestCode.LOCK_BATCH_MQ, None, body))[0] == ResponseCode.SYSTEM_ERROR
+    assert len(broker.admin.locks) == 0
 
 
 STEPS = st.lists(

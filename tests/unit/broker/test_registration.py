@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
+from eruca.broker import admintopics
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
 from eruca.net.addresses import NameServers, fetch_addresses, split_addresses
+from eruca.net.caller import Caller
 from eruca.wire.bodies import TopicConfig
+from eruca.wire.codes import RequestCode, ResponseCode
+from eruca.wire.frame import make_request
+from eruca.wire.headers import CreateTopicHeader
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import find_port
 from tests.unit.broker.requests import parts_of
@@ -273,3 +278,126 @@ def test_an_address_server_is_http_and_nothing_else() -> None:
 def test_lists_of_addresses() -> None:
     assert split_addresses(" a:1; b:2,,c:3 ;") == ["a:1", "b:2", "c:3"]
     assert split_addresses("") == []
+
+
+# -- many changes ----------------------------------------------------------------------------------------------------
+
+
+class Registrations:
+    """What brokers register with a name server: the topics of each registration, and what it was based on."""
+
+    def __init__(self, names: NameServer, *, is_java: bool = False) -> None:
+        self.seen: list[tuple[set[str], str | None]] = []
+        take = names.routes.register
+
+        def register(header: Any, body: Any, *rest: Any, **more: Any) -> Any:
+            self.seen.append((set(body.topic_config_serialize_wrapper.topic_config_table), header.eruca_base))
+            if is_java:
+                header.eruca_base = None
+            return take(header, body, *rest, **more)
+
+        names.routes.register = register  # type: ignore[method-assign]
+
+
+async def test_many_new_topics_make_few_registrations_that_have_each_of_them_once(
+    make_names: MakeNames, make_broker: MakeBroker
+) -> None:
+    names = await make_names()
+    seen = Registrations(names).seen
+    broker = await make_broker(nameservers=names.address, register_interval_ms=3_600_000)
+    assert seen[0][1] == ""
+    for number in range(2000):
+        parts_of(broker).topics.create_internal(f"T{number}", 1)
+        if number % 100 == 0:
+            await asyncio.sleep(0)
+    await turn_until(lambda: "T1999" in topics_of(names))
+    told = [topic for topics, _ in seen[1:] for topic in topics]
+    assert len(told) == len(set(told)) == 2000
+    assert len(seen) < 200
+    assert all(base for _, base in seen[1:])
+    version = parts_of(broker).topics.data_version
+    assert names.routes.query_data_version(broker.options.address, version, 0.0)[0] is False
+
+
+async def test_a_name_server_of_java_is_told_everything_each_time(
+    make_names: MakeNames, make_broker: MakeBroker
+) -> None:
+    names = await make_names()
+    seen = Registrations(names, is_java=True).seen
+    broker = await make_broker(nameservers=names.address, register_interval_ms=3_600_000)
+    for number in range(500):
+        parts_of(broker).topics.create_internal(f"T{number}", 1)
+    await turn_until(lambda: "T499" in topics_of(names))
+    assert len(seen) <= 4
+    assert seen[-1][0] >= {"TBW102", "T0", "T499"}
+
+
+async def test_a_name_server_that_forgot_the_broker_is_told_everything_at_once(
+    make_names: MakeNames, make_broker: MakeBroker
+) -> None:
+    names = await make_names()
+    broker = await make_broker(nameservers=names.address, register_interval_ms=3_600_000)
+    for link in list(names.server.links):
+        names.routes.drop_link(link)  # it forgets the broker, but the connection stands
+    assert not topics_of(names)
+    parts_of(broker).topics.create_internal("New", 1)
+    await turn_until(lambda: topics_of(names) >= {"New", "TBW102"})
+    # What it was not told by registrations of changes is there after the next of them.
+    names.routes.delete_topic("TBW102")
+    parts_of(broker).topics.renew()
+    await turn_until(lambda: "TBW102" in topics_of(names))
+
+
+async def test_a_flood_of_changes_nobody_waits_for_leaves_nothing_behind(
+    make_names: MakeNames, make_broker: MakeBroker, make_peer: MakePeer
+) -> None:
+    names = await make_names()
+    broker = await make_broker(nameservers=names.address, register_interval_ms=3_600_000)
+    caller = Caller()
+    for number in range(3000):
+        header = CreateTopicHeader(topic=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
+        await caller.notify(broker.options.address, make_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+    most = 0
+    while parts_of(broker).topics.get("T2999") is None:
+        await asyncio.sleep(0)
+        most = max(most, len(asyncio.all_tasks()))
+    assert most < 2000  # those of one read
+    await turn_until(lambda: len(asyncio.all_tasks()) < 50)
+    async with asyncio.timeout(20):
+        await broker.stop()
+    await caller.close()
+
+
+async def test_an_operator_waits_for_the_name_servers_that_can_be_told(
+    make_names: MakeNames, make_broker: MakeBroker, make_peer: MakePeer
+) -> None:
+    names = await make_names()
+    nobody = f"127.0.0.1:{find_port()}"
+    broker = await make_broker(nameservers=f"{nobody};{names.address}", register_interval_ms=3_600_000)
+    peer = make_peer(broker)
+    async with asyncio.timeout(20):
+        for number in range(20):
+            await peer.make_topic(f"T{number}")
+            assert f"T{number}" in topics_of(names)
+
+
+async def test_too_many_operators_at_once_are_told_to_come_later(
+    make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admintopics, "OPERATORS_MAX", 3)
+    parts = parts_of(broker := await make_broker())
+    may_save = asyncio.Event()
+
+    async def wait(name: str) -> None:
+        await may_save.wait()
+
+    parts.saver.wait_until_saved = wait  # type: ignore[method-assign]
+    peer = make_peer(broker)
+    waiting = [asyncio.create_task(peer.make_topic(f"T{number}")) for number in range(3)]
+    await turn_until(lambda: parts.topics.get("T2") is not None)
+    header = CreateTopicHeader(topic="More", read_queue_nums=1, write_queue_nums=1, perm=6)
+    assert (await peer.refused(RequestCode.UPDATE_AND_CREATE_TOPIC, header))[0] == ResponseCode.SYSTEM_BUSY
+    assert parts.topics.get("More") is None
+    may_save.set()
+    await asyncio.gather(*waiting)
+    await peer.expect(RequestCode.UPDATE_AND_CREATE_TOPIC, header)

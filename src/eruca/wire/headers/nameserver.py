@@ -47,6 +47,9 @@ class RegisterBrokerHeader(Header):
     eruca_epoch: Int64 | None = None
     # Eruca's own: the identity of the store, so that a broker of another installation cannot take the name of this one.
     eruca_store: str | None = None
+    # Eruca's own: the body has only the topics that changed since this version of the table, `counter:timestamp`, which
+    # the name server said in its last answer it has. Empty: the body has all topics, and the answer may say so.
+    eruca_base: str | None = None
 
 
 class RegisterBrokerAnswerHeader(Header):
@@ -56,6 +59,9 @@ class RegisterBrokerAnswerHeader(Header):
     master_addr: str | None = None
     #: Ours, with the refusal of a master that was replaced: the epoch of the one that did.
     eruca_epoch: Int64 | None = None
+    #: Ours: the version of the broker's table that this name server has now, `counter:timestamp`; empty when it took
+    #: nothing because it does not have the version that the registration is based on. Java's do not say.
+    eruca_known: str | None = None
 
 
 class BrokerHeader(Header):
