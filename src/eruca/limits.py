@@ -145,8 +145,8 @@ ROUTE_QUEUES_MAX = 65_536
 GROUP_MEMBERS_MAX = 20_000
 
 # --- what brokers and operators tell name servers --------------------------------------------------------------------
-# Broker names, addresses under one name, and entries of a topic on a broker that a name server keeps, the last at some
-# 300 bytes each. The largest clusters of Java have some hundred brokers of some ten thousand topics.
+# Broker names, addresses and clusters that a name server keeps, and entries of a topic on a broker, at some 300 bytes
+# each. The largest clusters have some hundred brokers with some ten thousand topics each.
 ROUTE_NAMES_MAX = 10_000
 ROUTE_ENTRIES_MAX = 2_000_000
 # One value of the key-value config, and all of it as JSON: a namespace of it is in the answer to every registration.

@@ -70,8 +70,10 @@ class NameServer:
         for timer in self._timers:
             await timer.stop()
         await self.server.stop()
-        await self.kv.close()
-        log.info("name server stopped")
+        try:
+            await self.kv.close()
+        finally:
+            log.info("name server stopped")
 
     @property
     def address(self) -> str:

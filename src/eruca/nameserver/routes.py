@@ -19,8 +19,18 @@ from typing import Final, NoReturn
 
 from eruca.core.replication.epochs import is_epoch
 from eruca.core.replication.numbering import was_promoted
-from eruca.errors import RequestRefused
-from eruca.limits import EPOCH_AHEAD_MAX, EPOCHS_KEPT_MAX
+from eruca.errors import InvalidName, RequestRefused
+from eruca.limits import (
+    EPOCH_AHEAD_MAX,
+    EPOCHS_KEPT_MAX,
+    FILTER_SERVERS_MAX,
+    LABEL_CHARS_MAX,
+    MEMBERS_MAX,
+    RECORD_TOPIC_BYTES_MAX,
+    ROUTE_ENTRIES_MAX,
+    ROUTE_NAMES_MAX,
+)
+from eruca.net.guards import Reporter
 from eruca.wire.bodies import (
     BrokerData,
     ClusterInfo,
@@ -33,7 +43,7 @@ from eruca.wire.bodies import (
 )
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
-from eruca.wire.names import MASTER_ID, READ, WRITE
+from eruca.wire.names import MASTER_ID, READ, WRITE, check_label, check_topic
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +90,9 @@ class RouteTables:
         self._names: dict[str, set[str]] = {}
         self._topics: dict[str, set[str]] = {}
         self._clusters_of: dict[str, set[str]] = {}
+        # Entries of a broker under a topic.
+        self._entries = 0
+        self._reporter = Reporter(log)
 
     # -- brokers come ------------------------------------------------------------------------------------------------
 
@@ -104,14 +117,16 @@ class RouteTables:
         Raises RequestRefused for a master that was replaced.
         """
         body = body or RegisterBrokerBody()
+        self._check_names(header, body)
+        # Before anything is taken from it, its epoch included.
+        if header.eruca_base and not self._has_version(header):
+            return RegisterBrokerAnswerHeader(eruca_known="")
         name, address, number = header.broker_name, header.broker_addr, header.broker_id
         epoch = header.eruca_epoch if number == MASTER_ID else None
         if number == MASTER_ID:
             self._check_store(name, address, epoch, header.eruca_store)
             self._check_epoch(name, address, epoch)
         table = body.topic_config_serialize_wrapper
-        if header.eruca_base and not self._has_version(header):
-            return RegisterBrokerAnswerHeader(eruca_known="")
         self._clusters.setdefault(header.cluster_name, {})[name] = None
         self._clusters_of.setdefault(name, set()).add(header.cluster_name)
         broker = self._brokers.get(name)
@@ -148,6 +163,36 @@ class RouteTables:
         if header.eruca_base is not None:
             answer.eruca_known = _describe_version(table.data_version)
         return answer
+
+    def _check_names(self, header: RegisterBrokerHeader, body: RegisterBrokerBody) -> None:
+        """Refuse what cannot be the name or address of a broker, and one name more than may be kept."""
+        try:
+            check_label("broker name", header.broker_name)
+            check_label("cluster name", header.cluster_name)
+            check_label("broker address", header.broker_addr)
+            for address in body.filter_server_list:
+                check_label("address of a filter server", address)
+        except InvalidName as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if len(header.ha_server_addr) > LABEL_CHARS_MAX:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "haServerAddr is too long")
+        if len(body.filter_server_list) > FILTER_SERVERS_MAX:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"a broker has at most {FILTER_SERVERS_MAX} filter servers")
+        broker = self._brokers.get(header.broker_name)
+        for kind, known, new in (
+            ("broker names", self._brokers, header.broker_name),
+            ("clusters", self._clusters, header.cluster_name),
+            ("broker addresses", self._live, header.broker_addr),
+        ):
+            if new not in known and len(known) >= ROUTE_NAMES_MAX:
+                self._refuse_full(f"there are {ROUTE_NAMES_MAX} {kind}")
+        members = {} if broker is None else broker.broker_addrs
+        if header.broker_id not in members and len(members) >= MEMBERS_MAX:
+            self._refuse_full(f"there are {MEMBERS_MAX} brokers of the name {header.broker_name}")
+
+    def _refuse_full(self, reason: str) -> NoReturn:
+        self._reporter.report("full", f"a broker is refused: {reason}")
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{reason}, and this name server takes no more")
 
     def _has_version(self, header: RegisterBrokerHeader) -> bool:
         """Do we have the version of a broker's table that its changes are based on?"""
@@ -224,14 +269,33 @@ class RouteTables:
         """Take the queues of a topic that a broker registered; nothing when it is gone."""
         if broker_name not in self._brokers:
             return
-        self._topics.setdefault(broker_name, set()).add(topic.topic_name)
-        self._queues.setdefault(topic.topic_name, {})[broker_name] = QueueData(
+        name = topic.topic_name
+        brokers = self._queues.get(name)
+        if brokers is None or broker_name not in brokers:
+            if not self._may_have(broker_name, name):
+                return
+            brokers = self._queues.setdefault(name, {})
+            self._entries += 1
+            self._topics.setdefault(broker_name, set()).add(name)
+        brokers[broker_name] = QueueData(
             broker_name=broker_name,
             perm=topic.perm,
             read_queue_nums=topic.read_queue_nums,
             topic_sys_flag=topic.topic_sys_flag,
             write_queue_nums=topic.write_queue_nums,
         )
+
+    def _may_have(self, broker_name: str, topic: str) -> bool:
+        """May a broker bring this topic? The others it brings are taken all the same."""
+        try:
+            check_topic(topic, RECORD_TOPIC_BYTES_MAX)
+        except InvalidName as error:
+            self._reporter.report(broker_name, f"broker {broker_name} has a topic that is left out: {error}")
+            return False
+        if self._entries >= ROUTE_ENTRIES_MAX:
+            self._reporter.report("full", f"topic {topic} of broker {broker_name} is left out: there are too many")
+            return False
+        return True
 
     def _find_master(self, addresses: dict[int, str]) -> RegisterBrokerAnswerHeader:
         master = addresses.get(MASTER_ID)
@@ -322,7 +386,8 @@ class RouteTables:
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._queues.get(topic)
         if queues is not None:
-            queues.pop(broker_name, None)
+            if queues.pop(broker_name, None) is not None:
+                self._entries -= 1
             if not queues:
                 del self._queues[topic]
 
@@ -417,7 +482,7 @@ class RouteTables:
         if topic not in self._queues:
             return
         if not cluster:
-            del self._queues[topic]
+            self._entries -= len(self._queues.pop(topic))
             return
         for name in self._clusters.get(cluster, {}):
             self._drop_queues(topic, name)

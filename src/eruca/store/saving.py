@@ -184,8 +184,8 @@ class TableSaver:
             source.logged_at = now
             log.error("%s could not be saved: %s; this is tried again", source.name, error)
 
-    async def close(self) -> None:
-        """Write every table once more and stop. Raises TableUnsaved when some could not be written."""
+    async def close(self, *, everything: bool = True) -> None:
+        """Write every table once more, or those that changed, and stop. Raises TableUnsaved when that failed."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -193,7 +193,7 @@ class TableSaver:
             if self._timer is not None:
                 self._timer.cancel()
         failed: dict[str, StoreError] = {}
-        for source in self._sources.values():
+        for source in [each for each in self._sources.values() if everything or each.name in self.unsaved]:
             error = await self._save(source)
             if error is not None:
                 failed[source.name] = error

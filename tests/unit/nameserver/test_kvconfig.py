@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eruca.errors import StoreError, StoreFull, TableCorrupt
+from eruca.errors import InvalidName, StoreFull, TableCorrupt, TableFull, TableUnsaved
+from eruca.nameserver import kvconfig
 from eruca.nameserver.kvconfig import KVConfig
 from eruca.store.filesystem import LocalFileSystem
 from eruca.wire.bodies import KVTable
@@ -109,14 +110,65 @@ async def test_changes_that_wait_for_the_disk_share_a_write(disk: SlowDisk, path
     assert (await open_config(disk, path)).list("N") == KVTable(table={f"k{number}": "v" for number in range(100)})
 
 
-async def test_full_disk_is_told_and_the_next_write_takes_it_along(disk: SlowDisk, path: Path) -> None:
+async def test_full_disk_is_told_and_what_was_refused_is_written_when_there_is_room(disk: SlowDisk, path: Path) -> None:
     config = await open_config(disk, path)
     disk.full = True
-    with pytest.raises(StoreError):
+    with pytest.raises(TableUnsaved, match="no space"):
         await config.put("N", "a", "1")
     disk.full = False
-    await config.put("N", "b", "2")
-    assert (await open_config(disk, path)).list("N") == KVTable(table={"a": "1", "b": "2"})
+    async with asyncio.timeout(20):
+        while not await asyncio.to_thread(path.exists):
+            pass
+    assert (await open_config(disk, path)).list("N") == KVTable(table={"a": "1"})
+    disk.full = True
+    with pytest.raises(TableUnsaved):
+        await config.delete("N", "a")
+    with pytest.raises(TableUnsaved, match="KV config could not be saved"):
+        await config.close()
+
+
+async def test_a_name_server_without_values_writes_no_file(disk: SlowDisk, path: Path) -> None:
+    await (await open_config(disk, path)).close()
+    assert disk.writes == 0
+
+
+@pytest.mark.parametrize(
+    ("namespace", "key", "value"),
+    [
+        ("", "k", "v"),
+        ("N", "", "v"),
+        ("n" * 513, "k", "v"),
+        ("N", "k" * 513, "v"),
+        ("N", "k", "v" * 32_769),
+        ("N\n", "k", "v"),
+    ],
+)
+async def test_names_and_values_that_are_none_are_refused(
+    disk: SlowDisk, path: Path, namespace: str, key: str, value: str
+) -> None:
+    config = await open_config(disk, path)
+    with pytest.raises(InvalidName):
+        await config.put(namespace, key, value)
+    assert config.list(namespace) is None and disk.writes == 0
+
+
+async def test_the_config_is_bounded_and_what_is_deleted_makes_room(
+    disk: SlowDisk, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kvconfig, "KV_BYTES_MAX", 1000)
+    config = await open_config(disk, path)
+    with pytest.raises(TableFull):
+        for number in range(1000):
+            await config.put("N", f"k{number:03}", "v" * 20)
+    assert "is not set" in caplog.text
+    await config.put("N", "k000", "w" * 20)
+    with pytest.raises(TableFull):
+        await config.put("N", "k000", "w" * 100)
+    await config.delete("N", "k001")
+    await config.put("N", "k999", "v" * 20)
+    again = await open_config(disk, path)
+    assert again._bytes == config._bytes
+    assert (await asyncio.to_thread(path.stat)).st_size <= config._bytes + 100
 
 
 async def test_all_values_can_be_logged(disk: SlowDisk, path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from eruca.errors import RequestRefused
+from eruca.nameserver import routes as routes_module
 from eruca.nameserver.routes import RouteTables
 from eruca.wire.bodies import (
     DataVersion,
@@ -39,8 +43,11 @@ def register(
     cluster: str = "C",
     link: object = LINK,
     now: float = 0,
+    base: str | None = None,
+    epoch: int | None = None,
 ) -> RegisterBrokerAnswerHeader:
-    header = RegisterBrokerHeader(name, address, cluster, address.replace("10911", "10912"), number)
+    ha_address = address.replace("10911", "10912")
+    header = RegisterBrokerHeader(name, address, cluster, ha_address, number, eruca_base=base, eruca_epoch=epoch)
     return tables.register(header, body, link, now)
 
 
@@ -315,3 +322,96 @@ def test_topic_is_deleted_everywhere_or_in_one_cluster(tables: RouteTables) -> N
     assert tables.find_route("T") is None
     tables.delete_topic("U")
     assert tables.list_topics().topic_list == []
+
+
+# --- changes only ---------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_brings_what_changed_since_what_we_said_we_have(tables: RouteTables) -> None:
+    assert register(tables, body_of("T", "U"), base="").eruca_known == "1:1000"
+    assert register(tables, body_of("V", version=2), base="1:1000").eruca_known == "2:1000"
+    assert set(tables.list_topics().topic_list) == {"T", "U", "V"}
+    assert register(tables, body_of(version=2), base="2:1000").eruca_known == "2:1000"  # a sign of life
+    # Java's brokers do not ask, and hear nothing of it.
+    assert register(tables, body_of("T"), name="java", address=SLAVE).eruca_known is None
+
+
+def test_changes_of_what_we_do_not_have_are_not_taken(tables: RouteTables) -> None:
+    assert register(tables, body_of("V", version=2), base="1:1000", epoch=7).eruca_known == ""
+    assert not tables.list_topics().topic_list and not tables.describe_clusters().broker_addr_table
+    assert tables.find_epoch("a") is None
+    register(tables, body_of("T"), base="", epoch=7)
+    assert register(tables, body_of("V", version=3), base="2:1000", epoch=7).eruca_known == ""
+    assert register(tables, body_of("V", version=3), base="1:1000", cluster="D", epoch=7).eruca_known == ""
+    # A slave whose topics we were told to keep back becomes the master: it brings them all.
+    register(tables, body_of("T"), address=SLAVE, number=1, base="")
+    assert register(tables, body_of(version=1), address=SLAVE, base="1:1000", epoch=1000).eruca_known == ""
+    assert (addresses_of(tables), tables.find_epoch("a")) == ({0: MASTER, 1: SLAVE}, 7)
+    assert register(tables, body_of("T", "W"), address=SLAVE, base="", epoch=1000).eruca_known == "1:1000"
+    assert (addresses_of(tables), tables.find_epoch("a")) == ({0: SLAVE}, 1000)
+    assert set(tables.list_topics().topic_list) == {"T", "W"}
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"name": ""},
+        {"name": "n" * 1000},
+        {"cluster": "c" * 1000},
+        {"address": "a" * 100_000},
+        {"address": "a\n:1"},
+    ],
+)
+def test_names_that_cannot_be_are_refused(tables: RouteTables, names: dict[str, str]) -> None:
+    with pytest.raises(RequestRefused):
+        register(tables, body_of("T"), **names)  # type: ignore[arg-type]
+    for servers in (["f" * 1000], [f"10.0.0.1:{number}" for number in range(100)]):
+        with pytest.raises(RequestRefused):
+            register(tables, body_of("T", filters=servers))
+    assert not tables.describe_clusters().broker_addr_table and not tables.list_topics().topic_list
+
+
+def test_a_topic_that_cannot_be_one_is_left_out_and_the_others_are_taken(
+    tables: RouteTables, caplog: pytest.LogCaptureFixture
+) -> None:
+    register(tables, body_of("T", "../x", "t" * 256, "", "U"))
+    assert set(tables.list_topics().topic_list) == {"T", "U"}
+    assert "has a topic that is left out" in caplog.text
+
+
+def test_names_addresses_and_topics_are_bounded_and_what_goes_makes_room(
+    tables: RouteTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes_module, "ROUTE_NAMES_MAX", 3)
+    monkeypatch.setattr(routes_module, "ROUTE_ENTRIES_MAX", 5)
+    for number in range(3):
+        register(tables, body_of("T", "U"), name=f"n{number}", address=f"h{number}:1", link=number)
+    assert tables._entries == 5
+    for more in ({"name": "n3"}, {"name": "n0", "cluster": "C2"}, {"name": "n0", "address": "h9:1"}):
+        if "cluster" in more:
+            monkeypatch.setattr(routes_module, "ROUTE_NAMES_MAX", 1)
+        with pytest.raises(RequestRefused, match="takes no more"):
+            register(tables, body_of("T"), **{"address": "h0:1", **more})  # type: ignore[arg-type]
+        monkeypatch.setattr(routes_module, "ROUTE_NAMES_MAX", 3)
+    tables.drop_link(0)
+    assert tables._entries == 3
+    register(tables, body_of("T", "U"), name="n4", address="h4:1")
+    assert tables._entries == 5
+    tables.delete_topic("T")
+    tables.delete_topic("U", "C")
+    assert tables._entries == 0
+
+
+def test_a_connection_that_brought_thousands_of_brokers_ends_in_one_pass(tables: RouteTables) -> None:
+    topics = [f"T{number}" for number in range(20)]
+    for number in range(3000):
+        register(tables, body_of(*topics), name=f"n{number}", address=f"h:{number}", cluster=f"C{number % 100}")
+    register(tables, body_of("T0"), name="stays", address="other:1", link=OTHER_LINK)
+    started = time.monotonic()
+    assert len(tables.drop_link(LINK)) == 3000
+    assert time.monotonic() - started < 5  # and not so long for each
+    assert tables.list_topics().topic_list == ["T0"]
+    assert list(tables.describe_clusters().broker_addr_table) == ["stays"]
