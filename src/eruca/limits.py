@@ -128,9 +128,6 @@ TOPIC_QUEUES_MAX = 16_384
 # renewed ends in a minute.
 LOCKS_OF_GROUP_MAX = 65_536
 LOCKS_MAX = 262_144
-# Characters of one subscription in a heartbeat: tags of a few bytes each, or an SQL92 expression, which has a bound of
-# its own below.
-SUBSCRIPTION_CHARS_MAX = 32_768
 # Changes of topics and groups that may wait for the disk at a time, at some 3 KiB each. An operator makes one, a script
 # some hundreds.
 OPERATORS_MAX = 10_000

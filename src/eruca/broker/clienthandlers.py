@@ -9,7 +9,7 @@ from eruca.broker.refusals import refuse
 from eruca.broker.subscriptions import TAG, PullFilters
 from eruca.errors import InvalidName, RequestRefused, TableFull
 from eruca.filter.tags import ExpressionError
-from eruca.limits import RECORD_TOPIC_BYTES_MAX, SUBSCRIPTION_CHARS_MAX, TOPIC_QUEUES_MAX
+from eruca.limits import RECORD_TOPIC_BYTES_MAX, TOPIC_QUEUES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request, Result
 from eruca.net.link import InOrder
 from eruca.net.turns import Slices
@@ -215,11 +215,6 @@ def _answer_heartbeat(problems: list[str]) -> Reply:
 
 
 def _check_subscriptions(consumer: ConsumerData) -> None:
-    """Raise InvalidName for a subscription that no topic can have, or that is too long to be kept."""
+    """Raise InvalidName for a subscription of what can be no topic. How long they are, their connection answers for."""
     for item in consumer.subscription_data_set:
         check_label("topic of a subscription", item.topic)
-        size = len(item.sub_string or "") + len(item.expression_type) + sum(map(len, item.tags_set))
-        if size + len(item.code_set) > SUBSCRIPTION_CHARS_MAX:
-            raise InvalidName(
-                f"the subscription of {item.topic} is longer than {SUBSCRIPTION_CHARS_MAX} characters with its tags"
-            )

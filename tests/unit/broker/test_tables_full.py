@@ -247,14 +247,6 @@ async def test_a_broker_with_full_tables_says_so_and_starts_again(
                 ConsumerData(group_name="G", subscription_data_set=[SubscriptionData(topic="t" * 1000)])
             ],
         ),
-        HeartbeatData(
-            client_id="c",
-            consumer_data_set=[
-                ConsumerData(
-                    group_name="G", subscription_data_set=[SubscriptionData(topic="T", sub_string="a" * 40_000)]
-                )
-            ],
-        ),
     ],
 )
 async def test_a_heartbeat_with_a_name_that_is_none_registers_nobody(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def make_body(count: int, prefix: str = "topic") -> RegisterBrokerBody:
     return RegisterBrokerBody(filter_server_list=["127.0.0.1:30000"], topic_config_serialize_wrapper=table)
 
 
-def make_header(name: str = "broker-a", address: str = "127.0.0.1:10911", **fields: bool) -> RegisterBrokerHeader:
+def make_header(name: str = "broker-a", address: str = "127.0.0.1:10911", **fields: Any) -> RegisterBrokerHeader:
     return RegisterBrokerHeader(
         broker_name=name, broker_addr=address, cluster_name="c", ha_server_addr="", broker_id=0, **fields
     )
