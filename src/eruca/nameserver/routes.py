@@ -23,13 +23,12 @@ from eruca.errors import InvalidName, RequestRefused
 from eruca.limits import (
     EPOCH_AHEAD_MAX,
     EPOCHS_KEPT_MAX,
-    FILTER_SERVERS_MAX,
-    LABEL_CHARS_MAX,
     MEMBERS_MAX,
     RECORD_TOPIC_BYTES_MAX,
     ROUTE_ENTRIES_MAX,
     ROUTE_NAMES_MAX,
 )
+from eruca.nameserver.naming import check_names
 from eruca.net.guards import Reporter
 from eruca.wire.bodies import (
     BrokerData,
@@ -43,7 +42,7 @@ from eruca.wire.bodies import (
 )
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
-from eruca.wire.names import MASTER_ID, READ, WRITE, check_label, check_topic
+from eruca.wire.names import MASTER_ID, READ, WRITE, check_topic
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +116,8 @@ class RouteTables:
         Raises RequestRefused for a master that was replaced.
         """
         body = body or RegisterBrokerBody()
-        self._check_names(header, body)
+        check_names(header, body)
+        self._check_room(header)
         # Before anything is taken from it, its epoch included.
         if header.eruca_base and not self._has_version(header):
             return RegisterBrokerAnswerHeader(eruca_known="")
@@ -164,20 +164,8 @@ class RouteTables:
             answer.eruca_known = _describe_version(table.data_version)
         return answer
 
-    def _check_names(self, header: RegisterBrokerHeader, body: RegisterBrokerBody) -> None:
-        """Refuse what cannot be the name or address of a broker, and one name more than may be kept."""
-        try:
-            check_label("broker name", header.broker_name)
-            check_label("cluster name", header.cluster_name)
-            check_label("broker address", header.broker_addr)
-            for address in body.filter_server_list:
-                check_label("address of a filter server", address)
-        except InvalidName as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        if len(header.ha_server_addr) > LABEL_CHARS_MAX:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "haServerAddr is too long")
-        if len(body.filter_server_list) > FILTER_SERVERS_MAX:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"a broker has at most {FILTER_SERVERS_MAX} filter servers")
+    def _check_room(self, header: RegisterBrokerHeader) -> None:
+        """Refuse one broker, cluster or address more than may be kept."""
         broker = self._brokers.get(header.broker_name)
         for kind, known, new in (
             ("broker names", self._brokers, header.broker_name),
