@@ -201,7 +201,6 @@ class StoreOptions:
         "fileReservedTime",
         "age after which a segment may be deleted",
         unit="hours",
-        high=limits.RETENTION_HOURS_MAX,
         mutable=True,
     )
     delete_hours: str = option("04", "deleteWhen", "hours of the day for deletion, separated by `;`", mutable=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import stat
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -11,7 +14,15 @@ from eruca.errors import ConfigError
 
 _BYTES_MAX = 1024 * 1024
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_SEPARATOR = re.compile(r"\s*(?<!\\)[=:]\s*|\s+")
+_NAMES = {char: name for name, char in _ESCAPES.items()}
+_UNSAFE = frozenset("\\") | _NAMES.keys()
+_SPECIAL = frozenset("=:#! ") | _UNSAFE
+# Of a file that nobody has made before.
+_NEW_FILE_MODE = 0o644
+# What Java takes for white space, and for the end of a key and of a line.
+_BLANKS = " \t\f"
+_SEPARATORS = frozenset("=:" + _BLANKS)
+_LINE_END = re.compile(r"\r\n?|\n")
 
 
 def read_conf(path: Path) -> dict[str, str]:
@@ -28,36 +39,103 @@ def read_conf(path: Path) -> dict[str, str]:
         raise ConfigError(f"{path} cannot be read: it is not UTF-8 text", hint="is it the right file?") from error
 
 
+def write_conf(path: Path, changes: Mapping[str, str]) -> None:
+    """Set keys in a `.conf` file, which is made if need be: in one step, so that a crash leaves the old or the new one.
+
+    Other lines stay as they are, and so do owner and permissions. A link stays a link. Blocks.
+    """
+    target = path.resolve()
+    try:
+        before = target.stat() if target.exists() else None
+        text = set_keys("" if before is None else target.read_bytes().decode(), changes)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Beside it, and nobody else's to read until it has the permissions it is to have.
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        staging = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            staging.chmod(_NEW_FILE_MODE if before is None else stat.S_IMODE(before.st_mode))
+            if before is not None and (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+                os.chown(staging, before.st_uid, before.st_gid)
+            staging.replace(target)
+        except BaseException:
+            staging.unlink(missing_ok=True)
+            raise
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} cannot be changed: it is not UTF-8 text", hint="is it the right file?") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="may this user write there?") from error
+
+
+def set_keys(text: str, changes: Mapping[str, str]) -> str:
+    """The text of a `.conf` file with some keys set; comments, order and all other lines stay as they are."""
+    left = dict(changes)
+    lines: list[str] = []
+    newline = "\r\n" if "\r\n" in text else "\n"
+    for raw, line in _list_lines(text):
+        key = "" if line is None else _unescape(_split(line)[0])
+        if key not in changes:
+            lines += raw
+        elif key in left:
+            lines.append(_write_line(key, left.pop(key)))
+    lines += [_write_line(key, value) for key, value in left.items()]
+    return "".join(line + newline for line in lines)
+
+
 def parse_conf(text: str) -> dict[str, str]:
     """Read Java properties: comments, continued lines, escapes, `=` or `:` between key and value."""
     found: dict[str, str] = {}
-    for line in _join_lines(text):
-        key, _, value = _split(line)
+    for _, line in _list_lines(text):
+        if line is None:
+            continue
+        key, value = _split(line)
         if key:
             found[_unescape(key)] = _unescape(value)
     return found
 
 
-def _join_lines(text: str) -> Iterable[str]:
+def _list_lines(text: str) -> Iterable[tuple[list[str], str | None]]:
+    """What belongs together in a file: the lines as they are, and what they say; None for a comment or nothing."""
+    raws: list[str] = []
     waiting = ""
-    for raw in text.splitlines():
-        line = waiting + raw.lstrip()
-        waiting = ""
-        if not line or line[0] in "#!":
-            continue
-        if (len(line) - len(line.rstrip("\\"))) % 2:
+    lines = _LINE_END.split(text)
+    for raw in lines if lines[-1] else lines[:-1]:
+        raws.append(raw)
+        line = waiting + raw.lstrip(_BLANKS)
+        if line and line[0] not in "#!" and (len(line) - len(line.rstrip("\\"))) % 2:
             waiting = line[:-1]
             continue
-        yield line
-    if waiting:
-        yield waiting
+        yield raws, line if line and line[0] not in "#!" else None
+        raws, waiting = [], ""
+    if raws:
+        yield raws, waiting or None
 
 
-def _split(line: str) -> tuple[str, str, str]:
-    match = _SEPARATOR.search(line)
-    if match is None:
-        return line, "", ""
-    return line[: match.start()], match.group(), line[match.end() :]
+def _escape(text: str) -> str:
+    """A key or a value as `parse_conf` reads it back."""
+    return "".join(["\\" + _NAMES.get(char, char) if char in _SPECIAL else char for char in text])
+
+
+def _write_line(key: str, value: str) -> str:
+    # In a value most of it is harmless, and people read it.
+    return f"{_escape(key)}={''.join(_escape(char) if char in _UNSAFE else char for char in value)}"
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value of a line: between them is the first `=`, `:` or white space that no backslash stands before."""
+    at = 0
+    while at < len(line) and line[at] not in _SEPARATORS:
+        at += 2 if line[at] == "\\" else 1
+    value = line[at:].lstrip(_BLANKS)
+    return line[:at], value[1:].lstrip(_BLANKS) if value[:1] in ("=", ":") else value
 
 
 def _unescape(text: str) -> str:

@@ -115,8 +115,6 @@ OPTION_MAX = 2**31 - 1
 POSITION_MAX = 2**63 - 1
 # The latest moment an option may name, in milliseconds: the year 5138.
 MOMENT_MS_MAX = 10**14 - 1
-# The longest age of a segment: a hundred years, which is for ever.
-RETENTION_HOURS_MAX = 876_000
 # The longest delay of a level: ten years. A due time is a store time plus this, and has to fit into 64 bits.
 DELAY_LEVEL_MS_MAX = 3650 * 86_400_000
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import enum
 import logging
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from eruca.broker.javakeys import IGNORED
@@ -13,6 +16,7 @@ from eruca.broker.parts import Parts
 from eruca.broker.refusals import refuse
 from eruca.config import HIDDEN, OptionInfo, StoreOptions, check_bounds, info_of, parse_value
 from eruca.errors import ConfigError, RequestRefused
+from eruca.javaconf import write_conf
 from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire import fastjson
 from eruca.wire.bodies import DataVersion
@@ -21,6 +25,8 @@ from eruca.wire.headers import BrokerConfigAnswerHeader
 
 log = logging.getLogger(__name__)
 
+# The store keeps it itself.
+_KEPT_ELSEWHERE = frozenset({"archivedPosition"})
 # They say when something is acknowledged or may be read, and some wait for that.
 _SAFETY = frozenset({"read_confirmed", "in_sync_replicas", "behind_bytes_max"})
 
@@ -40,10 +46,15 @@ _STORE = _Known(StoreOptions)
 
 
 class ConfigHandlers:
-    """Answers questions about options, and changes them. A change lasts until the broker stops."""
+    """Answers questions about options, and changes them."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        # The file that changes are kept in; without one they last until the broker stops.
+        self.path: Path | None = None
+        # Keys that are set by what goes over that file at a start, and what that is.
+        self.overridden: Mapping[str, str] = {}
+        self._changing = asyncio.Lock()
         self.version = DataVersion(counter=0, timestamp=parts.started_ms)
 
     def register(self, table: HandlerTable) -> None:
@@ -62,8 +73,8 @@ class ConfigHandlers:
         header = BrokerConfigAnswerHeader(version=fastjson.write(self.version).decode())
         return Reply(header, dict(sorted(values.items())))
 
-    def change(self, request: Request) -> Reply:
-        """Change options, all or none."""
+    async def change(self, request: Request) -> Reply:
+        """Change options, all or none, and keep them."""
         wanted: dict[str, str] = request.body or {}
         for_broker: dict[str, Any] = {}
         for_store: dict[str, Any] = {}
@@ -74,20 +85,42 @@ class ConfigHandlers:
                 changes[name] = parse_value(key, text, kind)
             except ConfigError as error:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._apply(for_broker, for_store)
+        async with self._changing:
+            try:
+                self._check(for_broker, for_store)
+                await self._keep(wanted)
+                self._apply(for_broker, for_store)
+            except ConfigError as error:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         for key, text in wanted.items():
             log.info("%s=%s is set by %s", key, text, request.link.peer)
-        return Reply()
+        return Reply(remark=self._warn(wanted))
+
+    def _check(self, for_broker: dict[str, Any], for_store: dict[str, Any]) -> None:
+        check_bounds(dataclasses.replace(self._parts.options, **for_broker))
+        if for_store:
+            self._parts.store.check_options(dataclasses.replace(self._parts.store.options, **for_store))
+
+    async def _keep(self, wanted: Mapping[str, str]) -> None:
+        """Write what changes into the file, before it is said to have changed."""
+        kept = {key: text.strip() for key, text in wanted.items() if key not in _KEPT_ELSEWHERE}
+        if self.path is not None and kept:
+            await asyncio.to_thread(write_conf, self.path, kept)
+
+    def _warn(self, wanted: Mapping[str, str]) -> str | None:
+        """Say what the next start will not find as it was set."""
+        lost = [f"{key} is set by {self.overridden[key]}" for key in wanted if key in self.overridden]
+        if not lost:
+            return None
+        text = f"{', '.join(lost)}, which goes over this change at the next start"
+        log.warning("%s", text)
+        return text
 
     def _apply(self, for_broker: dict[str, Any], for_store: dict[str, Any]) -> None:
         options, store = self._parts.options, self._parts.store
-        try:
-            check_bounds(dataclasses.replace(options, **for_broker))
-            if for_store:
-                store.change_options(dataclasses.replace(store.options, **for_store))
-                self._parts.background.follow_options()
-        except ConfigError as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if for_store:
+            store.change_options(dataclasses.replace(store.options, **for_store))
+            self._parts.background.follow_options()
         for name, value in for_broker.items():
             setattr(options, name, value)
         if for_broker.keys() & _SAFETY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from eruca.broker.replication.meters import ReplicationMeter
 from eruca.broker.replication.roles import Roles, Services
 from eruca.broker.replication.standing import BrokerStanding
 from eruca.broker.replication.state import StateHandlers
+from eruca.broker.replication.threads import finish_in_thread
 from eruca.broker.reply import ReplyHandlers
 from eruca.broker.schedule import Schedule
 from eruca.broker.send import SendHandlers
@@ -38,6 +40,7 @@ from eruca.broker.topics import Topics
 from eruca.broker.transactions import TransactionHandlers
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
+from eruca.errors import StoreError
 from eruca.net.caller import Caller
 from eruca.net.etcd import EtcdClient
 from eruca.net.handlers import HandlerTable, refuse_unknown
@@ -75,15 +78,27 @@ class Broker:
         clock: Clock | None = None,
         disk: FileSystem | None = None,
         progress: Progress | None = None,
+        kept_options: Path | None = None,
+        overridden: Mapping[str, str] | None = None,
     ) -> None:
+        """`kept_options` is the file that changes of options are kept in; `overridden` names the keys that something
+        else sets at the next start, and what that is.
+        """
         self.options = options
         self._store_options = store_options
         self._root = root
+        self._kept_options = kept_options
+        self._overridden = overridden or {}
         # Told how many bytes recovery has read, from the thread it runs in.
         self._progress = progress
         self._clock = clock or SystemClock()
         self._disk = disk or LocalFileSystem()
-        self._executor = ThreadPoolExecutor(2, thread_name_prefix="eruca-segments")
+        self._executor: ThreadPoolExecutor | None = None
+        # What a start has begun and a stop has to end, whichever comes first.
+        self._store: MessageStore | None = None
+        self._etcd: EtcdClient | None = None
+        self._is_wired = False
+        self._is_cancelled = False
         self._servers: list[Server] = []
         self._timers: list[Repeating] = []
         self._caller = Caller()
@@ -94,24 +109,45 @@ class Broker:
         self.failover: FailoverDriver | None = None
 
     async def start(self) -> None:
-        """Open the store, listen, register."""
-        loop = asyncio.get_running_loop()
-        # What is wrong with it is said before anything else is begun.
-        etcd = await open_client(self.options) if self.options.failover else None
-        store = await loop.run_in_executor(None, self._open_store)
-        tables = Tables(self._disk, store.paths.config)
-        self.parts = parts = await loop.run_in_executor(None, self._make_parts, store, tables)
-        parts.background.start()
-        self._wire(parts)
+        """Open the store, listen, register. A start that fails or is cancelled leaves nothing behind."""
         try:
-            await self._begin(parts, etcd)
+            # What is wrong with it is said before anything else is begun.
+            self._etcd = await open_client(self.options) if self.options.failover else None
+            await self._open()
+            assert self._store is not None
+            tables = Tables(self._disk, self._store.paths.config)
+            self.parts = parts = await finish_in_thread(self._make_parts, self._store, tables)
+            parts.background.start()
+            self._wire(parts)
+            self._is_wired = True
+            await self._begin(parts)
         except BaseException:
             # Ports and files are let go, so that it can be tried again.
             await self.stop()
             raise
         log.info("broker %s of cluster %s is at %s", self.options.name, self.options.cluster, self.options.address)
 
-    async def _begin(self, parts: Parts, etcd: EtcdClient | None) -> None:
+    async def _open(self) -> None:
+        """Open the store in a thread; who is cancelled meanwhile need not wait for a long recovery."""
+        self._is_cancelled = False
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="eruca-segments")
+        opening = asyncio.get_running_loop().run_in_executor(None, self._open_store)
+        try:
+            self._store = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._is_cancelled = True
+            found = (await asyncio.gather(opening, return_exceptions=True))[0]
+            self._store = found if isinstance(found, MessageStore) else None
+            raise
+
+    def _note_progress(self, count: int) -> None:
+        """Recovery has read so many bytes; it ends here when nobody waits for it any more, and the next one goes on."""
+        if self._is_cancelled:
+            raise StoreError("the broker was stopped while it opened the store")
+        if self._progress is not None:
+            self._progress(count)
+
+    async def _begin(self, parts: Parts) -> None:
         # What stores messages by itself looks where its queues end, so it comes before the first message.
         await self.roles.decide()
         await self._listen()
@@ -119,7 +155,8 @@ class Broker:
         await self.roles.open()
         assert self.registration is not None
         await self.registration.start()
-        if etcd is not None:
+        if self._etcd is not None:
+            etcd, self._etcd = self._etcd, None
             await self._join_election(parts, etcd)
         self._start_timers(parts)
 
@@ -136,7 +173,7 @@ class Broker:
             disk=self._disk,
             clock=self._clock,
             executor=self._executor,
-            progress=self._progress,
+            progress=self._note_progress,
             commitlog=Path(self.options.commitlog_path) if self.options.commitlog_path else None,
         )
 
@@ -183,6 +220,8 @@ class Broker:
         self.pull = PullHandlers(parts)
         self.send = SendHandlers(parts)
         self.admin = AdminHandlers(parts)
+        self.admin.config.path = self._kept_options
+        self.admin.config.overridden = self._overridden
         self.schedule = Schedule(parts)
         self.timing = Timing(parts)
         self.transactions = TransactionHandlers(parts)
@@ -315,10 +354,36 @@ class Broker:
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Unregister, close the ports, save and close everything."""
-        parts = self.parts
-        if parts is None:
-            return
+        """Unregister, close the ports, save and close everything; also what a start that failed has begun."""
+        try:
+            if self.parts is not None:
+                await self._stop_parts(self.parts)
+        finally:
+            self.parts = None
+            self._is_wired = False
+            if self._etcd is not None:
+                await self._etcd.close()
+                self._etcd = None
+            if self._store is not None:
+                store, self._store = self._store, None
+                await asyncio.get_running_loop().run_in_executor(None, store.close)
+                log.info("broker %s is stopped", self.options.name)
+            if self._executor is not None:
+                await asyncio.to_thread(self._executor.shutdown)
+                self._executor = None
+
+    async def _stop_parts(self, parts: Parts) -> None:
+        """Stop all that works with the store."""
+        if self._is_wired:
+            await self._stop_services(parts)
+        await parts.background.stop()
+        if self._is_wired:
+            parts.once.finish()
+            # Raises when a table could not be saved; the log is closed all the same.
+            await parts.saver.close()
+
+    async def _stop_services(self, parts: Parts) -> None:
+        """Stop what answers and what happens in intervals."""
         for timer in self._timers:
             await timer.stop()
         self._meter.close()
@@ -332,14 +397,5 @@ class Broker:
         self.pull.holds.release_all()
         for server in self._servers:
             await server.stop()
+        self._servers.clear()
         await self._caller.close()
-        await parts.background.stop()
-        parts.once.finish()
-        try:
-            # Raises when a table could not be saved; the log is closed all the same.
-            await parts.saver.close()
-        finally:
-            await asyncio.get_running_loop().run_in_executor(None, parts.store.close)
-            await asyncio.to_thread(self._executor.shutdown)
-            self.parts = None
-            log.info("broker %s is stopped", self.options.name)

@@ -13,14 +13,17 @@ _INTRO = """\
 
 This page is made from the options as they are declared in the code (`make docs`); a test fails when it is not current.
 
-An option has the name it has in the `.conf` files of Apache RocketMQ 4.9, and can be set in four ways. Each goes over
+An option has the name it has in the `.conf` files of Apache RocketMQ 4.9, and can be set in these ways. Each goes over
 the ones before it:
 
 1. its default;
-2. a `.conf` file, as RocketMQ has it: `eruca broker -c broker.conf` with `listenPort=10911`. For the name servers,
-   the variable `NAMESRV_ADDR` comes before the file, as in Java;
-3. an environment variable: `ERUCA_` and the name in capitals, `ERUCA_LISTEN_PORT=10911`;
-4. a flag: `--listen-port 10911`, or `--option listenPort=10911`.
+2. what was changed while the server ran (`updateBrokerConfig`) without a `.conf` file: a broker keeps it in
+   `config/erucaOptions.properties` of its store, a name server in the file of `configStorePath`;
+3. a `.conf` file, as RocketMQ has it: `eruca broker -c broker.conf` with `listenPort=10911`. For the name servers,
+   the variable `NAMESRV_ADDR` comes before the file, as in Java. What is changed while the server runs is written into
+   this file, and its other lines stay as they are;
+4. an environment variable: `ERUCA_` and the name in capitals, `ERUCA_LISTEN_PORT=10911`;
+5. a flag: `--listen-port 10911`, or `--option listenPort=10911`.
 
 `eruca broker -p` prints what is in force and where it was set, `eruca config explain KEY` tells all about one option.
 A key of 4.9 that means nothing here is accepted, and said so once at the start. A key nobody knows is a warning that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -61,6 +62,9 @@ def run_loop(main: Coroutine[Any, Any, Result]) -> Result:
 
 def run_services(services: Sequence[Service], announce: Callable[[], None]) -> None:
     """Start servers in order, say so, and stop them in reverse at the first SIGTERM or SIGINT."""
+    # A fault below Python (a page of a mapped file that the disk cannot read is a SIGBUS) leaves a trace on stderr.
+    if sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)
     run_loop(_run(services, announce))
 
 
@@ -70,8 +74,7 @@ async def _run(services: Sequence[Service], announce: Callable[[], None]) -> Non
     try:
         for service in services:
             started.append(service)
-            await _start(service)
-            if stopping.is_set():
+            if not await _start_unless(stopping, service):
                 return
         _calm_collector()
         announce()
@@ -94,6 +97,23 @@ async def _stop(servers: Sequence[Startable]) -> None:
         raise failed[0]
 
 
+async def _start_unless(stopping: asyncio.Event, service: Service) -> bool:
+    """Start a server; False when a signal came first, which ends the start."""
+    loop = asyncio.get_running_loop()
+    starting = loop.create_task(_start(service))
+    waiting = loop.create_task(stopping.wait())
+    await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+    if starting.cancelled():
+        return False
+    # What is wrong with a start is said, also when a signal came meanwhile.
+    starting.result()
+    return not stopping.is_set()
+
+
 def _calm_collector() -> None:
     """Have the collector leave alone what is there for good (modules, classes, tables), and come less often."""
     gc.collect()
@@ -114,7 +134,12 @@ async def _start(service: Service) -> None:
 
 
 def _listen_to_signals() -> asyncio.Event:
-    """An event that the first signal sets; the second one ends the process, and the next start recovers."""
+    """An event that the first signal sets; the second one ends the process, and the next start recovers.
+
+    SIGHUP means that the terminal is gone, or asks for new log files (logrotate) or settings (systemd). In a terminal
+    it is the end, and a clean one. Anywhere else it is only logged: logs go to stderr, and settings are changed with
+    `updateBrokerConfig`.
+    """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -125,6 +150,20 @@ def _listen_to_signals() -> asyncio.Event:
         stopping.set()
         log.info("%s: stopping; once more stops at once", number.name)
 
+    def hang_up(in_terminal: bool) -> None:
+        if in_terminal and not stopping.is_set():
+            stop(signal.SIGHUP)
+        elif not in_terminal:
+            log.warning("SIGHUP: there is nothing to reopen or to read again, and the server goes on")
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
+    # Who was started with nohup ignores it already.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, hang_up, _has_terminal())
     return stopping
+
+
+def _has_terminal() -> bool:
+    """Does a user sit in front of it? Standard input is closed for some servers."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
 from eruca.net.addresses import split_addresses
 from eruca.observe.logs import set_up_logs
+from eruca.store.layout import StorePaths
 
 DEFAULT_NAMESERVER = "127.0.0.1:9876"
 _DATA = Path("eruca-data")
@@ -162,6 +163,11 @@ def nameserver(
       eruca nameserver --listen-port 9877
       eruca nameserver --host 10.0.0.5 --insecure     for other machines; nobody has to log in
     """
+    if settings.config is not None:
+        # As in Java: what is changed while it runs is written to the file it was started with.
+        settings.suggest("configStorePath", str(settings.config), str(settings.config))
+    options = _build_nameserver(settings, host, insecure)
+    settings.add_kept(Path(options.config_store_path), NameServerOptions)
     options = _build_nameserver(settings, host, insecure)
     if print_config:
         print_settings(settings, output, options)
@@ -197,7 +203,7 @@ def broker(
     start_logs(settings, options.message_log_level, log_json)
     if not (options.nameservers or options.nameserver_domain):
         click.echo("eruca: no name server is named, so no client finds this broker (-n 127.0.0.1:9876)", err=True)
-    service, server = _make_broker(options, store_options)
+    service, server = _make_broker(settings, options, store_options)
     run_services([service], lambda: announce(output, _describe_broker(server)))
 
 
@@ -244,7 +250,7 @@ def up(
     store_options = _fit_store(settings, options)
     # What both have, the port above all, is the broker's here.
     shared = {info.java for part in (BrokerOptions, StoreOptions) for info in info_of(part).values()}
-    for_nameserver = settings.build(NameServerOptions, without=shared)
+    for_nameserver = _build_its_nameserver(settings, shared)
     for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
     if print_config:
         print_settings(settings, output, options, store_options)
@@ -253,7 +259,7 @@ def up(
     start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
     server = NameServer(for_nameserver)
     first = Service(server, "is another name server running? Stop it, or choose another port: --nameserver-port 9877")
-    second, keeper = _make_broker(options, store_options)
+    second, keeper = _make_broker(settings, options, store_options)
 
     def tell_nameservers() -> None:
         # Where it listens: what clients are told (a published address) may not lead here from inside.
@@ -276,7 +282,15 @@ def _build_nameserver(settings: Settings, host: str | None, insecure: bool) -> N
     return options
 
 
+def _build_its_nameserver(settings: Settings, shared: Container[str]) -> NameServerOptions:
+    """The options of the name server beside a broker: those that the broker does not have, and its own file."""
+    own = Settings((Role.NAMESERVER,), found={key: s for key, s in settings.found.items() if key not in shared})
+    own.add_kept(Path(own.build(NameServerOptions).config_store_path), NameServerOptions)
+    return own.build(NameServerOptions)
+
+
 def _build_broker(settings: Settings, host: str | None, insecure: bool) -> BrokerOptions:
+    settings.add_kept(_find_kept(build_broker_options(settings)), BrokerOptions, StoreOptions)
     options = build_broker_options(settings)
     if host is not None:
         options.bind = host
@@ -291,11 +305,25 @@ def _fit_store(settings: Settings, options: BrokerOptions) -> StoreOptions:
     return build_store_options(settings, Path(options.store_root), commitlog)
 
 
-def _make_broker(options: BrokerOptions, store_options: StoreOptions) -> tuple[Service, Broker]:
+def _find_kept(options: BrokerOptions) -> Path:
+    """The file of a store that options are kept in which were changed while the broker ran without a `.conf` file."""
+    return StorePaths(Path(options.store_root)).options
+
+
+def _make_broker(settings: Settings, options: BrokerOptions, store_options: StoreOptions) -> tuple[Service, Broker]:
     raise_open_files_limit()
     root = Path(options.store_root)
     watch = RecoveryWatch(Path(options.commitlog_path) if options.commitlog_path else root / "commitlog")
-    server = Broker(options, store_options, root, progress=watch)
+    in_store = _find_kept(options)
+    server = Broker(
+        options,
+        store_options,
+        root,
+        progress=watch,
+        # As in Java: what is changed while it runs is written to the file it was started with.
+        kept_options=settings.config or in_store,
+        overridden=settings.list_overriding(settings.config, in_store),
+    )
     hint = f"is another broker running? Stop it, or choose another port: --listen-port {options.port + 10}"
     return Service(server, hint, after_start=watch.close), server
 

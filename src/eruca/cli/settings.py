@@ -42,6 +42,8 @@ class Settings:
     """What was set, by Java key, and what there is to say about it."""
 
     roles: tuple[Role, ...]
+    # The `.conf` file, if there is one.
+    config: Path | None = None
     found: dict[str, Setting] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _suggested: set[str] = field(default_factory=set)
@@ -55,6 +57,25 @@ class Settings:
         if key not in self.found:
             self.found[key] = Setting(text, source)
             self._suggested.add(key)
+
+    def add_kept(self, path: Path, *options: type[Any]) -> None:
+        """Take over what an operator changed while the server ran; whatever is set elsewhere goes over it."""
+        if not path.exists():
+            return
+        mutable = {info.java for part in options for info in info_of(part).values() if info.mutable}
+        for key, text in read_conf(path).items():
+            if key in mutable and not self.is_set(key):
+                self.found[key] = Setting(text, str(path))
+                self._suggested.discard(key)
+
+    def list_overriding(self, *files: Path | None) -> dict[str, str]:
+        """The keys that are set by anything but these files, and by what."""
+        names = {str(file) for file in files}
+        return {
+            key: setting.source
+            for key, setting in self.found.items()
+            if self.is_set(key) and setting.source not in names
+        }
 
     def forget(self, key: str, variable: str) -> None:
         """Leave out what only a variable says that was not meant for this command."""
@@ -82,7 +103,7 @@ def gather_settings(
     flags: Mapping[str, str | None] | None = None,
 ) -> Settings:
     """Put the layers on top of each other: Java's variable, file, environment, `--option`, flags."""
-    settings = Settings(roles)
+    settings = Settings(roles, config)
     known = options_of(*roles)
     found = settings.found
     if environment.get(NAMESRV_VARIABLE) and "namesrvAddr" in known:

@@ -41,7 +41,17 @@ class FilterServer:
         )
 
     async def start(self) -> None:
-        """Load what is installed, listen, and register with the broker; one that is not there yet is tried again."""
+        """Load what is installed, listen, and register with the broker; one that is not there yet is tried again.
+
+        A start that fails leaves nothing behind.
+        """
+        try:
+            await self._begin()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _begin(self) -> None:
         options = self.options
         if options.plugins:
             self.plugins = await asyncio.to_thread(load_plugins, Path(options.plugins))

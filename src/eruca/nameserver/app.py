@@ -38,7 +38,7 @@ class NameServer:
         self._clock = clock or SystemClock()
         self.routes = RouteTables()
         self.kv = KVConfig(disk, Path(options.kv_config_path))
-        self.running = RunningOptions(options, disk, self._apply)
+        self.running = RunningOptions(options, self._apply)
         self._handlers = NameServerHandlers(self.routes, self.kv, self.running, self._clock)
         handlers = self._handlers.build_table(authorize)
         settings = ServerSettings(options.bind_address, options.listen_port, options.idle_seconds, tls=tls)
@@ -56,10 +56,14 @@ class NameServer:
         self._stopping = False
 
     async def start(self) -> None:
-        """Read the key-value config and listen."""
+        """Read the key-value config and listen. A start that fails leaves nothing behind."""
         self._stopping = False
-        await self.kv.load()
-        await self.server.start()
+        try:
+            await self.kv.load()
+            await self.server.start()
+        except BaseException:
+            await self.stop()
+            raise
         for timer in self._timers:
             timer.start()
         log.info("name server listens on %s", self.address)

@@ -103,18 +103,3 @@ def change_options(options: NameServerOptions, changes: Mapping[str, str]) -> Na
     changed = dataclasses.replace(options, **values)
     check_bounds(changed)
     return changed
-
-
-def set_lines(text: str, changes: Mapping[str, str]) -> str:
-    """Give the text of a `.conf` file with some keys set; other lines and comments stay as they are."""
-    left = dict(changes)
-    lines = []
-    for line in text.splitlines():
-        key = line.partition("=")[0].strip()
-        if key in changes and not line.lstrip().startswith(("#", "!")):
-            if key in left:
-                lines.append(f"{key}={left.pop(key)}")
-            continue
-        lines.append(line)
-    lines += [f"{key}={value}" for key, value in left.items()]
-    return "\n".join(lines) + "\n"

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from eruca.nameserver.options import NameServerOptions, change_options, set_lines
-from eruca.store.filesystem import FileSystem
+from eruca.javaconf import write_conf
+from eruca.nameserver.options import NameServerOptions, change_options
 
 log = logging.getLogger(__name__)
 
@@ -19,11 +19,9 @@ class RunningOptions:
     def __init__(
         self,
         options: NameServerOptions,
-        disk: FileSystem,
         on_change: Callable[[NameServerOptions], None] | None = None,
     ) -> None:
         self.current = options
-        self._disk = disk
         self._path = Path(options.config_store_path)
         self._on_change = on_change
         self._changing = asyncio.Lock()
@@ -34,16 +32,8 @@ class RunningOptions:
             changed = change_options(self.current, changes)
             if not changes:
                 return
-            await asyncio.to_thread(self._keep, changes)
+            await asyncio.to_thread(write_conf, self._path, changes)
             self.current = changed
             log.info("options changed: %s", ", ".join(f"{key}={value}" for key, value in changes.items()))
             if self._on_change is not None:
                 self._on_change(changed)
-
-    def _keep(self, changes: Mapping[str, str]) -> None:
-        disk, path = self._disk, self._path
-        text = disk.read_file(path).decode("utf-8", "replace") if disk.exists(path) else ""
-        staging = path.with_name(path.name + ".tmp")
-        disk.make_directory(path.parent)
-        disk.write_file(staging, set_lines(text, changes).encode())
-        disk.rename(staging, path)

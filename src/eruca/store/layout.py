@@ -33,6 +33,8 @@ class StorePaths:
         self.damage = root / "config" / "damage.json"
         self.removed = root / "config" / "removedTopics.json"
         self.archived = root / "config" / "archived.json"
+        # Options that were changed while a broker ran that has no `.conf` file.
+        self.options = root / "config" / "erucaOptions.properties"
         self.once = root / "config" / "erucaOnce.json"
         self.replication = root / "config" / "erucaReplication.json"
 

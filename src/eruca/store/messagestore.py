@@ -376,7 +376,13 @@ class MessageStore(Replicated):
         return remove
 
     def change_options(self, options: StoreOptions) -> None:
-        """Take new values of mutable options. Raises ConfigError when another one differs."""
+        """Take new values of mutable options. Raises ConfigError as `check_options` does."""
+        self.check_options(options)
+        self.options = options
+        self._size_checked_max = options.message_bytes_max
+
+    def check_options(self, options: StoreOptions) -> None:
+        """Raise ConfigError when an option that is not mutable differs, or one is out of bounds."""
         for name, info in info_of(StoreOptions).items():
             if not info.mutable and getattr(options, name) != getattr(self.options, name):
                 raise ConfigError(f"{info.java} cannot change while the store is open")
@@ -384,8 +390,6 @@ class MessageStore(Replicated):
         low, asked, high = self.options.archived_position, options.archived_position, self.commitlog.tail
         if asked != low and not low <= asked <= high:
             raise ConfigError(f"archivedPosition={asked}: it only grows, and now it can be from {low} to {high}")
-        self.options = options
-        self._size_checked_max = options.message_bytes_max
 
     @property
     def refusal(self) -> str:

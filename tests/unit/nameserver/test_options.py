@@ -10,9 +10,8 @@ import pytest
 from eruca.config import from_properties, info_of
 from eruca.errors import ConfigError, RequestRefused
 from eruca.javaconf import parse_conf
-from eruca.nameserver.options import NameServerOptions, change_options, set_lines, to_properties
+from eruca.nameserver.options import NameServerOptions, change_options, to_properties
 from eruca.nameserver.running import RunningOptions
-from eruca.store.filesystem import LocalFileSystem
 from eruca.wire.codes import ResponseCode
 
 # What the Java name server 4.9.7 shows (319), and the key that 4.9.8 added.
@@ -95,21 +94,11 @@ def test_values_are_checked_by_type_and_bound(key: str, value: str) -> None:
         change_options(NameServerOptions(), {key: value})
 
 
-def test_lines_of_a_file_are_set_and_the_others_stay() -> None:
-    text = (
-        "# my name server\nlistenPort=9888\n orderMessageEnable = false\n#orderMessageEnable=x\norderMessageEnable=no"
-    )
-    assert set_lines(text, {"orderMessageEnable": "true", "a": "b"}) == (
-        "# my name server\nlistenPort=9888\norderMessageEnable=true\n#orderMessageEnable=x\na=b\n"
-    )
-    assert set_lines("", {"a": "b"}) == "a=b\n"
-
-
 async def test_change_is_kept_in_the_file_and_told(tmp_path: Path) -> None:
     told: list[NameServerOptions] = []
     path = tmp_path / "conf" / "namesrv.properties"
     options = NameServerOptions(config_store_path=str(path))
-    running = RunningOptions(options, LocalFileSystem(), told.append)
+    running = RunningOptions(options, told.append)
     await asyncio.gather(
         running.change({"orderMessageEnable": "true"}), running.change({"scanNotActiveBrokerInterval": "5000"})
     )
