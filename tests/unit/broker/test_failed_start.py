@@ -18,6 +18,7 @@ from eruca.filterserver.app import FilterServer
 from eruca.filterserver.options import FilterServerOptions
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
+from eruca.store.messagestore import open_store
 from tests.unit.broker.peer import find_port
 
 SMALL = {"commitlog_segment_bytes": 1 << 20, "consumequeue_segment_bytes": 2000, "index_slots": 5, "index_entries": 20}
@@ -86,7 +87,7 @@ async def test_a_start_that_is_cancelled_while_it_recovers_ends_soon(
     recovering, going_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     ended: list[BaseException] = []
-    real = app.open_store
+    real = open_store
 
     def open_slowly(*given: Any, progress: Any, **more: Any) -> Any:
         loop.call_soon_threadsafe(recovering.set)
@@ -116,7 +117,7 @@ async def test_a_start_that_is_cancelled_after_it_recovered_closes_the_store(
 ) -> None:
     opened = asyncio.Event()
     loop = asyncio.get_running_loop()
-    real = app.open_store
+    real = open_store
     going_on = asyncio.Event()
 
     def open_and_wait(*given: Any, **more: Any) -> Any:
