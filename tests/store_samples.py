@@ -105,3 +105,9 @@ def flip(path: Path, at: int, mask: int = 0x01) -> None:
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ mask]))
+
+
+def forget_promises(root: Path) -> None:
+    """Take away what says how far the disk had everything, as a crash leaves it before the first sync."""
+    patch(root / "checkpoint", 24, bytes(16))
+    (root / "config" / "erucaQueueEnds").unlink()

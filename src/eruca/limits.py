@@ -205,6 +205,11 @@ SQL_CHARS_MAX = 8192
 # alone do not nest. Java overflows its stack at some thousands.
 SQL_DEPTH_MAX = 100
 
+# --- the start of a store -----------------------------------------------------------------------------------------
+# How much of the log is read to find the ends of queues where no list of them is left (a store that Java wrote): some ten
+# seconds. Of a longer log the last segments are read.
+START_WALK_BYTES_MAX = 8 * 1024**3
+
 # --- class filters ------------------------------------------------------------------------------------------------
 # Bytes of one uploaded module. Compiling cannot be interrupted; a third of a second was measured for this much code.
 FILTER_MODULE_BYTES_MAX = 256 * 1024

@@ -9,7 +9,6 @@ Each file's name is the position of its first byte in 20 digits, so the chain ne
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from pathlib import Path
@@ -90,23 +89,39 @@ class Chain:
         self._detached: list[Segment] = []
         # Segments were made without a sync of their names.
         self._names_unsynced = False
+        # Files that a tolerant load left out, and what is wrong with the first of them.
+        self.misfits: list[Path] = []
+        self.misfit_reason = ""
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
-    def load(self, *, writable: bool = True) -> None:
-        """Map the files that are there; refuse a chain with a foreign file, a wrong size or a gap."""
+    def load(self, *, writable: bool = True, tolerant: bool = False) -> None:
+        """Map the files that are there; refuse a chain with a foreign file, a wrong size or a gap.
+
+        A tolerant load leaves a file of a wrong size out (`misfits`), and all that come behind it or behind a gap.
+        """
         if writable:
             self.disk.make_directory(self.directory)
             for name in self.disk.list(self.directory.parent):
                 if name.startswith(f"{_STAGING_PREFIX}{self.directory.name}-"):
                     self.disk.remove(self.directory.parent / name)
-        starts = [self.check_file(name) for name in self.disk.list(self.directory)]
-        for earlier, later in itertools.pairwise(starts):
-            if later != earlier + self.segment_bytes:
-                raise StoreLayoutError(
-                    f"{self.directory}: segment {earlier + self.segment_bytes:020d} is missing before {later:020d}",
-                    hint="put the missing file back, or move the later ones away",
-                )
+        starts: list[int] = []
+        names = self.disk.list(self.directory)
+        for number, name in enumerate(names):
+            try:
+                start = self.check_file(name)
+                if starts and start != starts[-1] + self.segment_bytes:
+                    raise StoreLayoutError(
+                        f"{self.directory}: segment {starts[-1] + self.segment_bytes:020d} is missing before {name}",
+                        hint="put the missing file back, or move the later ones away",
+                    )
+            except StoreLayoutError as error:
+                if not tolerant or not is_segment_name(name):
+                    raise
+                self.misfits = [self.directory / left_out for left_out in names[number:]]
+                self.misfit_reason = str(error.args[0])
+                break
+            starts.append(start)
         for start in starts:
             path = self.path_of(start)
             self.segments.append(Segment(path, start, self.disk.map(path, writable=writable), allocated=self._durable))
@@ -114,7 +129,7 @@ class Chain:
     def check_file(self, name: str) -> int:
         """Start position of a file that may be in this chain; raise StoreLayoutError for one that may not."""
         path = self.directory / name
-        if len(name) != NAME_DIGITS or not (name.isascii() and name.isdigit()):
+        if not is_segment_name(name):
             raise StoreLayoutError(f"{path} is not a segment: its name is not a position in 20 digits", hint="move it")
         size = self.disk.size(path)
         if size != self.segment_bytes:
@@ -241,6 +256,12 @@ class Chain:
             self.disk.remove(self.segments[-1].path)
             self.segments.pop().mapping.close()
 
+    def remove_misfits(self) -> None:
+        """Delete the files that a tolerant load left out."""
+        while self.misfits:
+            self.disk.remove(self.misfits[-1])
+            self.misfits.pop()
+
     def destroy(self) -> None:
         """Delete every segment and the directory."""
         self.settle()
@@ -275,3 +296,8 @@ class Chain:
             segment.mapping.close()
         self._detached.clear()
         self.segments.clear()
+
+
+def is_segment_name(name: str) -> bool:
+    """Is this how a segment is called?"""
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()

@@ -13,11 +13,14 @@ back gives new records old times. Java leaves these bytes alone, so after a run 
 
 from __future__ import annotations
 
+import logging
 import struct
 from pathlib import Path
 
 from eruca.errors import StoreError, StoreLayoutError
 from eruca.store.filesystem import FileSystem, Mapping
+
+log = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")
@@ -45,18 +48,33 @@ class Checkpoint:
         if self._disk.exists(self._path):
             size = self._disk.size(self._path)
             if size != CHECKPOINT_BYTES:
-                raise StoreLayoutError(
-                    f"{self._path} has {size} bytes instead of {CHECKPOINT_BYTES}",
-                    hint="move it away: the store then scans the whole commit log once",
+                if not writable:
+                    raise StoreLayoutError(f"{self._path} has {size} bytes instead of {CHECKPOINT_BYTES}")
+                log.error(
+                    "%s has %d bytes instead of %d and is made again; the whole commit log is read once",
+                    self._path,
+                    size,
+                    CHECKPOINT_BYTES,
                 )
+                self._disk.remove(self._path)
+                self._make()
+                return
             self._mapping = self._disk.map(self._path, writable=writable)
             self.log_time, self.queue_time, self.index_time, position, complement = _FIELDS.unpack_from(
                 self._mapping.buffer, 0
             )
             self.position = position if position >= 0 and complement == ~position else None
         elif writable:
-            staging = self._path.with_name(".eruca-new-checkpoint")
-            self._mapping = self._disk.create(self._path, CHECKPOINT_BYTES, staging=staging, durable=True)
+            self._make()
+
+    def _make(self) -> None:
+        staging = self._path.with_name(".eruca-new-checkpoint")
+        self._mapping = self._disk.create(self._path, CHECKPOINT_BYTES, staging=staging, durable=True)
+
+    def lower_to(self, position: int) -> None:
+        """Promise nothing behind a position at which the log is being cut."""
+        if self.position is not None:
+            self.position = min(self.position, position)
 
     def save(self) -> None:
         """Write the times and the position, and sync them."""

@@ -77,23 +77,16 @@ class ConsumeQueue:
     # -- opening -----------------------------------------------------------------------------------------------------
 
     def load(self, *, writable: bool = True) -> None:
-        """Map the files and find the last entry."""
-        self.chain.load(writable=writable)
+        """Map the files and find the last entry; to write to, a queue with a damaged file is opened as well."""
+        self.chain.load(writable=writable, tolerant=writable)
         self.set_max(self._find_max())
 
     def _find_max(self) -> int:
-        """Offset behind the last valid entry: entries are valid from the start of the chain to the first empty one."""
+        """Offset behind the last entry that was ever written: all that lies behind it is zeros."""
         for segment in reversed(self.chain.segments):
-            if not _is_entry(segment.buffer, 0):
-                continue
-            low, high = 0, segment.size // ENTRY_BYTES  # entry `low` is valid, entry `high` is not or does not exist
-            while high - low > 1:
-                middle = (low + high) // 2
-                if _is_entry(segment.buffer, middle * ENTRY_BYTES):
-                    low = middle
-                else:
-                    high = middle
-            return segment.start // ENTRY_BYTES + high
+            count = _count_entries(segment)
+            if count:
+                return segment.start // ENTRY_BYTES + count
         return self.chain.start // ENTRY_BYTES
 
     def set_max(self, offset: int) -> None:
@@ -197,6 +190,17 @@ class ConsumeQueue:
             count = min(self._room, offset - self.max_offset)
             self._buffer[self._at : self._at + count * ENTRY_BYTES] = entry * count
             self.add_run(count, position + size)
+
+    def give_up_to(self, offset: int) -> None:
+        """Count the messages before an offset as lost: nothing is left of them, and no other message gets theirs."""
+        if not self.chain.segments:
+            self.start_at(offset)
+            return
+        dirty = min(self._dirty_from, self.max_offset)
+        self.reserve(offset - self.max_offset)
+        self.fill_to(offset, max(0, self.end_position), FILLER_SIZE)
+        self.set_max(offset)
+        self._dirty_from = dirty
 
     def truncate(self, offset: int) -> None:
         """Drop the entries from an offset on, leaving zeros."""
@@ -318,6 +322,26 @@ class ConsumeQueue:
         """Assert what must hold between calls; called where the log is opened."""
         if not 0 <= self.min_offset <= self.max_offset:
             raise StoreError(f"{self.chain.directory}: offsets {self.min_offset}..{self.max_offset} contradict")
+
+
+def _count_entries(segment: Segment) -> int:
+    """How many entries a segment has up to the last one that is not zeros.
+
+    A search finds the place where they seem to end. What the disk knows to be written behind it is looked at: an entry
+    in the middle may have been lost.
+    """
+    low, high = -1, segment.size // ENTRY_BYTES  # entry `low` is valid, entry `high` is not or does not exist
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _is_entry(segment.buffer, middle * ENTRY_BYTES):
+            low = middle
+        else:
+            high = middle
+    for at, stop in reversed(segment.list_written(high * ENTRY_BYTES, _ALLOCATE_STEP)):
+        written = len(segment.buffer[at:stop].rstrip(b"\0"))
+        if written:
+            return -(-(at + written) // ENTRY_BYTES)
+    return high
 
 
 def _is_entry(buffer: Buffer, at: int) -> bool:

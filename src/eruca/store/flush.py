@@ -18,6 +18,7 @@ from eruca.errors import StoreError
 from eruca.store.checkpoint import Checkpoint
 from eruca.store.commitlog import CommitLog
 from eruca.store.index import Index
+from eruca.store.queueends import EndsFile
 from eruca.store.queues import Queues
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,15 @@ _SAY_AGAIN_S = 10.0
 class Flusher:
     """Brings the commit log, then what is derived from it, to the disk."""
 
-    def __init__(self, commitlog: CommitLog, queues: Queues, index: Index | None, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self,
+        commitlog: CommitLog,
+        queues: Queues,
+        index: Index | None,
+        checkpoint: Checkpoint,
+        ends: EndsFile,
+    ) -> None:
+        self._ends = ends
         self._commitlog = commitlog
         self._queues = queues
         self._index = index
@@ -39,12 +48,18 @@ class Flusher:
         self.guard = threading.Lock()
         # Every byte of the log before this is on the disk.
         self.flushed = 0
+        # As `flushed`, at the end of a record: a replica syncs parts of records too.
+        self._records_end = 0
         # Store time of the last record written; the append path sets it.
         self.last_store_time = 0
         # How long the last sync took, and the longest one, in milliseconds.
         self.sync_ms_last = 0.0
         self.sync_ms_max = 0.0
         self.sync_failures = 0
+
+    def begin_at(self, position: int) -> None:
+        """Go on where a record ends and the disk has everything."""
+        self.flushed = self._records_end = position
 
     @property
     def waiting_bytes(self) -> int:
@@ -62,6 +77,7 @@ class Flusher:
 
     def _sync_log(self) -> int:
         store_time = self.last_store_time
+        records_end = self._commitlog.readable_end
         goal = self._commitlog.written_end
         if goal <= self.flushed:
             return self.flushed
@@ -80,6 +96,7 @@ class Flusher:
         self.sync_ms_last = (time.perf_counter() - started) * 1000
         self.sync_ms_max = max(self.sync_ms_max, self.sync_ms_last)
         self.flushed = goal
+        self._records_end = min(goal, records_end)
         self._checkpoint.log_time = store_time
         return goal
 
@@ -91,15 +108,26 @@ class Flusher:
     def _sync_derived(self) -> None:
         store_time = min(self.last_store_time, self._checkpoint.log_time)
         # A replica has bytes on the disk whose records are not dispatched yet.
-        flushed = min(self.flushed, self._commitlog.readable_end)
+        flushed = min(self.flushed, self._records_end, self._commitlog.readable_end)
         self._queues.sync()
         self._checkpoint.queue_time = store_time
         if self._index is not None:
             self._index.sync()
             # 0 where no record has a key, or a start would take the index for lost and read the whole log again.
             self._checkpoint.index_time = store_time if self._index.files else 0
+        if self._ends.is_due(flushed, self._commitlog.chain.segment_bytes):
+            self._write_ends(flushed)
         self._checkpoint.position = flushed
         self._checkpoint.save()
+
+    def write_ends(self) -> None:
+        """Write the list of ends as they are, at a clean stop."""
+        with self.guard:
+            if self._ends.position != self._commitlog.readable_end:
+                self._write_ends(self._commitlog.readable_end)
+
+    def _write_ends(self, position: int) -> None:
+        self._ends.write(position, self._commitlog.start, self._queues.values(), self._index)
 
 
 class GroupCommit:

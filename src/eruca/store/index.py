@@ -48,6 +48,8 @@ class Index:
         self._clock = clock
         self._staging = directory.parent / _STAGING_NAME
         self.files: list[IndexFile] = []
+        # Files that are damaged: recovery makes the index again.
+        self.misfits: list[Path] = []
         self._spare: IndexFile | None = None
         self._names_unsynced = False
 
@@ -57,23 +59,31 @@ class Index:
             self._disk.make_directory(self._directory)
             self._disk.remove(self._staging)
         size = file_bytes(self._slots, self._entries)
+        wrong: StoreLayoutError | None = None
         for name in self._disk.list(self._directory):
             path = self._directory / name
             if not (name.isascii() and name.isdigit()):
                 raise StoreLayoutError(f"{path} is not an index file: its name is not a time", hint="move it")
             found = self._disk.size(path)
             if found != size:
-                raise StoreLayoutError(
+                wrong = wrong or StoreLayoutError(
                     f"{path} has {found} bytes, but maxHashSlotNum={self._slots} and maxIndexNum={self._entries} "
                     f"make {size}",
                     hint="set both to the values the store was made with, or run `eruca store rebuild`",
                 )
+                self.misfits.append(path)
+                continue
             mapping = self._disk.map(path, writable=writable)
             file = IndexFile(path, mapping, self._slots, self._entries, allocated_end=0)
-            if writable and file.next_entry <= 1:
+            if file.next_entry <= 1 and file.entry(1) != (0, 0, 0, 0):
+                self.misfits.append(path)  # its header is gone
+                file.close()
+            elif writable and file.next_entry <= 1:
                 self._remove(file)  # made in advance and never used
             else:
                 self.files.append(file)
+        if wrong is not None and (not writable or not self.files):
+            raise wrong  # not one file has the size it should have, so the options are wrong and not the files
         # Not by name: a file that was made after the clock was set back has an older one.
         self.files.sort(key=lambda file: (file.begin_position, file.path.name))
 
@@ -193,12 +203,19 @@ class Index:
         if self.files:
             self.files[-1].drop_from(position, read_time)
 
-    def remove_before(self, position: int) -> int:
-        """Delete files whose records are all gone, never the last one; returns how many."""
-        detached = self.detach_before(position)
-        for file in detached:
-            self.dispose(file)
-        return len(detached)
+    def keep_first(self, count: int, read_time: Callable[[int], int]) -> None:
+        """Delete damaged files and all but the first of the others, to go on behind what those know for certain.
+
+        The last record they know may have had further entries in the next file, so its entries go as well.
+        """
+        while self.misfits:
+            self._disk.remove(self.misfits[-1])
+            self.misfits.pop()
+        while len(self.files) > count:
+            self._remove(self.files[-1])
+            self.files.pop()
+        if self.files:
+            self.drop_from(self.files[-1].end_position, read_time)
 
     def detach_before(self, position: int) -> list[IndexFile]:
         """Take those files out; `dispose` deletes one, in a thread if that may take long."""

@@ -183,6 +183,16 @@ class IndexFile:
         """Could the file have an entry in that time range?"""
         return begin < self.end_time + SECOND_MS and end >= self.begin_time
 
+    def is_consistent(self) -> bool:
+        """Do header, first and last entry agree?"""
+        count = self._header(5)
+        return (
+            1 < count <= self.entries_max
+            and 0 <= self.begin_position <= self.end_position
+            and self.entry(1)[1] == self.begin_position
+            and self.entry(count - 1)[1] == self.end_position
+        )
+
     def is_whole_before(self, position: int) -> bool:
         """Is the file full, and every record in it before a position?"""
         return (

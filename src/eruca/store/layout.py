@@ -36,6 +36,7 @@ class StorePaths:
         # Options that were changed while a broker ran that has no `.conf` file.
         self.options = root / "config" / "erucaOptions.properties"
         self.once = root / "config" / "erucaOnce.json"
+        self.queue_ends = root / "config" / "erucaQueueEnds"
         self.replication = root / "config" / "erucaReplication.json"
 
 

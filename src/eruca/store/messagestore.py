@@ -27,6 +27,7 @@ from eruca.store.filesystem import FileSystem, LocalFileSystem, Lock
 from eruca.store.flush import Flusher
 from eruca.store.index import Index
 from eruca.store.layout import StorePaths
+from eruca.store.queueends import EndsFile
 from eruca.store.queues import Queues
 from eruca.store.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from eruca.store.removed import RemovedTopics
@@ -83,7 +84,8 @@ class MessageStore(Replicated):
         self.checkpoint = Checkpoint(disk, paths.checkpoint)
         self.removed = RemovedTopics(disk, paths.removed)
         self.dispatch = Dispatch(self.queues, self.index, parse_delay_levels(options.delay_levels), self.removed)
-        self.flusher = Flusher(self.commitlog, self.queues, self.index, self.checkpoint)
+        self.ends = EndsFile(disk, paths.queue_ends)
+        self.flusher = Flusher(self.commitlog, self.queues, self.index, self.checkpoint, self.ends)
         self.damage = DamageList(disk, paths.damage)
         self.dispatch.guard, self.dispatch.damage = self.flusher.guard, self.damage
         self.archived = ArchiveMark(disk, paths.archived)
@@ -129,14 +131,17 @@ class MessageStore(Replicated):
             if cut_at >= 0:
                 self.abort.set()
                 cut_log(self, cut_at)
+                self.checkpoint.lower_to(cut_at)
+                self.ends.remove()
             plan = plan_recovery(
                 self.commitlog,
-                self.queues,
-                self.index,
+                self.dispatch,
                 self.checkpoint,
+                self.ends.load(),
                 clean=not crashed,
                 check_crc=self.options.check_crc_on_recover,
                 progress=progress,
+                known_damage=self.damage.items,
             )
             # Marked before the first change, so that a crash during recovery is followed by another recovery.
             self.abort.set()
@@ -147,13 +152,15 @@ class MessageStore(Replicated):
             apply_recovery(
                 plan, self.commitlog, self.dispatch, self.checkpoint, progress, known_damage=self.damage.items
             )
+            if not plan.clean or plan.repairs:
+                self.ends.expire()
             self.load_mark()
             if cut_at >= 0:
                 finish_cut(self, cut_at)
         except BaseException:
             self._release()
             raise
-        self.flusher.flushed = self.commitlog.tail
+        self.flusher.begin_at(self.commitlog.tail)
         self.flusher.last_store_time = max(plan.last_store_time, self.checkpoint.log_time)
         self.recovered = plan
         self._open = True
@@ -181,6 +188,7 @@ class MessageStore(Replicated):
             self.flusher.flushed = min(self.flusher.flushed, self.commitlog.tail)
             self.flusher.sync_log()
             self.flusher.sync_derived()
+            self.flusher.write_ends()
             self.abort.clear()
         finally:
             self._release()
@@ -368,6 +376,7 @@ class MessageStore(Replicated):
         self._topics.pop(topic, None)
         remove_queues = self.queues.detach_topic(topic)
         self.removed.add(topic, self.commitlog.readable_end)
+        self.ends.expire()
 
         def remove() -> None:
             self.removed.save()  # first: a crash in between must not bring half of the topic back

@@ -32,7 +32,8 @@ class Queues:
         self._leaving: set[str] = set()
 
     def load(self, *, writable: bool = True) -> None:
-        """Open every queue that has files."""
+        """Open every queue that has files; to write to, one with a damaged file is opened without it."""
+        damaged: StoreLayoutError | None = None
         for topic in self._disk.list(self._directory):
             directory = self._directory / topic
             try:
@@ -49,6 +50,12 @@ class Queues:
                 queue = self._make(topic, int(number))
                 queue.load(writable=writable)
                 self._queues[topic, queue.queue_id] = queue
+                if queue.chain.misfits:
+                    damaged = damaged or StoreLayoutError(
+                        queue.chain.misfit_reason, hint="set mappedFileSizeConsumeQueue to the size of the files"
+                    )
+        if damaged is not None and not any([queue.chain.segments for queue in self._queues.values()]):
+            raise damaged  # not one file has the size it should have, so the size is wrong and not the files
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         return ConsumeQueue(
@@ -78,6 +85,10 @@ class Queues:
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(sorted(self._queues.values(), key=lambda queue: (queue.topic, queue.queue_id)))
+
+    def values(self) -> list[ConsumeQueue]:
+        """The queues in no order; may be called from another thread."""
+        return list(self._queues.values())
 
     def __len__(self) -> int:
         return len(self._queues)

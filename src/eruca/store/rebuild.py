@@ -270,6 +270,7 @@ class Staging:
         was_set = abort.is_set()
         if not was_set:
             abort.set()
+        self._disk.remove(self.paths.queue_ends)  # it tells of the old files
         kept = []
         stamp = datetime.fromtimestamp(self._clock.now_ms() / 1000).strftime("%Y%m%d%H%M%S")
         for staged, path in self._parts:

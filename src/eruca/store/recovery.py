@@ -1,35 +1,51 @@
 """Recovery: look at what the last run left, decide, then act.
 
 `plan_recovery` reads and decides and changes no byte; `apply_recovery` carries the plan out. After a clean stop the
-tail of the log is checked and the derived files are taken as they are. After a crash the derived files are trusted
-only up to the checkpoint: the segment that holds it is found, queues and index are cut back to its start, and every
-record from there on is dispatched again.
+tail of the log is checked, and ends and gaps of queues and index (`startcheck`). After a crash the derived files are
+trusted only up to the checkpoint: the segment that holds it is found, queues and index are cut back to its start, every
+record from there on is dispatched again, and then they are checked as well.
 
-A place in the log that is no record is cut off only when nothing valid follows it (a torn tail). With valid records
-behind it, it is damage: it stays where it is, is reported, and what follows is kept.
+A place in the log that is not a record is cut off only when nothing valid follows it (a torn tail) and the checkpoint
+does not say that the disk had it. Otherwise it is damage: it stays where it is, is reported, and what follows is kept.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eruca.errors import StoreError
 from eruca.store.chain import Chain, Segment
 from eruca.store.checkpoint import Checkpoint
 from eruca.store.commitlog import CommitLog
-from eruca.store.consumequeue import ENTRY, ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from eruca.store.dispatch import Dispatch, QueueGap
 from eruca.store.index import Index
+from eruca.store.queueends import Ends
+from eruca.store.queueproof import find_queue_end
 from eruca.store.queues import Queues
-from eruca.store.scan import Damage, Progress, iter_facts, scan_log
-from eruca.wire.record import RecordView, inspect_record
+from eruca.store.scan import Damage, LogScan, Progress, RecordFacts, iter_facts, scan_log
+from eruca.store.startcheck import (
+    Expected,
+    Repair,
+    apply_repairs,
+    find_expected,
+    find_index_fault,
+    find_repairs,
+    list_wanted,
+)
+from eruca.wire.record import RECORD_MAGIC, RecordView, inspect_record
 
 log = logging.getLogger(__name__)
 
 # Java checks this many of the last segments after a clean stop.
 _CLEAN_SEGMENTS = 3
+# Segments that are gone from the end of the log are made again, empty, so that no position is given twice; a checkpoint
+# that claims more than this is that of another log.
+_MISSING_SEGMENTS_MAX = 8
+_NOT_INDEXED = 2**63 - 1
+_SIZE_MAGIC = struct.Struct(">iI")
 
 
 @dataclass(slots=True)
@@ -50,22 +66,33 @@ class RecoveryPlan:
     dispatch_from: int | None = None
     # Index files are missing although records were indexed.
     index_from: int | None = None
+    # How many index files stay, because the one behind them is damaged; None when all are good.
+    index_keep: int | None = None
+    # What is wrong besides damage of the log, in words.
+    faults: list[str] = field(default_factory=list)
+    # What the queues must have at least, and those that do not.
+    expected: Expected = field(default_factory=lambda: Expected({}, is_exact=False))
+    repairs: list[Repair] = field(default_factory=list)
 
 
 def plan_recovery(
     commitlog: CommitLog,
-    queues: Queues,
-    index: Index | None,
+    dispatch: Dispatch,
     checkpoint: Checkpoint,
+    listed: Ends | None,
     *,
     clean: bool,
     check_crc: bool,
     progress: Progress | None = None,
+    known_damage: Sequence[Damage] = (),
 ) -> RecoveryPlan:
-    """Decide what to do from a scan of the log's tail."""
-    chain = commitlog.chain
+    """Decide what to do from a scan of the log's tail and the ends of queues and index."""
+    chain, queues, index = commitlog.chain, dispatch.queues, dispatch.index
     if not chain.segments:
-        return RecoveryPlan(clean=clean, scanned_from=0, log_end=0, last_store_time=0, dispatch_from=0)
+        return _plan_without_log(commitlog, dispatch, checkpoint, listed, clean=clean)
+    if clean and listed is not None and checkpoint.position not in (None, listed.position):
+        log.warning("the last run did not write down how it ended: the store is recovered as after a crash")
+        clean = False
     if clean:
         start = chain.segments[max(0, len(chain.segments) - _CLEAN_SEGMENTS)].start
     else:
@@ -75,6 +102,8 @@ def plan_recovery(
     start = min(start, _find_derived_start(commitlog, queues, index, checkpoint, start))
     # Also after a clean stop: a place that was lost in an earlier crash may be empty, with records behind it.
     scan = scan_log(chain, start, check_crc=check_crc, progress=progress)
+    faults = _find_missing(chain, listed, scan, checkpoint)
+    keep_promise(chain, scan, checkpoint)
     plan = RecoveryPlan(
         clean=clean,
         scanned_from=start,
@@ -83,14 +112,78 @@ def plan_recovery(
         torn=scan.torn,
         zero_tail=bool(scan.torn) or not clean,
         damage=scan.damage,
+        faults=faults,
     )
+    damage = [*(item for item in known_damage if item.position < start), *scan.damage]
     if not clean:
         plan.dispatch_from = start
     elif queues.end_position() != scan.end:
         plan.dispatch_from = min(max(queues.end_position(), chain.start), scan.end)
+    # After a crash the list alone: what comes behind it is dispatched again.
+    if clean or listed is None:
+        plan.expected = find_expected(listed, commitlog, dispatch, scan.end, start, damage)
+    else:
+        plan.expected = Expected(list_wanted(listed, dispatch), is_exact=False)
+    if clean:
+        plan.repairs = find_repairs(plan.expected, commitlog, queues, scan.end, damage)
+    if index is not None and (fault := find_index_fault(index, listed, chain.start, clean=clean)) is not None:
+        plan.index_keep, reason = fault
+        plan.faults.append(f"the index is made again from its file {plan.index_keep + 1} on: {reason}")
     if clean and index is not None and not index.files and checkpoint.index_time > 0:
         plan.index_from = chain.start
     return plan
+
+
+def _plan_without_log(
+    commitlog: CommitLog, dispatch: Dispatch, checkpoint: Checkpoint, listed: Ends | None, *, clean: bool
+) -> RecoveryPlan:
+    plan = RecoveryPlan(clean=clean, scanned_from=0, log_end=0, last_store_time=0, dispatch_from=0)
+    if listed is not None:
+        plan.expected = Expected(list_wanted(listed, dispatch), is_exact=False)
+    if checkpoint.position or (listed is not None and listed.position):
+        plan.faults.append(
+            f"the commit log is missing: {commitlog.chain.directory} is empty, and every message that was in it is lost"
+        )
+    return plan
+
+
+def _find_missing(chain: Chain, listed: Ends | None, scan: LogScan, checkpoint: Checkpoint) -> list[str]:
+    """Name the segments that were there when the last run ended, and are not any more."""
+    faults: list[str] = []
+    # A list from before the last messages may also be from before the last deletion.
+    if listed is not None and listed.position == scan.end and listed.log_start < chain.start:
+        faults.append(
+            f"a part of the commit log is missing: it began at {listed.log_start} when the last run ended, "
+            f"and now it begins at {chain.start}"
+        )
+    promised = checkpoint.position or 0
+    if promised > chain.end:
+        faults.append(f"a part of the commit log is missing: it ended at {promised}, and its files end at {chain.end}")
+    return faults
+
+
+def keep_promise(chain: Chain, scan: LogScan, checkpoint: Checkpoint | None) -> bool:
+    """Count what is not a record as damage as far as the disk once had it: a torn record lies behind that.
+
+    True when that changed the end of the scan.
+    """
+    promised = 0 if checkpoint is None else checkpoint.position or 0
+    if promised < _find_claimed_end(chain, scan.end):
+        return False  # only a part of that record was on the disk
+    if not scan.end < promised <= chain.end + _MISSING_SEGMENTS_MAX * chain.segment_bytes:
+        return False
+    scan.damage.append(Damage(scan.end, promised - scan.end, scan.torn or "the record is gone"))
+    scan.end, scan.torn = promised, ""
+    return True
+
+
+def _find_claimed_end(chain: Chain, position: int) -> int:
+    """Where the record at a position says that it ends; -1 when nothing there looks like one."""
+    segment = chain.find(position)
+    if segment is None or position + 8 > segment.end:
+        return -1
+    size, magic = _SIZE_MAGIC.unpack_from(segment.buffer, position - segment.start)
+    return position + size if magic == RECORD_MAGIC else -1
 
 
 def find_crash_start(chain: Chain, checkpoint: Checkpoint, *, with_index: bool) -> int:
@@ -141,14 +234,10 @@ def apply_recovery(
     `known_damage` is all damage of the log, also what lies before the part that was scanned.
     """
     queues, index = dispatch.queues, dispatch.index
+    for fault in plan.faults:
+        log.error("%s", fault)
     if not commitlog.chain.segments:
-        queues.clear()
-        if index is not None:
-            index.clear()
-        commitlog.open_at(0)
-        if checkpoint.position or checkpoint.log_time:  # it tells of a log that is gone; the next one may go beyond it
-            checkpoint.log_time = checkpoint.queue_time = checkpoint.index_time = checkpoint.position = 0
-            checkpoint.save()
+        _begin_anew(plan, commitlog, dispatch, checkpoint)
         return
     for damage in plan.damage:
         log.error(
@@ -160,8 +249,18 @@ def apply_recovery(
         )
     if plan.torn:
         log.warning("commit log ends at %d with a torn record: %s", plan.log_end, plan.torn)
+    while commitlog.chain.end < plan.log_end:
+        commitlog.chain.segment_for(commitlog.chain.end)
     _trim_log(plan, commitlog)
+
+    def walk(start: int, end: int, admit: Callable[[RecordFacts], bool]) -> None:
+        _dispatch_again(known_damage, commitlog, dispatch, start, end, progress, admit)
+
+    apply_repairs(plan.repairs, plan.expected, dispatch, plan.log_end, walk)
     _make_derived_agree(plan, commitlog, dispatch, known_damage, progress)
+    if not plan.clean:
+        repairs = find_repairs(plan.expected, commitlog, queues, plan.log_end, known_damage)
+        apply_repairs(repairs, plan.expected, dispatch, plan.log_end, walk)
     for queue in queues:
         queue.raise_min(commitlog.start)
         queue.check()
@@ -177,6 +276,19 @@ def apply_recovery(
         checkpoint.save()
 
 
+def _begin_anew(plan: RecoveryPlan, commitlog: CommitLog, dispatch: Dispatch, checkpoint: Checkpoint) -> None:
+    """Go on without a log: the queues are empty, but they count on."""
+    dispatch.queues.clear()
+    if dispatch.index is not None:
+        dispatch.index.clear()
+    commitlog.open_at(0)
+    for (topic, queue_id), wanted in plan.expected.ends.items():
+        dispatch.queues.get_or_make(topic, queue_id).give_up_to(wanted.end)
+    if checkpoint.position or checkpoint.log_time:  # it tells of a log that is gone; the next one may go beyond it
+        checkpoint.log_time = checkpoint.queue_time = checkpoint.index_time = checkpoint.position = 0
+        checkpoint.save()
+
+
 def _make_derived_agree(
     plan: RecoveryPlan,
     commitlog: CommitLog,
@@ -186,16 +298,19 @@ def _make_derived_agree(
 ) -> None:
     """Bring queues and index to the end of the log, from the place the plan says or, if that fails, from the start."""
     queues, index = dispatch.queues, dispatch.index
+    starts = [start for start in (plan.dispatch_from, plan.index_from) if start is not None]
+    if plan.index_keep is not None and index is not None:
+        index.keep_first(plan.index_keep, lambda at: _read_time(commitlog, at))
+        starts.append(max(commitlog.start, index.end_position))
     if plan.dispatch_from is not None:
         _cut_derived(plan, commitlog, queues, index, known_damage)
     else:
         _cut_past_end(plan.log_end, queues, index)
-    start = plan.dispatch_from if plan.index_from is None else plan.index_from
-    if start is None:
+    if not starts:
         return
     dispatch.expect_no_gaps(commitlog.start, known_damage)
     try:
-        _dispatch_again(plan, plan.damage, commitlog, dispatch, start, progress)
+        _dispatch_again(known_damage, commitlog, dispatch, min(starts), plan.log_end, progress)
         return
     except QueueGap as gap:
         log.warning("%s; the consume queues and the index are built again from the whole commit log", gap)
@@ -207,7 +322,16 @@ def _make_derived_agree(
     if index is not None:
         index.clear()
     damage = scan_log(commitlog.chain, start, stop=plan.log_end).damage
-    _dispatch_again(plan, damage, commitlog, dispatch, start, progress)
+    _dispatch_again(damage, commitlog, dispatch, start, plan.log_end, progress)
+
+
+def _read_time(commitlog: CommitLog, position: int) -> int:
+    """When the record at a position was stored; -1 when it cannot be read."""
+    segment = commitlog.chain.find(position)
+    if segment is None:
+        return -1
+    view = inspect_record(segment.buffer, position - segment.start, segment.size, False, position)
+    return view.store_timestamp if type(view) is RecordView else -1
 
 
 def _trim_log(plan: RecoveryPlan, commitlog: CommitLog) -> None:
@@ -258,92 +382,25 @@ def _cut_past_end(log_end: int, queues: Queues, index: Index | None) -> None:
         index.truncate(log_end)
 
 
-def find_queue_end(
-    queue: ConsumeQueue, commitlog: CommitLog, position: int, known_damage: Sequence[Damage] = ()
-) -> int:
-    """Offset behind the last entry that points at its own record before a position.
-
-    After a crash a page of entries may be missing, old or torn, so the entries are walked from a segment whose first
-    one is proven, and the last ones are proven too. Entries that point at known damage stand for lost messages.
-    """
-    holes = {(item.position, item.length) for item in known_damage}
-
-    def is_proven(offset: int, at: int, size: int) -> bool:
-        if size == FILLER_SIZE:
-            return True
-        # An entry that was never written is all zeros; after a deletion that looks like one from before the log.
-        if size <= 0 or not 0 <= at < position:
-            return False
-        if (at, size) in holes or _points_at_record(queue, commitlog, offset, at, size):
-            return True
-        # The record was deleted. An entry that lost its position to a torn write pretends the same, out of order.
-        return at < commitlog.start and _read_position(queue, offset - 1) < at
-
-    start = offset = queue.chain.start // ENTRY_BYTES
-    for segment in reversed(queue.chain.segments):
-        first = segment.start // ENTRY_BYTES
-        if not is_proven(first, *ENTRY.unpack_from(segment.buffer, 0)[:2]):
-            continue
-        offset = first
-        last = (-1, 0)
-        for at, size, _ in ENTRY.iter_unpack(memoryview(segment.buffer)):
-            if size != FILLER_SIZE:
-                if size <= 0 or at >= position or (at <= last[0] and (at, size) != last):
-                    break
-                last = (at, size)
-            offset += 1
-        break
-    while offset > start:
-        found = queue.chain.find((offset - 1) * ENTRY_BYTES)
-        assert found is not None
-        at, size, _ = ENTRY.unpack_from(found.buffer, (offset - 1) * ENTRY_BYTES - found.start)
-        if is_proven(offset - 1, at, size):
-            break
-        offset -= 1
-    return offset
-
-
-def _read_position(queue: ConsumeQueue, offset: int) -> int:
-    """The position an entry points at; -1 where there is none."""
-    segment = queue.chain.find(offset * ENTRY_BYTES) if offset >= 0 else None
-    if segment is None:
-        return -1
-    position: int = ENTRY.unpack_from(segment.buffer, offset * ENTRY_BYTES - segment.start)[0]
-    return position
-
-
-def _points_at_record(queue: ConsumeQueue, commitlog: CommitLog, offset: int, position: int, size: int) -> bool:
-    """Is the record an entry names really the message of that queue and offset?"""
-    segment = commitlog.chain.find(position)
-    if segment is None:
-        return False
-    view = inspect_record(segment.buffer, position - segment.start, segment.size, False, position)
-    return (
-        type(view) is RecordView
-        and view.size == size
-        and view.queue_id == queue.queue_id
-        and view.queue_offset == offset
-        and view.topic == queue.topic.encode()
-    )
-
-
 def _dispatch_again(
-    plan: RecoveryPlan,
-    damage: list[Damage],
+    damage: Sequence[Damage],
     commitlog: CommitLog,
     dispatch: Dispatch,
     start: int,
+    end: int,
     progress: Progress | None,
+    admit: Callable[[RecordFacts], bool] | None = None,
 ) -> None:
+    """Dispatch the records between two positions; with `admit` those that it admits, and only to their queues."""
     damages = iter(damage)
     upcoming = next(damages, None)
-    indexed_end = dispatch.index.end_position if dispatch.index is not None else -1
+    indexed_end = dispatch.index.end_position if dispatch.index is not None and admit is None else _NOT_INDEXED
     reported = start
-    for run in iter_facts(commitlog.chain, start, plan.log_end, damage):
+    for run in iter_facts(commitlog.chain, start, end, list(damage)):
         while upcoming is not None and upcoming.position <= run[0][0]:
             dispatch.last_damage = (upcoming.position, upcoming.length)
             upcoming = next(damages, None)
-        dispatch.replay_run(run, indexed_end)
+        dispatch.replay_run(run if admit is None else [facts for facts in run if admit(facts)], indexed_end)
         if progress is not None:
             progress(run[-1][0] - reported)
             reported = run[-1][0]

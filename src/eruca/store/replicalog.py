@@ -129,7 +129,7 @@ class ReplicaLog:
         """Begin an empty log in the middle, where its master begins to send."""
         store, commitlog = self._store, self._log
         commitlog.start_copy_at(position)
-        store.flusher.flushed = position
+        store.flusher.begin_at(position)
         begin = commitlog.start
         if begin < position:
             hole = Damage(begin, position - begin, _NEVER_WRITTEN)

@@ -20,6 +20,7 @@ from eruca.store.filesystem import FileSystem
 from eruca.store.flush import Flusher
 from eruca.store.layout import StorePaths
 from eruca.store.lookup import Lookup
+from eruca.store.queueends import EndsFile
 from eruca.store.recovery import RecoveryPlan
 from eruca.store.removed import RemovedTopics
 from eruca.store.replicationstate import Diverged, ReplicationFile, ReplicationRecord, begin_epoch
@@ -38,6 +39,7 @@ class Replicated(Lookup):
     archived: ArchiveMark
     removed: RemovedTopics
     dispatch: Dispatch
+    ends: EndsFile
 
     def __init__(self, disk: FileSystem, paths: StorePaths) -> None:
         self.disk = disk

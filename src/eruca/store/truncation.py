@@ -220,6 +220,7 @@ def _cut_open(store: Replicated, position: int) -> None:
     commitlog, flusher, checkpoint = store.commitlog, store.flusher, store.checkpoint
     # First of all: a read that goes wrong half-way from here on finds nothing instead of half a record.
     commitlog.readable_end = min(commitlog.readable_end, position)
+    store.ends.remove()
     last_time = find_last_time(commitlog.chain, position)
     _cut_derived(store, position)
     cut_log(store, position)
@@ -232,8 +233,7 @@ def _cut_open(store: Replicated, position: int) -> None:
     checkpoint.queue_time = min(checkpoint.queue_time, last_time)
     has_index = store.index is not None and bool(store.index.files)
     checkpoint.index_time = min(checkpoint.index_time, last_time) if has_index else 0
-    if checkpoint.position is not None:
-        checkpoint.position = min(checkpoint.position, position)
+    checkpoint.lower_to(position)
     checkpoint.save()
 
 

@@ -25,7 +25,7 @@ from eruca.store.index import Index
 from eruca.store.layout import StorePaths
 from eruca.store.queues import Queues
 from eruca.store.readonly import Finding, Kind, ReadOnlyStore
-from eruca.store.recovery import find_crash_start
+from eruca.store.recovery import find_crash_start, keep_promise
 from eruca.store.removed import RemovedTopics
 from eruca.store.scan import Damage, LogScan, Progress, RecordFacts, iter_facts, scan_log
 from eruca.store.summary import check_tables
@@ -196,11 +196,11 @@ class _Walk:
     def _note_damage(self, damage: Damage) -> None:
         self._damage.append(damage)
         segment = self._store.find_segment(damage.position)
-        assert segment is not None
+        place = "" if segment is None else f" (byte {damage.position - segment.start} of the file)"
         self._findings.add_error(
             Kind.DAMAGE,
-            segment.path,
-            f"{damage.reason} (byte {damage.position - segment.start} of the file); the records behind it are good",
+            self._store.paths.commitlog if segment is None else segment.path,
+            f"{damage.reason}{place}; the records behind it are good",
             position=damage.position,
             length=damage.length,
         )
@@ -213,6 +213,7 @@ class _Walk:
     def _close_log(self, run: Chain, scan: LogScan) -> LogScan:
         for _ in range(_TAIL_LOOKS):
             if not scan.torn:
+                keep_promise(run, scan, self._store.checkpoint)
                 return scan
             again = scan_log(run, scan.end)
             if again.end == scan.end:
@@ -221,6 +222,8 @@ class _Walk:
             scan.last_store_time = again.last_store_time
             scan.damage.extend(again.damage)
             scan.end, scan.torn = again.end, again.torn
+        if keep_promise(run, scan, self._store.checkpoint):
+            return scan
         segment = run.find(scan.end)
         assert segment is not None
         self._findings.add_error(

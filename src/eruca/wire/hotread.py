@@ -28,6 +28,7 @@ _CRC_MASK = cython.declare(cython.ulonglong, 0x7FFFFFFF)
 _FIXED_BYTES = cython.declare(cython.int, 91)
 _HEAD_BYTES = cython.declare(cython.int, 88)
 _ENTRY_BYTES = cython.declare(cython.int, 20)
+_FILLER_SIZE = cython.declare(cython.int, 0x7FFFFFFF)
 _COPY_BYTES_MAX = cython.declare(cython.int, 2048)
 
 
@@ -177,6 +178,45 @@ def read_records(
         )
         at += size
     return found
+
+
+def find_disorder(
+    entries: Any,
+    stop: cython.Py_ssize_t,
+    last_position: cython.longlong,
+    last_size: cython.longlong,
+    log_end: cython.longlong,
+) -> tuple[int, int, int]:
+    """Walk entries of a consume queue up to a byte; gives where the first lies that is not one, and the last before it.
+
+    An entry is right when it points behind the record of the one before and not beyond the log. Entries for messages
+    that were lost together are equal, and fillers say nothing.
+    """
+    view: cython.const[cython.uchar][::1] = entries
+    p: cython.p_const_uchar
+    if cython.compiled:
+        p = cython.address(view[0])
+    else:
+        p = view
+    if stop > len(view):
+        stop = len(view)
+    at: cython.Py_ssize_t = 0
+    position: cython.longlong
+    size: cython.longlong
+    while at + _ENTRY_BYTES <= stop:
+        position = read_i64(p, at)
+        size = read_i32(p, at + 8)
+        if position < 0 or size <= 0:
+            break
+        if size != _FILLER_SIZE:
+            if position < last_position + last_size and (position != last_position or size != last_size):
+                break
+            if position > log_end - size:
+                break
+            last_position = position
+            last_size = size
+        at += _ENTRY_BYTES
+    return at, last_position, last_size
 
 
 def gather_records(

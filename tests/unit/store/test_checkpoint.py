@@ -79,11 +79,15 @@ def test_the_safe_time_has_javas_margin() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 24, 4095, 4097])
-def test_a_checkpoint_of_another_size_is_refused(size: int) -> None:
+def test_a_checkpoint_of_another_size_is_named_and_made_again(size: int, caplog: pytest.LogCaptureFixture) -> None:
     disk = make_disk()
-    disk.write_file(PATH, bytes(size))
+    disk.write_file(PATH, b"\x01" * size)
     with pytest.raises(StoreLayoutError, match="instead of 4096"):
-        make_checkpoint(disk)
+        Checkpoint(disk, PATH).load(writable=False)
+    checkpoint = make_checkpoint(disk)
+    assert (checkpoint.log_time, checkpoint.position) == (0, None)
+    assert disk.size(PATH) == 4096
+    assert "instead of 4096" in caplog.text
 
 
 def test_a_checkpoint_opened_to_look_is_not_made() -> None:

@@ -415,9 +415,11 @@ def test_files_without_records_go_but_never_the_last() -> None:
     index = make_index(disk)
     for position in range(21):
         put(index, ["k"], position)
-    assert index.remove_before(6) == 0
-    assert index.remove_before(7) == 1
-    assert index.remove_before(1000) == 1
+    for position, gone in ((6, 0), (7, 1), (1000, 1)):
+        detached = index.detach_before(position)
+        assert len(detached) == gone
+        for file in detached:
+            index.dispose(file)
     assert len(disk.list(DIRECTORY)) == len(index.files) == 1
     index.clear()
     assert (disk.list(DIRECTORY), index.end_position, index.end_time) == ([], -1, 0)

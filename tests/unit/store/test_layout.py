@@ -29,6 +29,7 @@ def test_the_paths_are_javas() -> None:
         "removed": "/store/config/removedTopics.json",
         "archived": "/store/config/archived.json",
         "once": "/store/config/erucaOnce.json",
+        "queue_ends": "/store/config/erucaQueueEnds",
         "replication": "/store/config/erucaReplication.json",
     }
     assert StorePaths(ROOT, ROOT / "elsewhere").commitlog == ROOT / "elsewhere"

@@ -38,6 +38,7 @@ from tests.store_samples import (
     append_messages,
     fill_store,
     find_segment,
+    forget_promises,
     flip,
     hash_files,
     patch,
@@ -289,6 +290,7 @@ def test_verify_names_the_torn_tail(root: Path) -> None:
     path, at = find_segment(root, last.position)
     patch(path, at + last.size - 20, bytes(20))
     (root / "abort").touch()
+    forget_promises(root)
     report = verify_store(root)
     torn = [finding for finding in report.findings if finding.level is Level.ERROR]
     assert [(f.kind, f.path, f.position) for f in torn] == [(Kind.TORN_TAIL, str(path), last.position)]
