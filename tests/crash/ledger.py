@@ -140,7 +140,9 @@ class Ledger:
 
         scan = scan_log(log.chain, log.start, visit=visit, stop=log.tail)
         hole = Damage(scan.end, log.tail - scan.end, "")
-        is_whole = scan.end == log.tail or any(item.end >= hole.end for item in store.damage.items if _is_in(hole, [item]))
+        is_whole = scan.end == log.tail or any(
+            item.end >= hole.end for item in store.damage.items if _is_in(hole, [item])
+        )
         expect(is_whole, f"the walk ends at {scan.end}, the log at {log.tail}")
         for item in scan.damage:
             reported = _is_in(item, store.damage.items)

@@ -92,7 +92,7 @@ def _compile_sql(text: str) -> PullFilter:
     def accept(_: int, record: memoryview) -> bool:
         view = inspect_record(record, 0, len(record), False)
         if type(view) is not RecordView:
-            return False
+            return True  # it cannot be judged, and the store sees that it is not a record
         return matches(parse_properties(bytes(record[view.properties_at : view.properties_end])))
 
     return PullFilter(accept, None, _FILTER_BYTES + _SQL_CHAR_BYTES * len(text))

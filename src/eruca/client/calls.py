@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from eruca.wire.headers import (
     ViewMessageHeader,
 )
 from eruca.wire.record import Message as Record
-from eruca.wire.record import decode_records
+from eruca.wire.record import DamagedRecord, decode_readable, decode_records
 from eruca.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, sign
 
 _HINTS = {
@@ -53,6 +54,11 @@ _HINTS = {
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "the broker cannot read the subscription expression",
     ResponseCode.MESSAGE_ILLEGAL: "the message breaks a limit of the broker",
 }
+
+log = logging.getLogger(__name__)
+
+# Damaged messages that were named; a bound, because a disk that dies has many.
+_DAMAGED_KEPT_MAX = 10_000
 
 # A remark goes into errors and logs; a broker may send a megabyte.
 _REMARK_CHARS_MAX = 1000
@@ -131,6 +137,8 @@ class Calls:
         self.caller = caller
         self.credentials = credentials
         self._timeout_ms = timeout_ms
+        # Messages that were named as damaged: topic, queue and offset.
+        self._damaged: set[tuple[str, int, int]] = set()
 
     async def call(self, address: str, command: Command, timeout_ms: int | None = None) -> Command:
         """Ask and give the answer, whatever its code."""
@@ -251,8 +259,10 @@ class Calls:
         if status is None:
             raise explain_refusal(answer, f"broker {address}")
         where = answer.decode_header(PullMessageAnswerHeader)
-        records = decode_records(answer.body) if status is PullStatus.FOUND else []
+        records, damaged = decode_readable(answer.body) if status is PullStatus.FOUND else ([], [])
         _check_pulled(records, header, where.next_begin_offset, address)
+        if damaged:
+            self._name_damaged(damaged, header, records, where.next_begin_offset, address)
         return Pulled(
             status,
             records,
@@ -262,6 +272,29 @@ class Calls:
             where.suggest_which_broker_id,
             where.eruca_epoch or 0,
         )
+
+    def _name_damaged(
+        self,
+        damaged: list[DamagedRecord],
+        asked: PullMessageHeader,
+        records: list[Record],
+        next_offset: int,
+        address: str,
+    ) -> None:
+        """Log messages that are stepped over because their bytes are damaged, each once.
+
+        Raises WireError when the answer does not lead on: it would be asked for again for ever.
+        """
+        if not records and next_offset <= asked.queue_offset:
+            raise WireError(f"broker {address}: {damaged[0].reason}")
+        for item in damaged:
+            name = (asked.topic, asked.queue_id, item.queue_offset if item.queue_offset >= 0 else asked.queue_offset)
+            if name in self._damaged:
+                continue
+            if len(self._damaged) >= _DAMAGED_KEPT_MAX:
+                self._damaged.clear()
+            self._damaged.add(name)
+            log.error("%s, queue %d: the message at %d is damaged and left out: %s", *name, item.reason)
 
     async def pull_bytes(self, address: str, header: PullMessageHeader, timeout_ms: int) -> PulledBytes:
         """Pull records of one queue for somebody who decodes and checks them himself, thousands at a time."""
@@ -300,7 +333,12 @@ class Calls:
             return []
         if answer.code != ResponseCode.SUCCESS:
             raise explain_refusal(answer, f"broker {address}")
-        return decode_records(answer.body)
+        records, damaged = decode_readable(answer.body)
+        for item in damaged:
+            log.error(
+                "a message of %s with the key %s is damaged and left out: %s", header.topic, header.key, item.reason
+            )
+        return records
 
 
 def has_entry(table: bytes, key: str, queue_id: int) -> bool:

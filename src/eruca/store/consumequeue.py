@@ -52,6 +52,7 @@ class ConsumeQueue:
         executor: Executor | None = None,
     ) -> None:
         self.topic = topic
+        self.encoded_topic = topic.encode()
         self.queue_id = queue_id
         self.chain = Chain(
             disk,
@@ -190,6 +191,17 @@ class ConsumeQueue:
             count = min(self._room, offset - self.max_offset)
             self._buffer[self._at : self._at + count * ENTRY_BYTES] = entry * count
             self.add_run(count, position + size)
+
+    def correct(self, offset: int, position: int, size: int, tags_code: int) -> None:
+        """Write an entry again that was damaged; it must be one that the queue has."""
+        at = offset * ENTRY_BYTES
+        segment = self.chain.find(at)
+        if segment is None or not 0 <= offset < self.max_offset:
+            raise StoreError(f"{self.chain.directory} has no entry for offset {offset}")
+        ENTRY.pack_into(segment.buffer, at - segment.start, position, size, tags_code)
+        self._dirty_from = min(self._dirty_from, offset)
+        if offset == self.max_offset - 1:
+            self.end_position = position + size
 
     def give_up_to(self, offset: int) -> None:
         """Count the messages before an offset as lost: nothing is left of them, and no other message gets theirs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eruca.store.commitlog import CommitLog
 from eruca.store.damage import DamageList
 from eruca.store.index import Index
+from eruca.store.mending import Mender
 from eruca.store.queues import Queues
 from eruca.store.read import (
     Filter,
@@ -28,6 +29,7 @@ class Lookup:
     queues: Queues
     index: Index | None
     damage: DamageList
+    mender: Mender
 
     def read(
         self,
@@ -40,7 +42,7 @@ class Lookup:
     ) -> ReadResult:
         """Messages of a queue from an offset on, as slices of the mapped log; none that ends behind a position."""
         queue = self.queues.get(topic, queue_id)
-        return read_queue(queue, self.commitlog, offset, bounds, accept, self.damage.items, limit)
+        return read_queue(queue, self.commitlog, offset, bounds, accept, self.damage.items, limit, self.mender.mend)
 
     def view_record(self, position: int) -> memoryview | None:
         """The record that starts at a commit-log position, or None when none does."""

@@ -27,6 +27,7 @@ from eruca.store.filesystem import FileSystem, LocalFileSystem, Lock
 from eruca.store.flush import Flusher
 from eruca.store.index import Index
 from eruca.store.layout import StorePaths
+from eruca.store.mending import Mender
 from eruca.store.queueends import EndsFile
 from eruca.store.queues import Queues
 from eruca.store.recovery import RecoveryPlan, apply_recovery, plan_recovery
@@ -87,6 +88,7 @@ class MessageStore(Replicated):
         self.ends = EndsFile(disk, paths.queue_ends)
         self.flusher = Flusher(self.commitlog, self.queues, self.index, self.checkpoint, self.ends)
         self.damage = DamageList(disk, paths.damage)
+        self.mender = Mender(self.commitlog, self.dispatch, self.damage)
         self.dispatch.guard, self.dispatch.damage = self.flusher.guard, self.damage
         self.archived = ArchiveMark(disk, paths.archived)
         self.abort = AbortMarker(disk, paths.abort)

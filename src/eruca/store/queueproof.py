@@ -99,9 +99,9 @@ def points_at_record(queue: ConsumeQueue, commitlog: CommitLog, offset: int, pos
     view = inspect_record(segment.buffer, position - segment.start, segment.size, False, position)
     if type(view) is not RecordView or view.size != size:
         return False
-    if view.queue_id == queue.queue_id and view.queue_offset == offset and view.topic == queue.topic.encode():
+    if view.queue_id == queue.queue_id and view.queue_offset == offset and view.topic == queue.encoded_topic:
         return True
     # A record may name further queues (Java's enableMultiDispatch).
     properties = bytes(segment.buffer[view.properties_at : view.properties_end])
     names = get_property(properties, _RAW_MULTI_DISPATCH)
-    return names is not None and queue.topic.encode() in names.split(b",")
+    return names is not None and queue.encoded_topic in names.split(b",")

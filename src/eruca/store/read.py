@@ -9,7 +9,7 @@ from time import perf_counter
 
 from eruca.limits import PULL_FILTER_SECONDS
 from eruca.store.commitlog import CommitLog
-from eruca.store.consumequeue import ENTRY, FILLER_SIZE, ConsumeQueue
+from eruca.store.consumequeue import ENTRY, ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from eruca.store.scan import Damage
 from eruca.wire import hotread
 from eruca.wire.record import RecordView, inspect_record
@@ -17,10 +17,14 @@ from eruca.wire.record import RecordView, inspect_record
 # Told the tags code of an entry and its record; False leaves the message out.
 Filter = Callable[[int, memoryview], bool]
 
+# Told a queue and an offset whose entry does not point at its record; gives the record if it is found all the same.
+Mend = Callable[[ConsumeQueue, int], memoryview | None]
+
 # How many entries one read looks at when a filter lets none through.
 _SCAN_ENTRIES_MIN = 800
 # A filter looks at the clock at every eighth message.
 _LOOKS_BETWEEN = 7
+_NOTHING = memoryview(b"")
 
 
 class ReadStatus(enum.Enum):
@@ -68,9 +72,11 @@ def read_queue(
     accept: Filter | None = None,
     damage: list[Damage] | None = None,
     limit: int | None = None,
+    mend: Mend | None = None,
 ) -> ReadResult:
     """Read messages of a queue from an offset on; the first one is always taken, however large.
 
+    An entry that does not point at its own record is left to `mend`; a message that it cannot find is stepped over.
     Records that end behind the position `limit` are not there yet: whoever asks for one of them waits, and is not sent
     back, for an earlier answer may have told of it.
     """
@@ -83,27 +89,27 @@ def read_queue(
         stored, high = high, queue.find_end(limit)
         if high <= offset <= stored:
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
-    if offset < low:
-        return ReadResult(ReadStatus.OFFSET_TOO_SMALL, low, low, high)
-    if offset == high:
-        return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
-    if offset > high:
-        return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    if not low <= offset < high:
+        return _send_elsewhere(offset, low, high)
     result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, low, high)
-    if bounds.joined and accept is None and not damage and _gather(queue, commitlog, bounds, result):
-        return result
-    removed = False
-    scanned = taken_bytes = 0
-    slices = result.slices
     count_max, bytes_max = bounds.count_max, bounds.bytes_max
-    # Most messages of a read lie in one segment, so its bounds are kept from one to the next.
-    start = end = 0
-    whole = memoryview(b"")
     look_max = max(_SCAN_ENTRIES_MIN, count_max)
     filter_end = 0.0 if accept is None else perf_counter() + PULL_FILTER_SECONDS
     if high < queue.max_offset:
         look_max = min(look_max, high - offset)
-    for position, size, tags_code in queue.entries(offset, look_max):
+    entries = queue.view_entries(offset, look_max)
+    scanned = taken_bytes = 0
+    if accept is None and not damage:
+        scanned, taken_bytes = _take_run(queue, commitlog, bounds, result, entries)
+        if scanned and bounds.joined:
+            return result
+    topic, queue_id = queue.encoded_topic, queue.queue_id
+    removed = False
+    slices = result.slices
+    # Most messages of a read lie in one segment, so its bounds are kept from one to the next.
+    start = end = 0
+    whole = _NOTHING
+    for position, size, tags_code in ENTRY.iter_unpack(entries[scanned * ENTRY_BYTES :]):
         if slices and (len(slices) >= count_max or taken_bytes + size > bytes_max):
             break
         scanned += 1
@@ -111,45 +117,69 @@ def read_queue(
             continue
         if not start <= position < end:
             start, end, whole = commitlog.view_segment(position)
-        if not start <= position <= position + size <= end:
-            removed = True
-            continue
-        view = whole[position - start : position - start + size]
-        if accept is not None:
+        is_there = start <= position <= position + size <= end
+        view = whole[position - start : position - start + size] if is_there else _NOTHING
+        if is_there and accept is not None:
             # Thousands of messages may be looked at, and a long expression takes up to a millisecond for each.
             if not scanned & _LOOKS_BETWEEN and perf_counter() >= filter_end:
                 scanned -= 1
                 break
             if not accept(tags_code, view):
                 continue
+        if not hotread.is_message(view, position, queue_id, offset + scanned - 1, topic):
+            mended = None if mend is None else mend(queue, offset + scanned - 1)
+            removed |= mended is None
+            if mended is None or (accept is not None and not accept(tags_code, mended)):
+                continue
+            view = mended
         slices.append(view)
-        taken_bytes += size
+        taken_bytes += len(view)
     result.size, result.count = taken_bytes, len(slices)
     result.next_offset = offset + scanned
     if result.slices:
         result.status = ReadStatus.FOUND
     elif scanned == 0:
         result.status = ReadStatus.OFFSET_FOUND_NULL
-        entries_per_segment = queue.chain.segment_bytes // 20
+        entries_per_segment = queue.chain.segment_bytes // ENTRY_BYTES
         result.next_offset = offset - offset % entries_per_segment + entries_per_segment
     elif removed:
         result.status = ReadStatus.MESSAGE_WAS_REMOVING
     return result
 
 
-def _gather(queue: ConsumeQueue, commitlog: CommitLog, bounds: ReadBounds, result: ReadResult) -> bool:
-    """Read what lies in one segment of the log, in one go; False when even the first message has to be looked at."""
+def _send_elsewhere(offset: int, low: int, high: int) -> ReadResult:
+    """What to say to somebody who asks for an offset that a queue does not have."""
+    if offset < low:
+        return ReadResult(ReadStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset == high:
+        return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+
+
+def _take_run(
+    queue: ConsumeQueue, commitlog: CommitLog, bounds: ReadBounds, result: ReadResult, entries: memoryview
+) -> tuple[int, int]:
+    """Read what lies in one segment of the log, in one go; gives how many messages and bytes that are.
+
+    The first message that has to be looked at more closely ends it.
+    """
+    if not entries:
+        return 0, 0
     offset = result.next_offset
-    entries = queue.view_entries(offset, min(bounds.count_max, result.max_offset - offset))
-    if not hotread.compiled or not entries:
-        return False
     start, end, whole = commitlog.view_segment(ENTRY.unpack_from(entries)[0])
-    joined, count = hotread.gather_records(entries, whole, start, end, bounds.bytes_max)
+    count, size = hotread.count_messages(
+        entries, whole, start, end, bounds.count_max, bounds.bytes_max, queue.queue_id, offset, queue.encoded_topic
+    )
     if not count:
-        return False
+        return 0, 0
+    if bounds.joined:
+        result.slices = [hotread.gather_records(entries, whole, start, count, size)]
+    else:
+        run = ENTRY.iter_unpack(entries[: count * ENTRY_BYTES])
+        result.slices = [whole[position - start : position - start + size] for position, size, _ in run]
     result.status, result.next_offset = ReadStatus.FOUND, offset + count
-    result.slices, result.size, result.count = [joined], len(joined), count
-    return True
+    result.size, result.count = size, count
+    return count, size
 
 
 def is_damaged(position: int, damage: list[Damage]) -> bool:

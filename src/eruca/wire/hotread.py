@@ -219,31 +219,94 @@ def find_disorder(
     return at, last_position, last_size
 
 
-def gather_records(
-    entries: Any, log: Any, start: cython.longlong, end: cython.longlong, bytes_max: cython.longlong
-) -> tuple[bytearray, int]:
-    """Copy the records that entries of a consume queue point at into one piece; gives it and how many they are.
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_message(
+    p: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    position: cython.longlong,
+    queue_id: cython.int,
+    offset: cython.longlong,
+    topic: cython.p_const_uchar,
+    topic_size: cython.Py_ssize_t,
+) -> cython.bint:
+    """Do these bytes say that they are the record of a queue and offset at a position? Only the head and the topic."""
+    topic_at: cython.Py_ssize_t
+    number: cython.Py_ssize_t
+    if size < _FIXED_BYTES or read_u32(p, at) != size or read_u32(p, at + 4) != _RECORD_MAGIC:
+        return False
+    if read_i64(p, at + 28) != position or read_i64(p, at + 20) != offset or read_i32(p, at + 12) != queue_id:
+        return False
+    topic_at = at + _HEAD_BYTES + _host_shift(read_u32(p, at + 36))
+    if topic_at > at + size:
+        return False
+    topic_at += read_u32(p, topic_at - 4)
+    if topic_at + 3 + topic_size > at + size or p[topic_at] != topic_size:
+        return False
+    for number in range(topic_size):
+        if p[topic_at + 1 + number] != topic[number]:
+            return False
+    return True
 
-    `log` is the segment whose first byte has the position `start`; records lie before `end`. The first entry that does
-    not point at one ends it, or one whose record would make it longer than `bytes_max`, unless it is the only one.
+
+def is_message(
+    record: Any, position: cython.longlong, queue_id: cython.int, offset: cython.longlong, topic: bytes
+) -> bool:
+    """Is this the record of that queue and offset, as far as head and topic tell?"""
+    view: cython.const[cython.uchar][::1] = record
+    name: cython.const[cython.uchar][::1] = topic
+    if len(view) < _FIXED_BYTES or len(name) == 0:
+        return False
+    if cython.compiled:
+        return _is_message(
+            cython.address(view[0]), 0, len(view), position, queue_id, offset, cython.address(name[0]), len(name)
+        )
+    return _is_message(view, 0, len(view), position, queue_id, offset, name, len(name))
+
+
+def count_messages(
+    entries: Any,
+    log: Any,
+    start: cython.longlong,
+    end: cython.longlong,
+    count_max: cython.longlong,
+    bytes_max: cython.longlong,
+    queue_id: cython.int,
+    offset: cython.longlong,
+    topic: bytes,
+) -> tuple[int, int]:
+    """Count the first entries of a consume queue that point at their own records; gives how many, and their bytes.
+
+    `log` is the segment whose first byte has the position `start`; records lie before `end`. The first entry belongs to
+    `offset`. One that does not point at its record ends it, or one whose record would make them more than `bytes_max`,
+    unless it is the only one.
     """
     entries_view: cython.const[cython.uchar][::1] = entries
     log_view: cython.const[cython.uchar][::1] = log
+    name: cython.const[cython.uchar][::1] = topic
     p: cython.p_const_uchar
     q: cython.p_const_uchar
+    t: cython.p_const_uchar
     entry_count: cython.Py_ssize_t = len(entries_view) // _ENTRY_BYTES
-    if entry_count == 0 or len(log_view) == 0:
-        return bytearray(), 0
+    if entry_count == 0 or len(log_view) == 0 or len(name) == 0:
+        return 0, 0
     if cython.compiled:
         p = cython.address(entries_view[0])
         q = cython.address(log_view[0])
+        t = cython.address(name[0])
     else:
         p = entries_view
         q = log_view
+        t = name
+    if entry_count > count_max:
+        entry_count = count_max
     if end > start + len(log_view):
         end = start + len(log_view)
+    topic_size: cython.Py_ssize_t = len(name)
     count: cython.Py_ssize_t = 0
-    total: cython.Py_ssize_t = 0
+    total: cython.longlong = 0
     position: cython.longlong
     size: cython.longlong
     while count < entry_count:
@@ -251,16 +314,31 @@ def gather_records(
         size = read_i32(p, count * _ENTRY_BYTES + 8)
         if size <= 0 or position < start or position > end - size or (count > 0 and total + size > bytes_max):
             break
+        if not _is_message(q, position - start, size, position, queue_id, offset + count, t, topic_size):
+            break
         total += size
         count += 1
+    return count, total
+
+
+def gather_records(entries: Any, log: Any, start: cython.longlong, count: cython.Py_ssize_t, total: int) -> bytearray:
+    """Copy the records that entries of a consume queue point at into one piece; `count_messages` counted them."""
     joined = bytearray(total)
     if total == 0:
-        return joined, count
+        return joined
+    entries_view: cython.const[cython.uchar][::1] = entries
+    log_view: cython.const[cython.uchar][::1] = log
     out_view: cython.uchar[::1] = joined
+    p: cython.p_const_uchar
+    q: cython.p_const_uchar
     out: cython.p_uchar
     if cython.compiled:
+        p = cython.address(entries_view[0])
+        q = cython.address(log_view[0])
         out = cython.address(out_view[0])
     else:
+        p = entries_view
+        q = log_view
         out = out_view
     row: cython.Py_ssize_t
     to: cython.Py_ssize_t = 0
@@ -270,7 +348,7 @@ def gather_records(
         at = read_i64(p, row * _ENTRY_BYTES) - start
         length = read_i32(p, row * _ENTRY_BYTES + 8)
         to = copy(out, to, q, at, length)
-    return joined, count
+    return joined
 
 
 def decode_records(data: bytes, make: Any, check_crc: cython.bint) -> tuple[list[Any], int]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 from zlib import crc32
 
@@ -408,6 +409,50 @@ def decode_records(data: BytesLike, *, check_crc: bool = True) -> list[Message]:
         messages.append(message)
         at += message.size
     return messages
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecord:
+    """A record that cannot be decoded, and what its head says it is; the offset is -1 when not even that can be read."""
+
+    queue_offset: int
+    reason: str
+
+
+def decode_readable(data: BytesLike) -> tuple[list[Message], list[DamagedRecord]]:
+    """Decode records that lie one after the other, stepping over those that are damaged; gives both."""
+    messages: list[Message] = []
+    damaged: list[DamagedRecord] = []
+    at, end = 0, len(data)
+    if hotread.compiled and type(data) is bytes:
+        messages, at = hotread.decode_records(data, Message, True)
+    while at < end:
+        try:
+            message = decode_record(data, at)
+        except WireError as error:
+            head = inspect_record(data, at, end, False)
+            if type(head) is RecordView:
+                damaged.append(DamagedRecord(head.queue_offset, str(error)))
+                at += head.size
+            else:
+                damaged.append(DamagedRecord(-1, str(error)))
+                at = _find_head(data, at + 1)
+        else:
+            messages.append(message)
+            at += message.size
+    return messages, damaged
+
+
+def _find_head(data: BytesLike, at: int) -> int:
+    """Where the next bytes are that are a record; the end of the data without one."""
+    whole = bytes(data)
+    magic = RECORD_MAGIC.to_bytes(4, "big")
+    while (found := whole.find(magic, at + 4)) >= 0:
+        at = found - 4
+        if type(inspect_record(whole, at, len(whole))) is RecordView:
+            return at
+        at += 1
+    return len(whole)
 
 
 def user_body(message: Message) -> bytes:

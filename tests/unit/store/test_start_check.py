@@ -107,9 +107,7 @@ def test_a_topic_directory_that_is_missing_is_built_again(clean: bool, caplog: p
 @STOPS
 @pytest.mark.parametrize("with_list", [True, False], ids=["with the list of ends", "without it"])
 @pytest.mark.parametrize("at", [0, 117 * 20, 149 * 20])
-def test_a_bad_entry_loses_nothing(
-    clean: bool, with_list: bool, at: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_entry_loses_nothing(clean: bool, with_list: bool, at: int, caplog: pytest.LogCaptureFixture) -> None:
     disk = write_store(make_disk(), clean=clean, clean_list=with_list)
     spoil(disk, QUEUE / f"{0:020d}", at, bytes(20))
     check_whole(reopen(disk))
@@ -130,9 +128,7 @@ def test_a_spoilt_sector_of_a_queue_loses_nothing(
 
 @STOPS
 @pytest.mark.parametrize("start", [0, 20 * 150])
-def test_a_queue_file_that_is_missing_is_built_again(
-    clean: bool, start: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_queue_file_that_is_missing_is_built_again(clean: bool, start: int, caplog: pytest.LogCaptureFixture) -> None:
     disk = write_store(make_disk(), clean=clean)
     disk.remove(QUEUE / f"{start:020d}")
     check_whole(reopen(disk))
