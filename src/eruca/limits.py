@@ -206,8 +206,8 @@ SQL_CHARS_MAX = 8192
 SQL_DEPTH_MAX = 100
 
 # --- the start of a store -----------------------------------------------------------------------------------------
-# How much of the log is read to find the ends of queues where no list of them is left (a store that Java wrote): some ten
-# seconds. Of a longer log the last segments are read.
+# How much of the log is read to find the ends of queues where no list of them is left (a store that Java wrote): some
+# ten seconds. Of a longer log the last segments are read.
 START_WALK_BYTES_MAX = 8 * 1024**3
 
 # --- class filters ------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from blockbuster import BlockBuster
@@ -16,7 +17,7 @@ from tests.unit.broker.conftest import excuse_new_files
 MESSAGES = 3000
 SEGMENT_BYTES = 64 * 1024
 WAIT_S = 60
-_OPTIONS = {"commitlog_segment_bytes": SEGMENT_BYTES, "message_bytes_max": 32 * 1024}
+_OPTIONS: dict[str, Any] = {"commitlog_segment_bytes": SEGMENT_BYTES, "message_bytes_max": 32 * 1024}
 
 
 @pytest.fixture(autouse=True)

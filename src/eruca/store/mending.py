@@ -1,8 +1,8 @@
 """Entries of consume queues that turn out to be wrong when they are read.
 
-A start looks at the order of entries, not at every record, so an entry may point at bytes that are not its message. Then
-the log is searched between the neighbours of the entry: a record that is there gets its entry back. One that is not
-there is named, once, and readers step over it.
+A start looks at the order of entries, not at every record, so an entry may point at bytes that are not its message.
+Then the log is searched between the neighbours of the entry: a record that is there gets its entry back. One that is
+not there is named, once, and readers step over it.
 """
 
 from __future__ import annotations

@@ -413,7 +413,7 @@ def decode_records(data: BytesLike, *, check_crc: bool = True) -> list[Message]:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecord:
-    """A record that cannot be decoded, and what its head says it is; the offset is -1 when not even that can be read."""
+    """A record that cannot be decoded; its offset in the queue is -1 when not even that can be read."""
 
     queue_offset: int
     reason: str

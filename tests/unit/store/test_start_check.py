@@ -1,4 +1,4 @@
-"""What a start finds wrong with queues and index, and what it does about it: nothing acknowledged goes without a word."""
+"""What a start finds wrong with queues and index, and what it does: nothing acknowledged goes without a word."""
 
 from __future__ import annotations
 
