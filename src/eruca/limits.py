@@ -210,6 +210,10 @@ SQL_DEPTH_MAX = 100
 # ten seconds. Of a longer log the last segments are read.
 START_WALK_BYTES_MAX = 8 * 1024**3
 
+# Files of consume queues that are mapped at a time, and queues that have one in hand to write to. Linux allows a
+# process 65,530 mappings by default; four queues each of 4,000 topics are in use at once, and the rest is on the disk.
+MAPPED_QUEUES_MAX = 16_384
+
 # --- class filters ------------------------------------------------------------------------------------------------
 # Bytes of one uploaded module. Compiling cannot be interrupted; a third of a second was measured for this much code.
 FILTER_MODULE_BYTES_MAX = 256 * 1024

@@ -17,11 +17,12 @@ import numpy as np
 
 from eruca.errors import StoreError, StoreIOError
 from eruca.spark.parsing import BATCH_ROWS, Ints, Records, find_records
-from eruca.store.chain import NAME_DIGITS, Chain, Segment
+from eruca.store.chain import NAME_DIGITS, Chain
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.layout import StorePaths, detect_options
 from eruca.store.readonly import check_is_store
 from eruca.store.scan import Damage, find_following_record, is_cut_short, scan_log
+from eruca.store.segment import Segment
 from eruca.wire.hotcolumns import SPAN
 from eruca.wire.record import BlankView, InvalidView, RecordView, inspect_record
 

@@ -14,54 +14,14 @@ from concurrent.futures import CancelledError, Executor, Future
 from pathlib import Path
 
 from eruca.errors import StoreError, StoreLayoutError
-from eruca.store.filesystem import Buffer, FileSystem, Mapping
+from eruca.store.filesystem import FileSystem
+from eruca.store.mappool import MapPool, PooledSegment
+from eruca.store.segment import Segment
 
 NAME_DIGITS = 20
 # A new segment is made beside its directory and renamed in, so a crash never leaves a half-made file in the chain.
 # It must not be inside: Apache RocketMQ refuses a chain with a file whose name is not a number.
 _STAGING_PREFIX = ".eruca-new-"
-
-
-class Segment:
-    """One file of a chain."""
-
-    __slots__ = ("allocated_end", "buffer", "end", "mapping", "path", "size", "start")
-
-    def __init__(self, path: Path, start: int, mapping: Mapping, *, allocated: bool) -> None:
-        self.path = path
-        self.start = start
-        self.size = mapping.size
-        self.end = start + mapping.size
-        self.mapping = mapping
-        self.buffer: Buffer = mapping.buffer
-        self.allocated_end = mapping.size if allocated else 0
-
-    def view(self, position: int, length: int) -> memoryview:
-        """The bytes at a position of the chain, without a copy."""
-        at = position - self.start
-        return memoryview(self.buffer)[at : at + length]
-
-    def ensure_allocated(self, end: int, step: int) -> None:
-        """Reserve blocks up to `end` (an offset in the file), `step` bytes at a time."""
-        if end > self.allocated_end:
-            goal = min(self.size, max(end, self.allocated_end + step))
-            self.mapping.allocate(self.allocated_end, goal)
-            self.allocated_end = goal
-
-    def list_written(self, at: int, step: int) -> list[tuple[int, int]]:
-        """Ranges from a place on that may have been written, each at most `step` long: most of a segment never was.
-
-        All of it is asked before any of it is read, because the kernel reads ahead, and empty pages that it has read
-        count as written from then on: whoever asks and reads in turns goes on to the end of the segment.
-        """
-        found: list[tuple[int, int]] = []
-        while at < self.size:
-            at = self.mapping.next_data(at)
-            stop = min(self.size, at + step)
-            if at < stop:
-                found.append((at, stop))
-            at = stop
-        return found
 
 
 class Chain:
@@ -76,6 +36,7 @@ class Chain:
         durable: bool,
         size_key: str,
         executor: Executor | None = None,
+        pool: MapPool | None = None,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -84,6 +45,8 @@ class Chain:
         self._durable = durable
         self._size_key = size_key
         self._executor = executor
+        # With one, files are mapped when they are used.
+        self._pool = pool
         self._next: Future[Segment] | None = None
         # Out of the chain, but still on the disk.
         self._detached: list[Segment] = []
@@ -124,7 +87,13 @@ class Chain:
             starts.append(start)
         for start in starts:
             path = self.path_of(start)
-            self.segments.append(Segment(path, start, self.disk.map(path, writable=writable), allocated=self._durable))
+            self.segments.append(self._open_segment(path, start, writable=writable))
+
+    def _open_segment(self, path: Path, start: int, *, writable: bool) -> Segment:
+        if self._pool is not None:
+            return PooledSegment(self.disk, path, start, self.segment_bytes, self._pool, writable=writable)
+        mapping = self.disk.map(path, writable=writable, keeps=self._durable)
+        return Segment(path, start, mapping, allocated=self._durable)
 
     def check_file(self, name: str) -> int:
         """Start position of a file that may be in this chain; raise StoreLayoutError for one that may not."""
@@ -217,6 +186,8 @@ class Chain:
         staging = self.directory.parent / f"{_STAGING_PREFIX}{self.directory.name}-{path.name}"
         mapping = self.disk.create(path, self.segment_bytes, staging=staging, durable=self._durable)
         self._names_unsynced = not self._durable
+        if self._pool is not None:
+            return PooledSegment(self.disk, path, start, self.segment_bytes, self._pool, mapping=mapping)
         return Segment(path, start, mapping, allocated=self._durable)
 
     def sync_names(self, up_to: Path) -> None:
@@ -248,13 +219,13 @@ class Chain:
         """
         while self._detached and self._detached[0].start <= segment.start:
             self.disk.remove(self._detached[0].path)
-            self._detached.pop(0).mapping.close()
+            self._detached.pop(0).close()
 
     def remove_from(self, position: int) -> None:
         """Delete the segments that start at a position or later."""
         while self.segments and self.segments[-1].start >= position:
             self.disk.remove(self.segments[-1].path)
-            self.segments.pop().mapping.close()
+            self.segments.pop().close()
 
     def remove_misfits(self) -> None:
         """Delete the files that a tolerant load left out."""
@@ -293,7 +264,7 @@ class Chain:
         """Let go of every file."""
         self.settle()
         for segment in [*self._detached, *self.segments]:
-            segment.mapping.close()
+            segment.close()
         self._detached.clear()
         self.segments.clear()
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from eruca.clock import Clock
 from eruca.config import FlushMode, StoreOptions
 from eruca.errors import StoreError, StoreFull
-from eruca.store.chain import Chain, Segment
+from eruca.store.chain import Chain
 from eruca.store.filesystem import Buffer, FileSystem
+from eruca.store.segment import Segment
 from eruca.wire.record import BLANK_BYTES, Message, encode_blank, pack_record, write_record
 
 # How far ahead of the tail pages are touched in the background: 1 KiB appends cost a third less on touched pages, and

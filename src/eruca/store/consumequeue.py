@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
 
 from eruca.errors import StoreError
-from eruca.store.chain import Chain, Segment
+from eruca.store.chain import Chain
 from eruca.store.filesystem import Buffer, FileSystem
+from eruca.store.mappool import MapPool
+from eruca.store.segment import Segment
 
 ENTRY_BYTES = 20
 ENTRY = struct.Struct(">qiq")
@@ -49,7 +50,7 @@ class ConsumeQueue:
         *,
         topic: str,
         queue_id: int,
-        executor: Executor | None = None,
+        pool: MapPool | None = None,
     ) -> None:
         self.topic = topic
         self.encoded_topic = topic.encode()
@@ -60,8 +61,9 @@ class ConsumeQueue:
             segment_bytes,
             durable=False,
             size_key="mappedFileSizeConsumeQueue",
-            executor=executor,
+            pool=pool,
         )
+        self._pool = pool
         self.min_offset = 0
         self.max_offset = 0
         # The offset the next message of this queue gets. It runs ahead of max_offset only while records wait in a
@@ -126,6 +128,14 @@ class ConsumeQueue:
         self._buffer = segment.buffer
         self._at = position - segment.start
         self._room = (segment.allocated_end - self._at) // ENTRY_BYTES
+        if self._pool is not None:
+            self._pool.add_writer(self._release)
+
+    def _release(self) -> None:
+        """Have no file in hand until the next write."""
+        self._segment = None
+        self._buffer = bytearray()
+        self._room = 0
 
     def put(self, position: int, size: int, tags_code: int) -> None:
         """Write the next entry; `reserve` has made room."""
@@ -325,9 +335,7 @@ class ConsumeQueue:
 
     def close(self) -> None:
         """Let go of the files."""
-        self._segment = None
-        self._buffer = bytearray()
-        self._room = 0
+        self._release()
         self.chain.close()
 
     def check(self) -> None:

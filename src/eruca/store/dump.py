@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 
 from eruca.errors import WireError
-from eruca.store.chain import Chain, Segment
+from eruca.store.chain import Chain
 from eruca.store.filesystem import FileSystem
 from eruca.store.layout import StorePaths
 from eruca.store.readonly import ReadOnlyStore
 from eruca.store.scan import iter_records
+from eruca.store.segment import Segment
 from eruca.wire.host import unpack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.properties import KEYS, TAGS, UNIQ_KEY, split_keys

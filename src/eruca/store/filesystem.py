@@ -12,6 +12,8 @@ import fcntl
 import mmap
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -49,6 +51,9 @@ class Mapping(Protocol):
     def next_data(self, at: int) -> int:
         """The first position from `at` on that may hold a byte other than zero; `size` when none does."""
 
+    def let_go(self) -> None:
+        """The file is complete: hold no descriptor of it until one is needed again."""
+
     def close(self) -> None:
         """Let go of the file."""
 
@@ -63,8 +68,8 @@ class Lock(Protocol):
 class FileSystem(Protocol):
     """What the store asks of a disk."""
 
-    def map(self, path: Path, *, writable: bool = True) -> Mapping:
-        """Map an existing file whole."""
+    def map(self, path: Path, *, writable: bool = True, keeps: bool = False) -> Mapping:
+        """Map an existing file whole. With `keeps` it has a descriptor from its first use on, until `let_go`."""
 
     def create(self, path: Path, size: int, *, staging: Path, durable: bool) -> Mapping:
         """Make a file of zeros that appears under its name whole or not at all, and map it."""
@@ -112,12 +117,34 @@ class FileSystem(Protocol):
         """Take the exclusive lock of a file, or raise StoreLocked."""
 
 
+# Messages are nobody's business but the broker's and its group's; Java leaves it to the umask.
+_FILE_MODE = 0o640
+_DIRECTORY_MODE = 0o750
+
+# What to do when the system gives no more of something.
+_HINTS = {
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`, LimitNOFILE=)",
+    errno.ENFILE: "raise fs.file-max of the machine",
+    errno.ENOMEM: "raise vm.max_map_count of the machine, or have fewer queues",
+}
+
+
+def _make_directories(path: Path) -> None:
+    if not path.is_dir():
+        _make_directories(path.parent)
+        path.mkdir(_DIRECTORY_MODE, exist_ok=True)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, _FILE_MODE)
+
+
 def translate_os_error(error: OSError, doing: str) -> StoreError:
     """Turn the system's error into ours; the one boundary for the disk."""
     text = f"{doing}: {os.strerror(error.errno) if error.errno else error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(text, hint="free space or lower fileReservedTime; appends resume by themselves")
-    return StoreIOError(text)
+    return StoreIOError(text, hint=_HINTS.get(error.errno or 0, ""))
 
 
 def replace_file(disk: FileSystem, path: Path, data: bytes) -> None:
@@ -134,28 +161,108 @@ _MADV_POPULATE_WRITE = 23
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class _PyBuffer(ctypes.Structure):
+    """CPython's Py_buffer, which says where the bytes of an object are."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+def _find_address(buffer: mmap.mmap) -> int:
+    found = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(found), 0)
+    try:
+        return int(found.buf)
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))  # it would keep close() from working
+
+
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = 0x4000
+_MAP_FAILED = 2 ** (8 * ctypes.sizeof(ctypes.c_void_p)) - 1
+
+
+def _map_file(fd: int, size: int, *, writable: bool) -> tuple[mmap.mmap, int]:
+    """Map a file without keeping a descriptor; gives the mapping and its address.
+
+    Python's own mmap of a file keeps a copy of the descriptor as long as it lives, and a store may have 40,000 queues.
+    So room is taken without a file, and the file is mapped over it; closing the room unmaps the file.
+    """
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    room = mmap.mmap(-1, size, flags=flags, prot=protection)
+    address = _find_address(room)
+    found = _libc.mmap(address, size, protection, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
+    if found in (None, _MAP_FAILED):
+        number = ctypes.get_errno()
+        room.close()
+        raise OSError(number, os.strerror(number))
+    return room, address
+
+
 class LocalMapping:
-    """A mapped file of the machine."""
+    """A mapped file of the machine.
 
-    __slots__ = ("_address", "_fd", "_path", "buffer", "size")
+    Its descriptor is opened when it is needed. One that `keeps` it has it from then on until `let_go`: a log that is
+    synced all the time.
+    """
 
-    def __init__(self, path: Path, fd: int, size: int, *, writable: bool) -> None:
+    __slots__ = ("_address", "_fd", "_keeps", "_path", "_writable", "buffer", "size")
+
+    def __init__(self, path: Path, fd: int, size: int, *, writable: bool, keeps: bool) -> None:
         self._path = path
-        self._fd = fd
+        self._fd = -1
+        self._keeps = keeps
+        self._writable = writable
         self.size = size
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        self.buffer: Buffer = mmap.mmap(fd, size, access=access)
-        self._address = 0
-        if writable:
-            anchor = ctypes.c_char.from_buffer(self.buffer)
-            self._address = ctypes.addressof(anchor)
-            del anchor  # it exports the buffer and would keep close() from working
+        buffer, address = _map_file(fd, size, writable=writable)
+        self.buffer: Buffer = buffer
+        self._address = address if writable else 0
+
+    @contextmanager
+    def _opened(self, doing: str) -> Iterator[int]:
+        """The descriptor, and the system's errors as ours."""
+        fd = self._fd
+        try:
+            if fd < 0:
+                fd = os.open(self._path, os.O_RDWR if self._writable else os.O_RDONLY)
+                if self._keeps:
+                    self._fd = fd
+            yield fd
+        except OSError as error:
+            raise translate_os_error(error, doing) from error
+        finally:
+            if fd >= 0 and fd != self._fd:
+                os.close(fd)
+
+    def let_go(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def allocate(self, start: int, end: int) -> None:
-        try:
-            os.posix_fallocate(self._fd, start, end - start)
-        except OSError as error:
-            raise translate_os_error(error, f"allocate {end - start} bytes of {self._path.name}") from error
+        with self._opened(f"allocate {end - start} bytes of {self._path.name}") as fd:
+            os.posix_fallocate(fd, start, end - start)
 
     def populate(self, start: int, end: int) -> None:
         self._advise(start, end, _MADV_POPULATE_WRITE)
@@ -170,16 +277,12 @@ class LocalMapping:
             _libc.madvise(ctypes.c_void_p(self._address + start), ctypes.c_size_t(end - start), ctypes.c_int(advice))
 
     def write(self, at: int, data: bytes | memoryview) -> int:
-        try:
-            return os.pwrite(self._fd, data, at)
-        except OSError as error:
-            raise translate_os_error(error, f"write {len(data)} bytes to {self._path.name}") from error
+        with self._opened(f"write {len(data)} bytes to {self._path.name}") as fd:
+            return os.pwrite(fd, data, at)
 
     def sync(self) -> None:
-        try:
-            os.fdatasync(self._fd)  # writes the mapping's dirty pages too, and lets the GIL go (msync does not)
-        except OSError as error:
-            raise translate_os_error(error, f"sync {self._path.name}") from error
+        with self._opened(f"sync {self._path.name}") as fd:
+            os.fdatasync(fd)  # writes the mapping's dirty pages too, and lets the GIL go (msync does not)
 
     def rewrite(self, start: int, end: int) -> None:
         step = 1024 * 1024
@@ -188,22 +291,21 @@ class LocalMapping:
             self.buffer[at:stop] = self.buffer[at:stop]
 
     def next_data(self, at: int) -> int:
-        try:
-            return max(at, os.lseek(self._fd, at, os.SEEK_DATA))
-        except OSError as error:
-            return self.size if error.errno == errno.ENXIO else at
+        with self._opened(f"look into {self._path.name}") as fd:
+            try:
+                return max(at, os.lseek(fd, at, os.SEEK_DATA))
+            except OSError as error:
+                return self.size if error.errno == errno.ENXIO else at
 
     def close(self) -> None:
-        if self._fd < 0:
-            return
         self._address = 0
+        self._keeps = False
         try:
             if isinstance(self.buffer, mmap.mmap):
                 self.buffer.close()
         except BufferError:
             pass  # a slice is still on its way to a socket; the mapping goes when that does
-        os.close(self._fd)
-        self._fd = -1
+        self.let_go()
 
 
 @dataclass(slots=True)
@@ -225,23 +327,22 @@ _locked_here: set[Path] = set()
 class LocalFileSystem:
     """The machine's own disk."""
 
-    def map(self, path: Path, *, writable: bool = True) -> Mapping:
+    def map(self, path: Path, *, writable: bool = True, keeps: bool = False) -> Mapping:
         try:
             fd = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
             try:
                 size = os.fstat(fd).st_size
                 if size == 0:
                     raise StoreLayoutError(f"{path} is empty", hint="move it away")
-                return LocalMapping(path, fd, size, writable=writable)
-            except BaseException:
+                return LocalMapping(path, fd, size, writable=writable, keeps=keeps)
+            finally:
                 os.close(fd)
-                raise
         except OSError as error:
             raise translate_os_error(error, f"open {path}") from error
 
     def create(self, path: Path, size: int, *, staging: Path, durable: bool) -> Mapping:
         try:
-            fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
             try:
                 os.ftruncate(fd, size)
                 if durable:
@@ -250,12 +351,13 @@ class LocalFileSystem:
                 os.rename(staging, path)
                 if durable:
                     self.sync_directory(path.parent)
-                return LocalMapping(path, fd, size, writable=True)
+                return LocalMapping(path, fd, size, writable=True, keeps=durable)
             except BaseException:
-                os.close(fd)
                 staging.unlink(missing_ok=True)
                 path.unlink(missing_ok=True)  # the caller checked that the name was free
                 raise
+            finally:
+                os.close(fd)
         except OSError as error:
             raise translate_os_error(error, f"create {path} of {size} bytes") from error
 
@@ -267,7 +369,7 @@ class LocalFileSystem:
 
     def write_file(self, path: Path, data: bytes) -> None:
         try:
-            with path.open("wb") as file:
+            with open(path, "wb", opener=_open_private) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -296,7 +398,7 @@ class LocalFileSystem:
 
     def make_directory(self, path: Path) -> None:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            _make_directories(path)
         except OSError as error:
             raise translate_os_error(error, f"make directory {path}") from error
 
@@ -349,7 +451,7 @@ class LocalFileSystem:
         if key in _locked_here:
             raise StoreLocked(f"{path.parent} is already open in this process", hint="close it first")
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
         except OSError as error:
             raise translate_os_error(error, f"open {path}") from error
         try:

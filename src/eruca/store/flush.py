@@ -93,6 +93,8 @@ class Flusher:
                 low = max(self.flushed, segment.start) - segment.start
                 segment.mapping.rewrite(low, min(self._commitlog.written_end, segment.end) - segment.start)
                 raise
+            if segment.end <= goal:
+                segment.mapping.let_go()
         self.sync_ms_last = (time.perf_counter() - started) * 1000
         self.sync_ms_max = max(self.sync_ms_max, self.sync_ms_last)
         self.flushed = goal

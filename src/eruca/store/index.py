@@ -107,6 +107,8 @@ class Index:
     def put(self, hashes: list[int], position: int, store_time: int) -> None:
         """Index one record, for which `reserve` made room."""
         file = self.files[-1]
+        if len(hashes) > file.room and not file.is_full:
+            file.reserve(len(hashes))  # room is reserved in steps; a file is left only when it is full
         while len(hashes) > file.room:
             if file.room > 0:
                 hashes, fitting = hashes[file.room :], hashes[: file.room]

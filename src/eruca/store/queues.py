@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from pathlib import Path
 
 from eruca.digits import read_digits
@@ -11,6 +10,7 @@ from eruca.errors import InvalidName, StoreError, StoreLayoutError
 from eruca.limits import RECORD_TOPIC_BYTES_MAX
 from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.filesystem import FileSystem
+from eruca.store.mappool import MapPool
 from eruca.wire.names import check_topic
 
 # A queue number is a directory name; Java's topics stop far below this.
@@ -20,11 +20,11 @@ QUEUE_ID_MAX = 2**31 - 1
 class Queues:
     """The consume queues under one directory."""
 
-    def __init__(self, disk: FileSystem, directory: Path, segment_bytes: int, executor: Executor | None = None) -> None:
+    def __init__(self, disk: FileSystem, directory: Path, segment_bytes: int, pool: MapPool | None = None) -> None:
         self._disk = disk
         self._directory = directory
         self._segment_bytes = segment_bytes
-        self._executor = executor
+        self._pool = pool or MapPool()
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         #: As `get`, told topic and queue id as one; a slave asks for every queue of every run of records.
         self.find: Callable[[tuple[str, int]], ConsumeQueue | None] = self._queues.get
@@ -64,7 +64,7 @@ class Queues:
             self._segment_bytes,
             topic=topic,
             queue_id=queue_id,
-            executor=self._executor,
+            pool=self._pool,
         )
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:

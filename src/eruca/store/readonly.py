@@ -17,13 +17,15 @@ import msgspec
 from eruca.config import StoreOptions, from_properties, info_of
 from eruca.errors import InvalidName, StoreError, StoreIOError, StoreLayoutError
 from eruca.limits import RECORD_TOPIC_BYTES_MAX
-from eruca.store.chain import NAME_DIGITS, Chain, Segment
+from eruca.store.chain import NAME_DIGITS, Chain
 from eruca.store.checkpoint import AbortMarker, Checkpoint
 from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.indexfile import IndexFile, file_bytes
 from eruca.store.layout import StorePaths, detect_options
+from eruca.store.mappool import MapPool
 from eruca.store.queues import is_queue_number
+from eruca.store.segment import Segment
 from eruca.wire.names import check_topic
 from eruca.wire.record import Inspection, InvalidView, inspect_record
 
@@ -158,6 +160,7 @@ class ReadOnlyStore:
         # The commit log: one chain, or several when segments between them are missing.
         self.runs: list[Chain] = []
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._pool = MapPool()
         self.index_files: list[IndexFile] = []
         # The entries of each index file when it was opened, entry 0 included; a broker may have gone on since.
         self.index_counts: list[int] = []
@@ -298,6 +301,7 @@ class ReadOnlyStore:
             self.options.consumequeue_segment_bytes,
             topic=topic,
             queue_id=queue_id,
+            pool=self._pool,
         )
         try:
             queue.load(writable=False)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eruca.errors import StoreError
-from eruca.store.chain import Chain, Segment
+from eruca.store.chain import Chain
 from eruca.store.checkpoint import Checkpoint
 from eruca.store.commitlog import CommitLog
 from eruca.store.dispatch import Dispatch, QueueGap
@@ -26,6 +26,7 @@ from eruca.store.queueends import Ends
 from eruca.store.queueproof import find_queue_end
 from eruca.store.queues import Queues
 from eruca.store.scan import Damage, LogScan, Progress, RecordFacts, iter_facts, scan_log
+from eruca.store.segment import Segment
 from eruca.store.startcheck import (
     Expected,
     Repair,

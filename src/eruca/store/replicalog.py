@@ -21,11 +21,11 @@ from __future__ import annotations
 import logging
 
 from eruca.errors import ReplicaCorrupt, StoreError
-from eruca.store.chain import Segment
 from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.filesystem import Buffer
 from eruca.store.messagestore import MessageStore
 from eruca.store.scan import Damage, RecordFacts, has_lost_sector, read_records, read_records_plainly
+from eruca.store.segment import Segment
 from eruca.wire import hotread, hotreplay
 from eruca.wire.record import (
     BLANK_BYTES,

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from eruca.clock import Clock
 from eruca.config import StoreOptions
-from eruca.store.chain import Segment
 from eruca.store.messagestore import MessageStore
+from eruca.store.segment import Segment
 
 log = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
+# A clock that gains more than this between two passes was set, and did not run fast.
+_JUMP_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,47 @@ def plan_retention(
 class DiskFacts:
     """What a pass needs to know of the disk."""
 
+    # The segments that may go, oldest first, and when each was last written.
+    segments: list[Segment]
     segment_times_ms: list[int]
     used_ratio: float
     # How many of them are archived; None when that does not matter.
     archived: int | None = None
+
+
+class SteadyTime:
+    """The time of day, without what the clock was set forward since the start.
+
+    A clock that is set forward by a month makes everything look a month older. What was written before the jump is as
+    old as it is; what was written after it has times of the new count.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wall_ms, self._monotonic_s = clock.now_ms(), clock.monotonic()
+        # How much the clock is ahead of the one that nobody sets, and the first time of the new count.
+        self._ahead_ms = 0
+        self._since_ms = 0
+
+    def look(self) -> int:
+        """The time as it would be if nobody had set the clock."""
+        wall_ms, monotonic_s = self._clock.now_ms(), self._clock.monotonic()
+        jump_ms = (wall_ms - self._wall_ms) - int((monotonic_s - self._monotonic_s) * 1000)
+        self._wall_ms, self._monotonic_s = wall_ms, monotonic_s
+        if jump_ms > _JUMP_MS or (jump_ms < -_JUMP_MS and self._ahead_ms):
+            if not self._ahead_ms:
+                self._since_ms = wall_ms - _JUMP_MS
+            self._ahead_ms = max(0, self._ahead_ms + jump_ms)
+            log.warning(
+                "the clock was set by %d s: until the next start the ages of segments are counted without %d s of it",
+                jump_ms // 1000,
+                self._ahead_ms // 1000,
+            )
+        return wall_ms - self._ahead_ms
+
+    def correct(self, time_ms: int) -> int:
+        """A time that a file has, in the same count as `look`."""
+        return time_ms - self._ahead_ms if self._ahead_ms and time_ms >= self._since_ms else time_ms
 
 
 class Retention:
@@ -83,6 +123,7 @@ class Retention:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self._time = SteadyTime(store.clock)
         self.deleted_segments = 0
         # Queue and index files that are taken out and wait to be deleted.
         self._derived: list[Callable[[], None]] = []
@@ -103,7 +144,8 @@ class Retention:
         if flushed and flushed[-1].end > (store.checkpoint.position or 0):
             store.flusher.sync_derived()
         times = [store.disk.modified_ms(segment.path) for segment in flushed]
-        return DiskFacts(times, store.disk.used_ratio(store.paths.commitlog), self._count_archived(flushed))
+        used_ratio = store.disk.used_ratio(store.paths.commitlog)
+        return DiskFacts(flushed, times, used_ratio, self._count_archived(flushed))
 
     def _count_archived(self, segments: list[Segment]) -> int | None:
         """How many of the oldest segments are archived; None when that does not matter."""
@@ -126,10 +168,10 @@ class Retention:
     def apply(self, facts: DiskFacts, *, asked: bool = False) -> tuple[RetentionPlan, list[Segment]]:
         """Decide, take the segments out of the log, and refuse or admit appends; returns what is to be disposed of."""
         store = self._store
-        now_ms = store.clock.now_ms()
+        now_ms = self._time.look()
         hour = datetime.fromtimestamp(now_ms / 1000).hour
         plan = plan_retention(
-            facts.segment_times_ms,
+            [self._time.correct(time_ms) for time_ms in facts.segment_times_ms],
             now_ms,
             facts.used_ratio,
             store.options,
@@ -137,14 +179,27 @@ class Retention:
             asked=asked,
             archived=facts.archived,
         )
-        detached = [store.commitlog.chain.detach_first() for _ in range(plan.delete_count)]
+        detached = self._detach(facts.segments[: plan.delete_count])
+        plan = replace(plan, delete_count=len(detached))
         for segment in detached:
             log.info("deleting %s (%s)", segment.path.name, plan.reason)
         if detached:
             self.detach_derived()
+            store.ends.expire()
         kept = 0 if facts.archived is None else len(facts.segment_times_ms) - facts.archived
         self._refuse_or_admit(plan.refuse, kept)
         return plan, detached
+
+    def _detach(self, wanted: list[Segment]) -> list[Segment]:
+        """Take segments out of the log if they are still its first ones: it may have been cut since they were seen."""
+        chain = self._store.commitlog.chain
+        detached: list[Segment] = []
+        for segment in wanted:
+            if len(chain.segments) < 2 or chain.segments[0] is not segment:
+                log.warning("the log changed while its disk was looked at: %s stays for now", segment.path.name)
+                break
+            detached.append(chain.detach_first())
+        return detached
 
     def dispose(self, detached: list[Segment]) -> None:
         """Delete the files; may run in a thread."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from eruca.store.chain import Chain, Segment
+from eruca.store.chain import Chain
 from eruca.store.filesystem import Buffer
+from eruca.store.segment import Segment
 from eruca.wire import hotread
 from eruca.wire.record import BlankView, InvalidView, RecordView, find_record, inspect_record
 
@@ -103,6 +104,7 @@ def _scan_segment(
     """Walk one segment; True when the walk is over. `scan.end` moves to where it goes on."""
     buffer, base, size = segment.buffer, segment.start, segment.size
     reported = at
+    zeros = ZeroRun()
     limit = size if stop is None else min(size, stop - base)
     while at < limit:
         if visit is None and hotread.compiled:
@@ -116,7 +118,7 @@ def _scan_segment(
                     reported = at
                 continue
         view = inspect_record(buffer, at, size, check_crc, base + at)
-        if type(view) is RecordView and is_cut_short(buffer, view, size, base):
+        if type(view) is RecordView and is_cut_short(buffer, view, size, base, zeros):
             view = InvalidView("zeros stand where its topic or properties were to be written")
         if type(view) is RecordView:
             _count_records(scan, 1, view.store_timestamp, view.store_timestamp)
@@ -156,35 +158,52 @@ def _count_records(scan: LogScan, count: int, first_time: int, last_time: int) -
 def find_following_record(chain: Chain, segment: Segment, at: int) -> int | None:
     """Position of the first valid record behind a place in a segment, in this segment or a later one."""
     for candidate in chain.from_position(segment.start):
+        zeros = ZeroRun()
         for start, stop in candidate.list_written(at if candidate is segment else 0, _SEARCH_BYTES):
             place = start
             while (found := find_record(candidate.buffer, place, candidate.size, candidate.start, stop)) >= 0:
                 view = inspect_record(candidate.buffer, found, candidate.size, False, candidate.start + found)
                 if type(view) is RecordView and not is_cut_short(
-                    candidate.buffer, view, candidate.size, candidate.start
+                    candidate.buffer, view, candidate.size, candidate.start, zeros
                 ):
                     return candidate.start + found
                 place = found + 1
     return None
 
 
-def is_cut_short(buffer: Buffer, view: RecordView, size: int, base: int) -> bool:
+@dataclass(slots=True)
+class ZeroRun:
+    """What is known of records in a row that end in a zero byte: they are judged together, and looked at once."""
+
+    # Where in the segment the last of them ends.
+    end: int = -1
+    is_cut: bool = False
+
+
+def is_cut_short(buffer: Buffer, view: RecordView, size: int, base: int, run: ZeroRun | None = None) -> bool:
     """Was the end of a record never written, although its lengths add up and its body has the right CRC?
 
     Topic and properties come last and have no checksum, so a record whose last sectors were lost in a power loss can
     look whole, with zeros for letters. The store never writes properties that end in a zero byte (`MessageStore` adds
     a separator); a record of another writer may, and then a good record follows it, unless it is the very last.
+    Who walks a segment from its front to its end passes the same `run` every time.
     """
-    if has_lost_sector(buffer, view):
-        return True
-    end = view.properties_end
-    last = end - 1 if end > view.properties_at else view.properties_at - 3
-    if buffer[last] == 0:
+    run = ZeroRun() if run is None else run
+    if view.properties_end <= run.end:
+        return run.is_cut
+    is_cut = False
+    while not (is_cut := has_lost_sector(buffer, view)):
+        end = view.properties_end
+        last = end - 1 if end > view.properties_at else view.properties_at - 3
+        if buffer[last]:
+            break
         following = inspect_record(buffer, end, size, True, base + end)
-        if type(following) is RecordView:
-            return is_cut_short(buffer, following, size, base)
-        return type(following) is InvalidView
-    return False
+        if type(following) is not RecordView:
+            is_cut = type(following) is InvalidView
+            break
+        view = following
+    run.end, run.is_cut = view.properties_end, is_cut
+    return is_cut
 
 
 def has_lost_sector(buffer: Buffer, view: RecordView) -> bool:
@@ -268,11 +287,14 @@ def iter_records(
     position = start
     for segment in chain.from_position(start):
         at = max(position, segment.start) - segment.start
+        zeros = ZeroRun()
         while at < segment.size and segment.start + at < end:
             following = known.get(segment.start + at)
             if following is None:
                 view = inspect_record(segment.buffer, at, segment.size, False, segment.start + at)
-                if type(view) is RecordView and not is_cut_short(segment.buffer, view, segment.size, segment.start):
+                if type(view) is RecordView and not is_cut_short(
+                    segment.buffer, view, segment.size, segment.start, zeros
+                ):
                     yield view, segment, segment.start + at
                     at += view.size
                     continue

@@ -27,8 +27,9 @@ from pathlib import Path
 import msgspec
 
 from eruca.errors import BAD_JSON, StoreError
-from eruca.store.chain import Chain, Segment
+from eruca.store.chain import Chain
 from eruca.store.filesystem import FileSystem, replace_file
+from eruca.store.segment import Segment
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from eruca.clock import SystemClock
 from eruca.config import parse_delay_levels
 from eruca.errors import InvalidName, StoreError
 from eruca.limits import RECORD_TOPIC_BYTES_MAX
-from eruca.store.chain import Chain, Segment
+from eruca.store.chain import Chain
 from eruca.store.consumequeue import ENTRY, ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from eruca.store.dispatch import Dispatch
 from eruca.store.filesystem import FileSystem
@@ -28,6 +28,7 @@ from eruca.store.readonly import Finding, Kind, ReadOnlyStore
 from eruca.store.recovery import find_crash_start, keep_promise
 from eruca.store.removed import RemovedTopics
 from eruca.store.scan import Damage, LogScan, Progress, RecordFacts, iter_facts, scan_log
+from eruca.store.segment import Segment
 from eruca.store.summary import check_tables
 from eruca.store.verifyindex import IndexCheck
 from eruca.wire.digest import index_prefix

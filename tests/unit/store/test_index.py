@@ -473,3 +473,14 @@ def test_an_entry_written_during_a_failed_sync_is_not_forgotten() -> None:
         index.sync()
     index.sync()
     assert find(make_index(disk.crash("drop"), entries=1000), "m99") == [2]
+
+
+def test_a_file_is_left_only_when_it_is_full() -> None:
+    disk = make_disk()
+    index = Index(disk, DIRECTORY, 100, 300_000, VirtualClock())
+    index.reserve(1)
+    step = index.files[-1].room
+    assert step < 100_000, "room is reserved in smaller steps than the file has"
+    for position in range(5):
+        index.put([position * 7 + number for number in range(step // 2)], position, 1)
+    assert len(index.files) == 1

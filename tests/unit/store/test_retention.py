@@ -354,3 +354,55 @@ def test_readers_of_a_deleted_segment_keep_their_bytes() -> None:
     world.retention.run()
     assert bytes(view) == before
     assert world.store.read("orders", 0, 0).next_offset == 1
+
+
+# --- a clock that is set, and a log that changes meanwhile ------------------------------------------------------------
+
+
+def test_a_clock_that_is_set_forward_deletes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.fill(6)
+    world.retention.run()
+    before = world.segments()
+    world.clock.set_ms(MIDNIGHT + 30 * 24 * HOUR_MS + 4 * HOUR_MS)  # four o'clock, a month later
+    assert world.retention.run(asked=True).delete_count == 0
+    assert world.segments() == before
+    assert "the clock was set" in caplog.text
+
+
+def test_what_is_written_after_the_clock_was_set_gets_as_old_as_what_was_before() -> None:
+    world = World()
+    world.fill(3)
+    world.retention.run()
+    world.clock.set_ms(world.clock.now_ms() + 1000 * HOUR_MS)
+    world.retention.run()
+    world.fill(3)
+    world.clock.advance(70 * HOUR_MS)
+    assert world.retention.run(asked=True).delete_count == 3 + 1
+    world.clock.advance(3 * HOUR_MS)
+    assert world.retention.run(asked=True).delete_count == 1
+
+
+def test_a_clock_that_is_set_forward_and_back_again_is_as_before() -> None:
+    world = World()
+    world.fill(6)
+    world.retention.run()
+    world.clock.set_ms(world.clock.now_ms() + 1000 * HOUR_MS)
+    assert world.retention.run(asked=True).delete_count == 0
+    world.clock.set_ms(world.clock.now_ms() - 1000 * HOUR_MS)
+    assert world.retention.run(asked=True).delete_count == 0
+    world.clock.advance(72 * HOUR_MS)
+    assert world.retention.run(asked=True).delete_count == 5
+
+
+def test_segments_that_are_not_those_that_were_seen_stay(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.fill(6)
+    world.clock.advance(100 * HOUR_MS)
+    seen = world.retention.observe()
+    world.store.truncate(0, epoch=1)
+    world.fill(4)
+    plan, detached = world.retention.apply(seen, asked=True)
+    assert (plan.delete_count, detached) == (0, [])
+    assert len(world.store.commitlog.chain.segments) >= 4
+    assert "the log changed" in caplog.text

@@ -32,7 +32,7 @@ class SimulatedDisk(Volume):
 
     # --- the calls of FileSystem ---
 
-    def map(self, path: Path, *, writable: bool = True) -> Mapping:
+    def map(self, path: Path, *, writable: bool = True, keeps: bool = False) -> Mapping:
         """Map an existing file whole."""
         key, doing = _key(path), f"open {path}"
         with self.guard:

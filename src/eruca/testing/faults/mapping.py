@@ -90,6 +90,9 @@ class SimulatedMapping:
                 return max(at, (start + zeros) // BLOCK * BLOCK)
         return self.size
 
+    def let_go(self) -> None:
+        """Do nothing: this disk has no descriptors."""
+
     def close(self) -> None:
         """Let go of the file; `buffer` is empty from now on, so that a late reader is found out."""
         with self._volume.guard:

@@ -1,0 +1,71 @@
+"""Walking the log past records that look odd."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from eruca.store.chain import Chain
+from eruca.store.scan import iter_records, scan_log
+from eruca.wire.record import Message, encode_record
+from tests.unit.store.samples import HOST, ROOT, make_disk
+
+COUNT = 3000
+SEGMENT_BYTES = 1 << 20
+
+
+def make_log() -> tuple[Chain, int]:
+    """A segment of records whose properties end in a zero byte, as another writer may leave them, and their end."""
+    disk = make_disk()
+    chain = Chain(disk, ROOT / "commitlog", SEGMENT_BYTES, durable=True, size_key="size")
+    segment = chain.segment_for(0)
+    at = 0
+    for number in range(COUNT):
+        message = Message(
+            "orders",
+            body=b"b",
+            properties=b"k\x01v\0",
+            store_timestamp=1,
+            born_host=HOST,
+            store_host=HOST,
+            queue_offset=number,
+            position=at,
+        )
+        data = encode_record(message)
+        segment.buffer[at : at + len(data)] = data
+        at += len(data)
+    return chain, at
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_many_records_that_end_in_a_zero_byte(compiled: bool) -> None:
+    assert sys.getrecursionlimit() < COUNT
+    chain, end = make_log()
+    good = encode_record(
+        Message("orders", body=b"last", properties=b"k\x01v", born_host=HOST, store_host=HOST, position=end)
+    )
+    chain.segments[0].buffer[end : end + len(good)] = good
+    visits: list[int] = []
+    visit = None if compiled else (lambda view, segment, position: visits.append(position))
+    scan = scan_log(chain, 0, visit=visit)
+    assert (scan.records, scan.end, scan.damage) == (COUNT + 1, end + len(good), [])
+    assert compiled or len(visits) == COUNT + 1
+    assert sum(1 for _ in iter_records(chain, 0, scan.end)) == COUNT + 1
+
+
+def test_zeros_at_the_very_end_make_all_of_them_suspicious_and_that_is_found_out_once() -> None:
+    chain, _ = make_log()
+    looked = 0
+
+    class Counting(bytearray):
+        def __getitem__(self, key: object) -> object:  # type: ignore[override]
+            nonlocal looked
+            looked += 1
+            return super().__getitem__(key)  # type: ignore[index]
+
+    chain.segments[0].buffer = Counting(chain.segments[0].buffer)
+    scan = scan_log(chain, 0, visit=lambda view, segment, position: None)
+    assert scan.end == 0
+    assert scan.torn
+    assert looked < 100 * COUNT, "the same records were looked at again and again"
