@@ -103,7 +103,6 @@ def read_queue(
         scanned, taken_bytes = _take_run(queue, commitlog, bounds, result, entries)
         if scanned and bounds.joined:
             return result
-    topic, queue_id = queue.encoded_topic, queue.queue_id
     removed = False
     slices = result.slices
     # Most messages of a read lie in one segment, so its bounds are kept from one to the next.
@@ -126,7 +125,7 @@ def read_queue(
                 break
             if not accept(tags_code, view):
                 continue
-        if not hotread.is_message(view, position, queue_id, offset + scanned - 1, topic):
+        if not hotread.is_message(view, position, queue.queue_id, offset + scanned - 1, queue.encoded_topic):
             mended = None if mend is None else mend(queue, offset + scanned - 1)
             removed |= mended is None
             if mended is None or (accept is not None and not accept(tags_code, mended)):

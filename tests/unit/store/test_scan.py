@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -59,10 +60,10 @@ def test_zeros_at_the_very_end_make_all_of_them_suspicious_and_that_is_found_out
     looked = 0
 
     class Counting(bytearray):
-        def __getitem__(self, key: object) -> object:  # type: ignore[override]
+        def __getitem__(self, key: Any) -> Any:
             nonlocal looked
             looked += 1
-            return super().__getitem__(key)  # type: ignore[index]
+            return super().__getitem__(key)
 
     chain.segments[0].buffer = Counting(chain.segments[0].buffer)
     scan = scan_log(chain, 0, visit=lambda view, segment, position: None)
