@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from eruca.spark.pipelines.archive import read_archive, read_contents, run_archive
+from eruca.spark.pipelines.audit import read_transactions
+from eruca.spark.pipelines.compaction import compact_archive
+from eruca.spark.pipelines.inputs import MessageInput, open_messages
 from eruca.store.archived import ArchiveMark
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.messagestore import MessageStore, open_store
@@ -60,6 +63,24 @@ def test_closed_files_are_archived_and_the_last_one_when_asked(spark: Any, tmp_p
     store = open_at(root)
     assert store.options.archived_position == tail
     store.close()
+
+
+def test_directories_with_names_like_patterns(spark: Any, tmp_path: Path) -> None:
+    """Neither the store nor the archive is taken for a pattern: not when it is read, checked, queried or compacted."""
+    root, archive = tmp_path / "store [1] *", tmp_path / "archive {a,b} [2]?"
+    (tmp_path / "store 1 x").mkdir()
+    stores = {"broker-a": str(root)}
+    store = open_at(root)
+    for first in range(0, 150, 50):
+        fill(store, 50, first)
+        run_archive(spark, str(archive), stores=stores, everything=True)
+    store.close()
+    assert read_numbers(spark, archive) == list(range(150))
+    assert compact_archive(spark, str(archive), files_min=2) > 0
+    assert read_numbers(spark, archive) == list(range(150))
+    wanted = MessageInput(stores=stores, topics=["orders"])
+    assert open_messages(spark, wanted).count() == 150
+    assert read_transactions(spark, wanted).count() == 0
 
 
 def test_damaged_records_are_set_aside_with_the_reason(spark: Any, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ A queue of Celery is a topic, and its workers are the members of one consumer gr
 of the message: what a worker had not acknowledged when it died comes again, together with what follows it in the same
 queue of the topic (at least once). What a worker has not acknowledged when it stops cleanly is given back. A rejected
 message is delivered again after a second when Celery wants it requeued, and otherwise becomes a dead letter of the
-group. Times (`eta`, `countdown`) are kept by the worker, as Celery does with other brokers. Exchanges are direct or
-topic, and bindings are known to the process that declared them, so sender and worker declare the same queues, as Celery
-does; there is no fanout, and so no remote control (`celery inspect`). Pools that swap threads for greenlets (gevent,
-eventlet) do not work; prefork, threads and solo do.
+group, and so does a message that is not one of kombu's. Times (`eta`, `countdown`) are kept by the worker, as Celery
+does with other brokers. Exchanges are direct or topic, and bindings are known to the process that declared them, so
+sender and worker declare the same queues, as Celery does; there is no fanout, and so no remote control (`celery
+inspect`). Pools that swap threads for greenlets (gevent, eventlet) do not work; prefork, threads and solo do.
 
 Options in `broker_transport_options`: `nameservers` (several, instead of the URL's one), `queue_name_prefix`,
 `group_prefix` ("celery"), `client_options` (a ClientOptions), `send_timeout` (seconds).
@@ -21,6 +21,7 @@ Options in `broker_transport_options`: `nameservers` (several, instead of the UR
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -56,6 +57,7 @@ _ROUTE_INTERVAL_MS = 1000
 _REQUEUE_LEVEL = 1
 # Celery counts its retries itself; requeued as often as somebody requeues it, a message is never taken for dead.
 _ATTEMPTS_MAX = 1_000_000
+_BURY_PAUSE_S = 5.0
 # Nobody asks a worker to wait longer than that without looking up.
 _LOOK_UP_S = 1.0
 
@@ -72,7 +74,7 @@ class _Source:
         self._arrived = arrived
         self._waiting: deque[Message] = deque(maxlen=1)
         self._wanted = True
-        self._failure: ErucaError | None = None
+        self._failure: Exception | None = None
 
     def start(self) -> None:
         """Join the group. Raises ErucaError."""
@@ -84,7 +86,7 @@ class _Source:
             self._waiting.append(await anext(self.consumer))
         except StopAsyncIteration:
             return
-        except ErucaError as error:
+        except Exception as error:  # whatever it is: silence would be taken for an empty queue
             self._failure = error
         self._arrived.set()
 
@@ -110,6 +112,18 @@ class _Source:
     def close(self) -> None:
         """Commit what is done and leave the group."""
         self._thread.run(self.consumer.close())
+
+
+async def _bury(message: Message) -> None:
+    """Make a message a dead letter, however long the broker is away; there is nothing to do when its queue has gone."""
+    while True:
+        try:
+            await message.bury()
+        except ErucaError as error:
+            log.warning("%s could not be buried, tried again: %s", message, error)
+            await asyncio.sleep(_BURY_PAUSE_S)
+        else:
+            return
 
 
 class Channel(virtual.Channel):  # type: ignore[misc]
@@ -142,8 +156,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self.connection.send(self.find_topic(queue), dumps(message).encode(), keys)
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
-        message = self._open(queue).take()
-        payload: dict[str, Any] = loads(message.body.decode())
+        source = self._open(queue)
+        message = source.take()
+        while (payload := self._read(message)) is None:
+            message = source.take()
         properties = payload["properties"]
         # A tag says one delivery, and this message may have had others.
         properties["delivery_tag"] = tag = self._next_delivery_tag()
@@ -153,6 +169,22 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self.connection.spawn(message.ack())
         else:
             self._taken[tag] = message
+        return payload
+
+    def _read(self, message: Message) -> dict[str, Any] | None:
+        """What kombu sent; None for a message of somebody else, which becomes a dead letter: nobody can work on it.
+
+        It must not stay either: neither done nor given back, it would come again with every start of a worker, and all
+        that comes behind it in its queue would, too.
+        """
+        try:
+            payload: dict[str, Any] = loads(message.body.decode())
+            # kombu does the same later, where it would end the worker.
+            self.decode_body(payload["body"], payload["properties"].get("body_encoding"))
+        except Exception as error:
+            log.error("%s is not one of kombu's and becomes a dead letter: %r", message, error)
+            self.connection.spawn(_bury(message))
+            return None
         return payload
 
     def _open(self, queue: str) -> _Source:

@@ -10,6 +10,7 @@ that `_internal` promises nothing from one version to the next. When it is publi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -20,7 +21,9 @@ from eruca.client.consume.consumer import Consumer
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.options import ClientOptions
 from eruca.client.produce.producer import Producer
-from eruca.errors import ClientClosed
+from eruca.errors import ClientClosed, ErucaError
+
+log = logging.getLogger(__name__)
 
 # A worker that was started before the first task was ever sent hears of the topic this soon.
 _ROUTE_INTERVAL_MS = 1000
@@ -105,4 +108,11 @@ class ErucaBroker(AsyncBroker):
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
         """Give tasks to the worker, each with what acknowledges it."""
         async for message in await self._join():
-            yield AckableMessage(data=message.body, ack=message.ack)
+            try:
+                body = message.body
+            except ErucaError as error:
+                # taskiq acknowledges what it cannot read as a task, but it never gets to see this one.
+                log.error("%s cannot be unpacked and becomes a dead letter: %s", message, error)
+                await message.bury()
+            else:
+                yield AckableMessage(data=body, ack=message.ack)

@@ -145,7 +145,9 @@ def _add(session: Any, place: Place, ledger: Ledger, frame: Any, entry: Entry, s
     files = [facts.path for facts in place.list_files(staging) if facts.path.endswith(".parquet")]
     bad = [path for path in files if f"/{NO_REASON}/" not in path]
     if bad:
-        table = session.read.option("basePath", place.locate(staging)).parquet(*[place.locate(path) for path in bad])
+        table = session.read.option("basePath", place.locate(staging)).parquet(
+            *[place.locate_to_read(path) for path in bad]
+        )
         for row in table.groupBy(REASON).count().collect():
             summary.set_aside(row[REASON], row["count"])
     contents = entry.contents
@@ -163,7 +165,7 @@ def _add(session: Any, place: Place, ledger: Ledger, frame: Any, entry: Entry, s
 def _find_reached(session: Any, place: Place, staging: str) -> Offsets:
     """How far the written messages reach in each queue."""
     schema = StructType([*ARCHIVE_SCHEMA.fields, StructField(REASON, StringType())])
-    table = session.read.schema(schema).parquet(place.locate(staging)).where("topic is not null")
+    table = session.read.schema(schema).parquet(place.locate_to_read(staging)).where("topic is not null")
     reached = table.groupBy("topic", "broker", "queueId").agg((sf.max("queueOffset") + 1).alias("end"))
     return {MessageQueue(row.broker, row.queueId, row.topic): row.end for row in reached.collect()}
 
@@ -249,7 +251,7 @@ def read_archive(session: Any, archive: str, contents: Contents | None = None) -
         frame = session.read.format(DELTA).load(place.locate(MESSAGES)).select(*ARCHIVE_SCHEMA.names)
     elif place.exists(MESSAGES):
         # Spark would read a topic that looks like a number as one.
-        frame = session.read.schema(ARCHIVE_SCHEMA).parquet(place.locate(MESSAGES))
+        frame = session.read.schema(ARCHIVE_SCHEMA).parquet(place.locate_to_read(MESSAGES))
     else:
         return session.createDataFrame([], ARCHIVE_SCHEMA)
     return keep_archived(frame, contents.read_offsets())

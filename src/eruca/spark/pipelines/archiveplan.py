@@ -18,6 +18,7 @@ from eruca.spark.pipelines.archiveframes import leave_out_archived
 from eruca.spark.pipelines.ledger import Contents
 from eruca.spark.starting import match_topics
 from eruca.spark.storefiles import StoreLog, find_log_end
+from eruca.spark.storesource import encode_paths
 from eruca.wire.bodies import KVTable
 from eruca.wire.codes import RequestCode
 from eruca.wire.headers import EmptyHeader
@@ -149,7 +150,7 @@ def make_access_options(access: Access) -> dict[str, str]:
 def make_store_reader(session: Any, stores: Mapping[str, str]) -> Any:
     """What reads store directories, whose paths are given by broker."""
     return session.read.format("rocketmq-store").options(
-        path=json.dumps(list(stores.values())), broker=",".join(stores)
+        path=encode_paths(list(stores.values())), broker=",".join(stores)
     )
 
 

@@ -49,7 +49,7 @@ def compact_archive(session: Any, archive: str, *, file_bytes: int = FILE_BYTES,
         count = -(-sum(facts.size for facts in files) // file_bytes)
         (
             session.read.schema(_FILE_SCHEMA)
-            .parquet(*[place.locate(facts.path) for facts in files])
+            .parquet(*[place.locate_to_read(facts.path) for facts in files])
             .coalesce(count)
             .sortWithinPartitions("broker", "queueId", "queueOffset")
             .write.option("compression", "zstd")

@@ -21,7 +21,7 @@ DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 def append(session: Any, place: Place, staging: str, entry: Entry) -> None:
     """Add what a run has written to the table, together with the entry that says so."""
-    frame = session.read.schema(ARCHIVE_SCHEMA).parquet(place.locate(f"{staging}/{NO_REASON}"))
+    frame = session.read.schema(ARCHIVE_SCHEMA).parquet(place.locate_to_read(f"{staging}/{NO_REASON}"))
     (
         frame.write.format("delta")
         .mode("append")
@@ -39,7 +39,7 @@ def catch_up(session: Any, place: Place, ledger: Ledger, last: Entry | None) -> 
         )
     if not place.exists(f"{MESSAGES}/_delta_log"):
         return last
-    history = session.sql(f"describe history delta.`{place.locate(MESSAGES)}`")
+    history = session.sql(f"describe history {_name_table(place)}")
     for row in history.where("userMetadata is not null").orderBy("version", ascending=False).limit(1).collect():
         noted = msgspec.json.decode(row.userMetadata, type=Entry)
         if last is None or noted.generation > last.generation:
@@ -50,5 +50,10 @@ def catch_up(session: Any, place: Place, ledger: Ledger, last: Entry | None) -> 
 
 def optimize(session: Any, place: Place) -> int:
     """Let Delta put small files together; gives how many went away."""
-    (row,) = session.sql(f"optimize delta.`{place.locate(MESSAGES)}`").collect()
+    (row,) = session.sql(f"optimize {_name_table(place)}").collect()
     return int(row.metrics.numFilesRemoved)
+
+
+def _name_table(place: Place) -> str:
+    """The table in SQL, whatever characters are in its path."""
+    return "delta.`" + place.locate(MESSAGES).replace("`", "``") + "`"

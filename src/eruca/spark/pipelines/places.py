@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from pyarrow import fs
 
 from eruca.errors import ConfigError
+
+# What Hadoop reads as a part of a pattern; behind a backslash it is itself.
+_IN_PATTERNS: Final = re.compile(r"[{}\[\]*?\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,10 @@ class Place:
     def locate(self, path: str) -> str:
         """The address of something in here, for Spark."""
         return f"{self.address}/{path}"
+
+    def locate_to_read(self, path: str) -> str:
+        """The same for Spark's readers of files, which would take `[1]` or `*` in a name for a pattern."""
+        return _IN_PATTERNS.sub(r"\\\g<0>", self.locate(path))
 
     def exists(self, path: str) -> bool:
         """Is there such a file or directory?"""
