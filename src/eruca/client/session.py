@@ -22,7 +22,7 @@ from eruca.client.outages import Outages
 from eruca.client.routes import Routes
 from eruca.client.uploads import Uploads
 from eruca.clock import Clock, SystemClock
-from eruca.errors import ErucaError, RequestRefused
+from eruca.errors import ClientClosed, ErucaError, RequestRefused
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
 from eruca.net.handlers import HandlerTable, Reply, Request
@@ -94,6 +94,7 @@ class Session:
 
     def __init__(self, options: ClientOptions, clock: Clock | None = None) -> None:
         self.options = options
+        self.loop = asyncio.get_running_loop()
         self.clock = clock or SystemClock()
         # Process ids repeat in containers and addresses behind bridges; the random part does not.
         self.client_id = f"{options.ip}@{os.getpid()}#{secrets.token_hex(8)}"
@@ -158,6 +159,23 @@ class Session:
             session._start()
         session._users += 1
         return session
+
+    def check_loop(self) -> None:
+        """Refuse to be used in another event loop than the one it was made in. Raises ClientClosed."""
+        running = asyncio._get_running_loop()
+        if running is not self.loop and running is not None:  # plain functions may be called in any thread
+            what = "an event loop that has ended" if self.loop.is_closed() else "another event loop"
+            raise ClientClosed(
+                f"the client was started in {what}",
+                hint="use one asyncio.run() for all, close the client before its loop ends, or take eruca.sync",
+            )
+
+    def is_lost(self) -> bool:
+        """Has its event loop ended before it was released? Then nothing of it can be closed any more."""
+        if not self.loop.is_closed():
+            return False
+        log.warning("a client was not closed before its event loop ended: what was under way is lost")
+        return True
 
     async def release(self) -> None:
         """Give a session back; the last one closes it."""

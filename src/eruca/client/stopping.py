@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from signal import SIG_DFL
 from typing import Protocol
@@ -39,14 +39,15 @@ class _Termination:
 _terminations: dict[asyncio.AbstractEventLoop, _Termination] = {}
 
 
-async def run_until_stopped(client: Runnable, ended: asyncio.Event) -> None:
-    """Run a client until this task is cancelled, `ended` is set, or SIGTERM comes, and then close it.
+async def run_until_stopped(client: Runnable, find_ended: Callable[[], asyncio.Event]) -> None:
+    """Run a client until this task is cancelled, it has ended, or SIGTERM comes, and then close it.
 
     SIGTERM ends in SystemExit, unless the program has a handler of its own for it.
     """
     with _watch_sigterm() as termination:
         try:
             await client.start()
+            ended = find_ended()
             if termination is None:
                 await ended.wait()
             else:

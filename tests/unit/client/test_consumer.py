@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, MessageQueue, Outcome, sync
+from eruca import ClientOptions, Consumer, Message, MessageQueue, Outcome, Producer, PullConsumer, sync
 from eruca.broker.app import Broker
 from eruca.client.consume.inbox import Inbox
 from eruca.client.consume.pausing import Pauses
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.session import _SESSIONS
-from eruca.errors import NetError
+from eruca.errors import ClientClosed, NetError
 from eruca.nameserver.app import NameServer
 from eruca.observe.telemetry import Telemetry
 from eruca.testing.embedded import EmbeddedBroker
@@ -426,6 +426,57 @@ def test_sigterm_lets_async_consumers_end_what_they_began() -> None:
         assert sorted(rest.split("\n")[:2]) == ["ended one", "ended two"]
         assert rest.endswith("cleaned up\n")
         assert process.returncode == 128 + signal.SIGTERM
+
+
+# -- event loops ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer, PullConsumer])
+def test_a_client_in_a_second_event_loop_says_what_is_wrong(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker(hurry=True) as broker:
+        client: Any = kind(broker.nameserver, group="billing", **{} if kind is Producer else {"subscribe": "orders"})
+
+        async def use() -> None:
+            if kind is Producer:
+                await client.send("orders", b"x")
+            elif kind is Consumer:
+                await anext(client)
+            else:
+                await client.poll()
+
+        async def start() -> None:
+            await client.start()
+            # Else Python complains of connections, which nobody can close when their loop has ended.
+            links = list(client.session.caller._addresses)
+            await client.session.caller.close()
+            await wait_until(lambda: not any(link.is_open for link in links))
+            await asyncio.sleep(0)
+
+        asyncio.run(start())
+        for work in (client.start, use):
+            with pytest.raises(ClientClosed, match="started in an event loop that has ended"):
+                asyncio.run(work())
+        asyncio.run(client.close())
+        assert "not closed before its event loop ended" in caplog.text
+        with pytest.raises(ClientClosed, match="not started"):
+            asyncio.run(use())
+    _SESSIONS.clear()
+
+
+def test_a_consumer_may_run_in_one_event_loop_after_the_other() -> None:
+    with EmbeddedBroker(hurry=True) as broker:
+        broker.create_topic("orders")
+        consumer = Consumer(broker.nameserver, group="billing", subscribe="orders")
+
+        async def run() -> None:
+            running = asyncio.create_task(consumer.run())
+            await wait_until(lambda: len(consumer.queues) == 4)
+            await consumer.close()
+            await running
+
+        for _ in range(2):
+            asyncio.run(run())
+        assert consumer.queues == []
 
 
 # -- pauses --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 from eruca.client.consume.concurrent import ConcurrentService
 from eruca.client.consume.handlers import AnyHandler, Concurrency, HandlerEntry, make_handler
 from eruca.client.consume.inbox import Inbox
+from eruca.client.consume.introducing import introduce
 from eruca.client.consume.membership import GroupSettings, Membership, QueueListener
 from eruca.client.consume.observing import ConsumeHook, ConsumeObserver
 from eruca.client.consume.offsets import make_offsets
@@ -24,9 +25,7 @@ from eruca.client.consume.running import describe_running
 from eruca.client.consume.starting import Start, describe_start
 from eruca.client.consume.stream import MessageStream
 from eruca.client.consume.subscriptions import (
-    SQL92,
     Subscribe,
-    Subscription,
     Wanted,
     make_subscription,
     make_subscriptions,
@@ -36,12 +35,11 @@ from eruca.client.message import Message, Outcome
 from eruca.client.namespaces import check_own_group, unwrap_queue, wrap, wrap_queue
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.producer import to_ms
-from eruca.client.routes import Route
 from eruca.client.session import Session
 from eruca.client.stopping import run_until_stopped
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy, find_strategy
-from eruca.errors import ClientClosed, ConfigError, ErucaError, NetError
+from eruca.errors import ClientClosed, ConfigError
 from eruca.wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -200,17 +198,18 @@ class Consumer:
         within five seconds, it returns all the same, and the consumer goes on trying.
         """
         if self._session is not None:
+            self._session.check_loop()
             return
         self._check_subscriptions()
         self._session = session = Session.acquire(self.options, consumer_group=self.group, clock=self._clock)
         self._started_ms = session.clock.now_ms()
-        self._ended.clear()
+        self._ended = asyncio.Event()  # another one: this may be another event loop
         self.observer.start()
         self._renew_subscriptions()
         try:
             self._membership = membership = await self._make_membership(session)
             session.add_consumer(self)
-            await self._introduce(session)
+            await introduce(session, self.group, self._subscriptions, broadcast=self._settings.broadcast)
             await membership.start()
         except BaseException:
             await self.close()
@@ -270,41 +269,16 @@ class Consumer:
             session, self.group, self._subscriptions, self._settings, offsets, service, self._deliver, self._pauses
         )
 
-    async def _introduce(self, session: Session) -> None:
-        """Find the brokers, let them read the expressions, and tell them of the group."""
-        for topic, subscription in self._subscriptions.items():
-            session.routes.watch(topic)
-            try:
-                route = await session.routes.get(topic)
-            except ErucaError as error:
-                if not topic.startswith(RETRY_PREFIX):
-                    log.warning("nothing can be consumed of %s yet: %s", topic, error)
-                continue
-            if subscription.kind == SQL92:
-                await self._check_expression(session, route, subscription)
-        await session.heartbeat()
-        if not self._settings.broadcast:
-            # The brokers made the retry topic when they heard of us.
-            await session.routes.refresh_all()
-
-    async def _check_expression(self, session: Session, route: Route, subscription: Subscription) -> None:
-        """Let every broker of a topic read an expression; one that is not there now learns it by the heartbeat."""
-        addresses = {next(iter(by_id.values())) for by_id in route.brokers.values()}
-        checks = [
-            session.calls.check_subscription(address, session.client_id, self.group, subscription.data)
-            for address in addresses
-        ]
-        for error in await asyncio.gather(*checks, return_exceptions=True):
-            if isinstance(error, NetError):
-                log.warning("the expression for %s could not be checked: %s", route.topic, error)
-            elif error is not None:
-                raise error
-
     async def close(self) -> None:
         """Stop pulling, let handlers end, commit, and leave the group."""
         session, self._session = self._session, None
         if session is None:
             return
+        if session.is_lost():
+            self._stream.clear()
+            self._membership = self._service = self._redelivery = self._trace = None
+            return
+        session.check_loop()
         self._ended.set()
         self._stream.end()
         if self._membership is not None:
@@ -326,7 +300,7 @@ class Consumer:
 
         SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
         """
-        await run_until_stopped(self, self._ended)
+        await run_until_stopped(self, lambda: self._ended)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -382,6 +356,7 @@ class Consumer:
 
     async def commit(self) -> None:
         """Commit now how far every queue is, and wait until the broker has it. Raises ErucaError."""
+        self.session.check_loop()
         if self._membership is None:
             raise ClientClosed("the consumer is not started")
         await self._membership.commit()
@@ -415,6 +390,7 @@ class Consumer:
                 raise StopAsyncIteration
             if self._session is None:
                 raise ClientClosed("the consumer is not started", hint="use `async with Consumer(...)`")
+            self._session.check_loop()
             await self._stream.wait()
 
     async def ack(self, message: Message) -> None:

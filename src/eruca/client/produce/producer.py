@@ -109,6 +109,7 @@ class Producer:
     async def start(self) -> None:
         """Make ready to send; `async with` does it."""
         if self._session is not None:
+            self._session.check_loop()
             return
         self._session = session = Session.acquire(self.options, clock=self._clock)
         self._is_closing = False
@@ -131,6 +132,9 @@ class Producer:
     async def close(self) -> None:
         """Wait for what is under way, and leave; no longer than a send may take."""
         if self._session is None:
+            return
+        if self._session.is_lost():
+            self._take_session()
             return
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
@@ -169,6 +173,7 @@ class Producer:
         """The session this producer works with. Raises ClientClosed."""
         if self._session is None or self._is_closing:
             raise self._explain_closed()
+        self._session.check_loop()
         return self._session
 
     def _explain_closed(self) -> ClientClosed:

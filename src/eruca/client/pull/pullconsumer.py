@@ -128,6 +128,7 @@ class PullConsumer:
         within five seconds, it returns all the same, and the consumer goes on trying.
         """
         if self._membership is not None:
+            self._membership.session.check_loop()
             return
         is_member = bool(self._subscriptions)
         session = Session.acquire(self.options, consumer_group=self.group if is_member else "", clock=self._clock)
@@ -161,8 +162,9 @@ class PullConsumer:
 
     async def _close(self, *, is_clean: bool) -> None:
         membership, self._membership = self._membership, None
-        if membership is None:
+        if membership is None or membership.session.is_lost():
             return
+        membership.session.check_loop()
         self._ended.set()
         await membership.stop(is_clean=is_clean)
         await membership.session.remove_consumer(self)
@@ -183,6 +185,7 @@ class PullConsumer:
             raise ClientClosed(
                 "the consumer is not started", hint="use `async with PullConsumer(...)`, or await start()"
             )
+        self._membership.session.check_loop()
         return self._membership
 
     @property

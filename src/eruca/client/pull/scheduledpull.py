@@ -140,7 +140,7 @@ class ScheduledPull:
             return
         if not self._callbacks:
             raise ConfigError("there is no callback", hint='@scheduled.callback("topic")')
-        self._ended.clear()
+        self._ended = asyncio.Event()  # another one: this may be another event loop
         self._threads = ThreadPoolExecutor(self._threads_max, thread_name_prefix="eruca-pull")
         self._consumer = consumer = self._make_consumer()
         try:
@@ -173,7 +173,7 @@ class ScheduledPull:
 
         SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
         """
-        await run_until_stopped(self, self._ended)
+        await run_until_stopped(self, lambda: self._ended)
 
     async def __aenter__(self) -> Self:
         await self.start()
