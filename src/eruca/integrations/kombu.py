@@ -51,8 +51,6 @@ log = logging.getLogger(__name__)
 TRANSPORT_ALIASES["eruca"] = "eruca.integrations.kombu:Transport"
 
 _NOT_IN_NAMES = re.compile(r"[^%|a-zA-Z0-9_-]")
-# A worker that was started before the first task was ever sent hears of the topic this soon.
-_ROUTE_INTERVAL_MS = 1000
 # The first of the broker's delay levels, a second: a requeued message does not go round and round as fast as it can.
 _REQUEUE_LEVEL = 1
 # Celery counts its retries itself; requeued as often as somebody requeues it, a message is never taken for dead.
@@ -311,7 +309,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     def _make_options(self) -> ClientOptions:
         client = self.client
         given = client.transport_options.get("client_options")
-        options: ClientOptions = given or ClientOptions(route_interval_ms=_ROUTE_INTERVAL_MS)
+        options: ClientOptions = given or ClientOptions()
         url = f"{client.hostname or 'localhost'}:{client.port or self.default_port}"
         options = replace(options, nameservers=client.transport_options.get("nameservers") or url)
         if client.userid:

@@ -25,9 +25,6 @@ from eruca.errors import ClientClosed, ErucaError
 
 log = logging.getLogger(__name__)
 
-# A worker that was started before the first task was ever sent hears of the topic this soon.
-_ROUTE_INTERVAL_MS = 1000
-
 
 class ErucaBroker(AsyncBroker):
     """Sends tasks as messages, and gives them to workers.
@@ -56,7 +53,7 @@ class ErucaBroker(AsyncBroker):
         self.topic = topic
         self.group = group or f"{topic}-workers"
         self._nameservers = nameservers
-        self._options = options or ClientOptions(route_interval_ms=_ROUTE_INTERVAL_MS)
+        self._options = options or ClientOptions()
         # A long task at the head of a queue must not hold up those behind it.
         defaults: dict[str, Any] = {"start": "earliest", "limits": PullLimits(span_max=None)}
         self._consumer_options = defaults | consumer_options
