@@ -83,9 +83,9 @@ def test_what_cannot_be_written_is_refused(how: dict[str, Any], message: str) ->
     [
         ({"tags": ["a", "b"]}, r"tags must be a str, not list: \['a', 'b'\]"),
         ({"tags": 7}, "tags must be a str, not int"),
-        ({"keys": 7}, "keys must be a str or several, not int"),
-        ({"keys": b"k"}, "keys must be a str or several, not bytes"),
-        ({"keys": [7]}, "each of the keys must be a str, not int"),
+        ({"keys": 7}, "keys must be a str or several of them, not int: 7"),
+        ({"keys": b"k"}, "keys must be a str or several of them, not bytes: b'k'"),
+        ({"keys": ["k", 7]}, r"keys must be a str or several of them, not list: \['k', 7\]"),
         ({"properties": {"count": 7}}, "the property count must be a str, not int"),
         ({"properties": {"list": ["a"]}}, "the property list must be a str, not list"),
         ({"properties": {7: "a"}}, "the name of a property must be a str, not int"),

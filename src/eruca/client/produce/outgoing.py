@@ -28,6 +28,7 @@ from eruca.wire.properties import (
 # The delays every broker of 4.x has unless its messageDelayLevel says otherwise, in milliseconds; level 1 is the first.
 DELAY_LEVELS_MS = tuple(parse_delay_levels(StoreOptions().delay_levels))
 _BLANK = " "
+_TAGS_BEFORE = f"{TAGS}\x01"
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
@@ -93,12 +94,15 @@ def build_properties(
     parts = [text]
     count = 2
     if tags:
-        if tags.__class__ is not str:
-            tags = read_text("tags", tags)
-        parts.append(f"{TAGS}\x01{tags}")
+        # Added and joined, not formatted: that takes only texts, and a member of an enum that is one is its value.
+        try:
+            parts.append(_TAGS_BEFORE + tags)
+        except TypeError:
+            read_text("tags", tags)
+            raise
         count += 1
     if keys:
-        joined = keys if keys.__class__ is str else join_keys(keys)
+        joined = join_keys(keys)
         if joined:
             parts.append(f"{KEYS}\x01{joined}")
             count += 1
@@ -113,11 +117,12 @@ def build_properties(
                 raise MessageIllegal(f"the property {name} has a meaning of its own", hint="choose another name")
             if not name or not value:
                 raise MessageIllegal(f"the property {name!r} has no name or no value")
-            if name.__class__ is str and value.__class__ is str:
-                parts.append(f"{name}\x01{value}")
-            else:
-                text = read_text("the name of a property", name)
-                parts.append(f"{text}\x01{read_text(f'the property {name}', value)}")
+            try:
+                parts.append("\x01".join((name, value)))
+            except TypeError:
+                read_text("the name of a property", name)
+                read_text(f"the property {name}", value)
+                raise
         count += len(properties)
     if extra:
         added = [f"{name}\x01{value}" for name, value in extra.items() if not properties or name not in properties]
@@ -149,17 +154,19 @@ def read_text(what: str, text: object) -> str:
     return str.__str__(text)  # a member of an enum that is a str is its value
 
 
-def join_keys(keys: object) -> str:
+def join_keys(keys: str | Iterable[str]) -> str:
     """The keys of a message as its property has them. Raises MessageIllegal."""
     if isinstance(keys, str):
         return str.__str__(keys)
-    if isinstance(keys, bytes | bytearray) or not isinstance(keys, Iterable):
-        raise TypeError(f"keys must be a str or several, not {type(keys).__name__}: {keys!r:.80}")
-    found = [key if key.__class__ is str else read_text("each of the keys", key) for key in keys]
-    for key in found:
-        if _BLANK in key:
-            raise MessageIllegal(f"the key {key!r} has a blank, which separates keys")
-    return _BLANK.join(found)
+    try:
+        found = list(keys)
+        joined = _BLANK.join(found)
+    except TypeError as error:
+        raise TypeError(f"keys must be a str or several of them, not {type(keys).__name__}: {keys!r:.80}") from error
+    if joined.count(_BLANK) >= len(found) > 0:
+        wrong = next(key for key in found if _BLANK in key)
+        raise MessageIllegal(f"the key {wrong!r} has a blank, which separates keys")
+    return joined
 
 
 def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BODY_BYTES_MAX) -> bytes:
