@@ -105,9 +105,9 @@ async def run(settings: Settings, home: Path) -> Result:
         for load in loads:
             stack.push_async_callback(load.stop)
         for _ in range(settings.episodes):
-            await _wait_for_more(group, ledger)
+            await wait_for_more(group, ledger)
             await _Episode(settings, plan, group, result).run()
-        await _wait_for_more(group, ledger)
+        await wait_for_more(group, ledger)
         await stack.aclose()
         faults, line = await group.finish(ledger)
     result.violations += faults
@@ -117,7 +117,7 @@ async def run(settings: Settings, home: Path) -> Result:
     return result
 
 
-async def _wait_for_more(group: Group, ledger: Ledger) -> None:
+async def wait_for_more(group: Group, ledger: Ledger) -> None:
     """Wait until messages are acknowledged again."""
     wanted = ledger.acknowledged + _MORE
     deadline = time.monotonic() + _PROGRESS_SECONDS_MAX

@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tests.interop.javapeer import prepare_peer
-from tests.replication import faults, following, killing
+from tests.replication import faults, following, killing, strangers
 from tests.torture.runner import STATE, is_over, keep_quiet, run_in_order
 
 MESSAGES: Final = 1_000_000
 KILLS: Final = 100
 _KILLS_A_RUN: Final = 10
 FAULT_SEEDS: Final = 50
+STRANGER_SEEDS: Final = 20
+_STRANGER_JOBS: Final = 2
 # Cases of faults wait most of the time: for bad weather to pass, for links and leases to be given up.
 _FAULT_JOBS: Final = 4
 # With a million messages: about sixty rolls.
@@ -118,6 +120,11 @@ def _spoil(*, etcd: bool) -> Callable[[int, Path], Coroutine[Any, Any, tuple[See
     return run
 
 
+async def _visit(case: int, home: Path) -> tuple[Seen, Counter[str]]:
+    result = await strangers.run(strangers.Settings(case), home)
+    return result, Counter({**result.steps, "acknowledged": result.acknowledged, "lost": 0})
+
+
 def _tell_pauses(counts: Counter[str], pauses: list[float]) -> str:
     return f"{describe(counts)}; {killing.describe_pauses(pauses)}"
 
@@ -136,6 +143,7 @@ PARTS: Final = {
     "replication-failover": Part(
         "master killed, etcd elects", KILLS // _KILLS_A_RUN, _kill(etcd=True), _tell_pauses, _list_pauses
     ),
+    "replication-strangers": Part("strangers of the same name", STRANGER_SEEDS, _visit, jobs=_STRANGER_JOBS),
     "replication-faults": Part("network faults", len(faults.KINDS) * FAULT_SEEDS, _spoil(etcd=False), jobs=_FAULT_JOBS),
     "replication-faults-etcd": Part(
         "network faults, etcd elects", len(faults.KINDS) * FAULT_SEEDS, _spoil(etcd=True), jobs=_FAULT_JOBS

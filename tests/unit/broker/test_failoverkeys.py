@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eruca.broker.failoverkeys import Keys
 from eruca.core.failover.view import MasterEntry, MemberEntry, StateEntry, View
+from eruca.limits import EPOCH_MAX
 from eruca.net.etcd import KeyValue, Snapshot
 
 KEYS = Keys("/eruca", "cluster", "broker-a")
@@ -37,6 +40,24 @@ def test_what_is_written_is_read() -> None:
     assert not KEYS.find_damaged(view)
     # What brokers of different versions have to understand of each other.
     assert ITEMS[KEYS.state].value == b'{"held":{"epoch":3,"inSync":[0,2]},"check":2593739613}'
+
+
+@pytest.mark.parametrize("epoch", [-1, EPOCH_MAX + 1, 2**63 - 1])
+def test_epochs_that_cannot_be_say_nothing(epoch: int) -> None:
+    seen = replace(MEMBER, seen=epoch)
+    view = read(
+        (KEYS.master, hold(KEYS.master, KEYS.write_master(epoch, 0, "a:1", "a:2", 70), 5, 70)),
+        (KEYS.state, hold(KEYS.state, KEYS.write_state(epoch, frozenset({0})), 6)),
+        (KEYS.member(1), hold(KEYS.member(1), KEYS.write_member(replace(MEMBER, epoch=epoch)), 9, 71)),
+        (KEYS.member(2), hold(KEYS.member(2), KEYS.write_member(replace(seen, member=2)), 9, 71)),
+    )
+    assert len(KEYS.find_damaged(view)) == 4
+
+
+def test_whom_a_member_knows_is_read() -> None:
+    entry = replace(MEMBER, known=frozenset({"host:1", "other:1"}))
+    item = hold(KEYS.member(1), KEYS.write_member(entry), 9, 71)
+    assert read((KEYS.member(1), item)).members[1] == entry
 
 
 def test_nothing_there_is_an_empty_view() -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from eruca.core.replication.numbering import count_promotion, count_restart, was_promoted
 from eruca.errors import RequestRefused
-from eruca.limits import EPOCHS_KEPT_MAX
+from eruca.limits import EPOCH_AHEAD_MAX, EPOCH_MAX, EPOCHS_KEPT_MAX
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
-from eruca.nameserver.routes import STALE_MASTER, RouteTables
+from eruca.nameserver.routes import NAME_TAKEN, STALE_MASTER, RouteTables
 from eruca.net.caller import Caller
 from eruca.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -188,3 +188,58 @@ async def test_a_refusal_says_which_epoch_is_known() -> None:
     finally:
         await caller.close()
         await nameserver.stop()
+
+
+# -- stores ------------------------------------------------------------------------------------------------------------
+
+
+def register_store(tables: RouteTables, address: str, epoch: int, store: str | None) -> None:
+    header = RegisterBrokerHeader("a", address, "C", address, 0, eruca_epoch=epoch, eruca_store=store)
+    tables.register(header, body_of("T"), OLD_LINK if address == OLD else NEW_LINK, 0.0)
+
+
+@pytest.mark.parametrize("store", [None, "theirs"])
+def test_a_master_of_another_store_does_not_take_the_name(tables: RouteTables, store: str | None) -> None:
+    register_store(tables, OLD, 1, "ours")
+    with pytest.raises(RequestRefused) as caught:
+        register_store(tables, NEW, PROMOTED, store)
+    assert caught.value.remark.startswith(NAME_TAKEN) and addresses_of(tables) == {0: OLD}
+    register_store(tables, OLD, 2, "ours")
+    # When it is gone the name is free.
+    tables.drop_link(OLD_LINK)
+    register_store(tables, NEW, PROMOTED, store)
+    assert addresses_of(tables) == {0: NEW}
+
+
+def test_a_member_of_the_same_store_takes_over(tables: RouteTables) -> None:
+    register_store(tables, OLD, 1, "ours")
+    register_store(tables, NEW, PROMOTED, "ours")
+    assert addresses_of(tables) == {0: NEW}
+    # A master of a version without identities may be replaced by one that has it.
+    tables.drop_link(NEW_LINK)
+    register_store(tables, OLD, PROMOTED + 1, None)
+    register_store(tables, NEW, PROMOTED + 1000, "ours")
+    assert addresses_of(tables) == {0: NEW}
+
+
+@pytest.mark.parametrize("epoch", [-1, EPOCH_MAX + 1, 2**63 - 1])
+def test_epochs_that_cannot_be_are_refused(tables: RouteTables, epoch: int) -> None:
+    with pytest.raises(RequestRefused, match="cannot be"):
+        register_store(tables, OLD, epoch, None)
+    assert tables.find_epoch("a") is None
+
+
+def test_an_epoch_that_is_too_far_ahead_of_the_master_is_refused(tables: RouteTables) -> None:
+    register_store(tables, OLD, 1, "ours")
+    with pytest.raises(RequestRefused, match="too far ahead"):
+        register_store(tables, NEW, EPOCH_AHEAD_MAX + 2, "ours")
+    assert tables.find_epoch("a") == 1
+    register_store(tables, NEW, EPOCH_AHEAD_MAX + 1, "ours")
+
+
+def test_the_goodbye_of_a_slave_leaves_another_one_with_its_id(tables: RouteTables) -> None:
+    register(tables, OLD, 1)
+    register(tables, THIRD, number=1)
+    register(tables, NEW, number=1)
+    tables.unregister(BrokerHeader("a", THIRD, "C", 1))
+    assert addresses_of(tables) == {0: OLD, 1: NEW}

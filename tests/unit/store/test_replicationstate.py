@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eruca.errors import StoreError, TableCorrupt
+from eruca.limits import EPOCH_MAX
+from eruca.store.filesystem import replace_file
 from eruca.store.layout import StorePaths
 from eruca.store.replicalog import ReplicaLog
 from eruca.store.replicationstate import Diverged, ReplicationFile, ReplicationRecord, begin_epoch
@@ -130,3 +132,49 @@ def test_a_failed_save_changes_nothing(operation: str, times: int) -> None:
     assert store.replication.epochs == [Epoch(1, 0)]
     store.begin_epoch(2)
     assert open_small(disk.kill()).replication.epochs == [Epoch(1, 0), Epoch(2, 0)]
+
+
+def test_a_store_gets_an_identity_with_its_first_mastership_and_keeps_it() -> None:
+    disk = make_disk()
+    store = open_small(disk)
+    assert store.replication.store_id == ""
+    store.begin_epoch(1)
+    first = store.replication
+    assert len(first.store_id) == 32 and first.store_id_given_at == 0
+    store.begin_epoch(2)
+    store.close()
+    assert open_small(disk).replication.store_id == first.store_id
+    other = open_small(make_disk())
+    other.append(make_message())
+    other.begin_epoch(1)
+    assert other.replication.store_id != first.store_id and other.replication.store_id_given_at == other.commitlog.tail
+
+
+def test_a_store_that_was_made_to_believe_the_last_number_can_lead_again() -> None:
+    disk = make_disk()
+    store = open_small(disk)
+    store.begin_epoch(3)
+    store.close()
+    believed = disk.read_file(PATH).replace(b'"seenEpoch":3', b'"seenEpoch":%d' % (2**63 - 1))
+    replace_file(disk, PATH, believed)
+    again = open_small(disk)
+    assert again.replication.seen_epoch == 3
+    again.begin_epoch(4)
+    with pytest.raises(StoreError, match="cannot be"):
+        again.see_epoch(2**63 - 1)
+    with pytest.raises(StoreError, match="cannot be"):
+        again.begin_epoch(EPOCH_MAX + 1)
+    assert again.replication.seen_epoch == 4
+
+
+def test_thousands_of_starts_leave_a_short_list() -> None:
+    store = open_small(make_disk())
+    for number in range(1, 50):
+        store.append(make_message())
+        store.begin_epoch(number)
+    before = store.replication.epochs
+    store.save_replication(epochs=[*before, *(Epoch(number, store.commitlog.tail) for number in range(50, 5000))])
+    store.begin_epoch(5000)
+    # Those that wrote something are all there.
+    assert store.replication.epochs == [*before[:-1], Epoch(5000, store.commitlog.tail)]
+    assert store.replication.epochs_joined == 0

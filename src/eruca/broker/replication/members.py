@@ -108,6 +108,11 @@ class KnownMembers:
             self._note(master.epoch, master.configured_id, max(1, master.required), master.sync)
         self.meet([master.address, *master.members, *[slave.address for slave in master.slaves if slave.fenced]])
 
+    def hear_java(self, address: str, *, is_sync: bool) -> None:
+        """Take note of how a Java master acknowledges: with SYNC_MASTER one slave has what it acknowledged."""
+        table = self._table
+        self._note(table.master_epoch, table.master_configured_id, 2 if is_sync else 1, is_sync)
+
     @property
     def confirmed(self) -> int:
         """The position before which readers could read, as it was saved last."""

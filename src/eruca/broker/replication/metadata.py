@@ -14,14 +14,15 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from eruca.broker.options import FAST_PORT_BELOW
+from eruca.broker.options import FAST_PORT_BELOW, BrokerRole
 from eruca.broker.parts import Parts
 from eruca.broker.schedule import Schedule
 from eruca.broker.timing import Timing
 from eruca.errors import ErucaError, NetError, RequestRefused, WireError
 from eruca.net.caller import Caller
+from eruca.net.handlers import expect_success
 from eruca.wire.bodies import (
     ConsumerOffsets,
     DataVersions,
@@ -49,6 +50,13 @@ _JAVA_FIRST_S = 3.0
 _LAST_S = 0.5
 # Copying may take a fiftieth of the time, if the tables are large: the master writes them on its loop.
 _COPY_SHARE = 50
+
+
+class OnJava(Protocol):
+    """What is told of a Java master."""
+
+    def __call__(self, address: str, *, is_sync: bool) -> None:
+        """Take note of it."""
 
 
 class _Ahead(NamedTuple):
@@ -104,6 +112,8 @@ class Metadata:
         self._find_master = find_master
         # Told the state of the master whenever it was asked.
         self.on_state: Callable[[ReplicationState], None] = lambda _: None
+        # Told the address of a Java master, and whether it waits for slaves.
+        self.on_java: OnJava = lambda address, *, is_sync: None
         # Whom the tables were copied from, and how new they were.
         self._source = ("", 0)
         self._seen = DataVersions(topics=-1, groups=-1, offsets=-1, delays=-1)
@@ -236,6 +246,18 @@ class Metadata:
         self._adopt_offsets(await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets))
         self._adopt_delays(await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsets))
         await self._copy_groups(address)
+        await self._ask_mode(address)
+
+    async def _ask_mode(self, address: str) -> None:
+        """Learn whether a Java master waits for slaves: whoever takes over from it promises the same."""
+        try:
+            answer = await self._caller.call(address, make_request(RequestCode.GET_BROKER_CONFIG), _CALL_MS)
+            _, options = decode_answer(RequestCode.GET_BROKER_CONFIG, expect_success(answer))
+        except ErucaError as error:
+            log.debug("master %s does not show its options: %s", address, error)
+            return
+        if isinstance(options, dict) and "brokerRole" in options:
+            self.on_java(address, is_sync=options["brokerRole"].strip() == BrokerRole.SYNC_MASTER.value)
 
     async def _ask(self, address: str, code: RequestCode, kind: type[Body]) -> Body:
         answer = await self._caller.call(address, make_request(code, EmptyHeader()), _CALL_MS)

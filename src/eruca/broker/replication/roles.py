@@ -82,6 +82,7 @@ class Roles:
         self.follower = Follower(parts, caller, self.find_master)
         self.metadata = Metadata(parts, caller, services.schedule, services.timing, self.find_master)
         self.metadata.on_state = self._on_master_state
+        self.metadata.on_java = members.hear_java
         registration.on_master = self._on_master
         registration.on_replaced = self._on_replaced
         # Whom a slave follows: its service address and that of its log.
@@ -250,6 +251,8 @@ class Roles:
         if self._configured_role is not BrokerRole.SLAVE:
             return self._configured_role
         # Nobody heard of a master: members that elect one do so in order to lose nothing.
+        if self.members.mode is None and not self._parts.options.failover:
+            log.warning("nobody said whether the last master waited for slaves: this one does not (ASYNC_MASTER)")
         is_sync, _ = self.members.mode or (bool(self._parts.options.failover), 0)
         return BrokerRole.SYNC_MASTER if is_sync else BrokerRole.ASYNC_MASTER
 

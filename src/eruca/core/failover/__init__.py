@@ -22,8 +22,16 @@ living key, unless that leaves fewer than an acknowledgement needs.
 When all who publish have seen no master since their start, they give the others `cold_s` to come, because after a power
 failure the one that starts first is not the one that has the most. A member whose log knows of no epoch at all, though
 the set has it, lost its disk and does not stand. Members outside the set wait, and say so; an operator may force them
-(`Forced`). The first start ever has no `state`: the member that is configured as the master makes it, unless a living
-member has a longer log (then etcd lost its data, and an operator decides).
+(`Forced`). The first start ever has no `state`, and no member has a log: the one that is configured as the master makes
+it.
+
+etcd may lose everything, at any time. Then there is no `state`, but there are logs, and every member remembers whom it
+ever met, which it publishes with its log. A master had all that was acknowledged in its epoch. So when all are here
+that any of them ever met, and have stopped following (they publish for the round FOUNDING), the one with the latest
+epoch, in it the most data, has everything, and makes the state anew; unless an epoch was heard of that no log has.
+Nobody founds while one is missing: it may have been the last master. An old master that does not know yet that etcd has
+forgotten it is missing too until it has stopped. An etcd that was restored from a backup has a state of the past;
+members that saw its revision go back take that for damaged.
 
 What is not known is not guessed. A call without answer is made again with the same comparisons, so it cannot happen
 twice, and the view tells whether it happened before. A lease is given back, or known to be over, before another is

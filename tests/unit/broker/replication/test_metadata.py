@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eruca.broker.once import OnceMark
+from eruca.broker.options import BrokerRole
 from eruca.broker.replication.metadata import Metadata
 from eruca.net.handlers import HandlerTable, Reply, refuse_unknown
 from eruca.net.server import Server, ServerSettings
@@ -23,7 +24,7 @@ from eruca.wire.bodies import (
     encode_json,
 )
 from eruca.wire.codes import RequestCode
-from eruca.wire.headers import TopicHeader, UpdateConsumerOffsetHeader
+from eruca.wire.headers import BrokerConfigAnswerHeader, TopicHeader, UpdateConsumerOffsetHeader
 from eruca.wire.names import TIMER_TOPIC
 from tests.unit.broker.delivery import send_half, stored
 from tests.unit.broker.peer import Peer
@@ -279,13 +280,14 @@ class JavaMaster:
             (RequestCode.GET_ALL_CONSUMER_OFFSET, self.offsets),
             (RequestCode.GET_ALL_DELAY_OFFSET, self.delays),
             (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.groups),
+            (RequestCode.GET_BROKER_CONFIG, {"brokerRole": "SYNC_MASTER", "brokerId": "0"}),
         ):
             table.add(code, lambda request, code=code, body=body: self._answer(port, code, body))  # type: ignore[misc]
         return table
 
     def _answer(self, port: str, code: RequestCode, body: object) -> Reply:
         self.asked.append((port, code))
-        return Reply(body=body)
+        return Reply(BrokerConfigAnswerHeader("1") if code == RequestCode.GET_BROKER_CONFIG else None, body)
 
 
 async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
@@ -309,6 +311,7 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
         slave.timing,
         lambda: (f"127.0.0.1:{main.port}", ""),
     )
+    looks.on_java = slave.roles.members.hear_java
     try:
         await looks.copy()
     finally:
@@ -320,12 +323,17 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
         ("main", RequestCode.GET_ALL_CONSUMER_OFFSET),
         ("main", RequestCode.GET_ALL_DELAY_OFFSET),
         ("main", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
+        ("main", RequestCode.GET_BROKER_CONFIG),
     ]
     topic, found = parts.topics.get("J"), parts.groups.find("JG")
     assert topic is not None and topic.read_queue_nums == 2
     assert found is not None and found.retry_max_times == 5
     assert parts.offsets.get("JG", "J", 0) == 11
     assert slave.schedule.snapshot().offset_table == {3: 4}
+    # Who takes over from it waits for a slave too.
+    assert slave.roles.members.mode == (True, 2)
+    await slave.roles.become_master(1100, why="the test says so")
+    assert slave.options.role is BrokerRole.SYNC_MASTER
 
 
 def test_the_progress_of_the_timer_is_written_where_java_passes_over_it() -> None:

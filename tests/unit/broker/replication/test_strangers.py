@@ -218,3 +218,54 @@ async def test_a_log_that_differs_is_not_cut_though_the_list_is_the_same(group: 
     slave = await elsewhere.add(0, BrokerRole.SLAVE, nameservers=group.nameserver.address)
     await asyncio.wait({asyncio.create_task(slave.roles.follower._agreement.prepare(slave.roles.find_master))})
     assert tail_of(slave) == tail and parts_of(slave).store.replication.diverged == []
+
+
+async def forget_identity(broker: Broker) -> None:
+    """Make a store one of an older version."""
+    await asyncio.to_thread(lambda: parts_of(broker).store.save_replication(store_id="", store_id_given_at=0))
+
+
+async def make_old_pair(group: Group, ports: tuple[int, int]) -> None:
+    """A master and a slave with the same log, as an older version left them."""
+    master = await group.add(0, port=ports[0])
+    slave = await group.add(1, port=ports[1])
+    await fill(group, master, 10)
+    await wait_for_copy(slave, master)
+    await slave.roles.follower.stop()
+    await forget_identity(slave)
+    await group.remove(slave)
+    await fill(group, master, 1, word=b"late")
+    await forget_identity(master)
+    await group.remove(master)
+
+
+async def test_a_pair_of_an_older_version_gets_its_identity_by_itself(group: Group) -> None:
+    ports = find_port(), find_port()
+    await make_old_pair(group, ports)
+    slave = await group.add(1, port=ports[1])
+    master = await group.add(0, port=ports[0])
+    await wait_for_copy(slave, master)
+    record = parts_of(master).store.replication
+    await wait_until(lambda: parts_of(slave).store.replication.store_id == record.store_id != "")
+    assert record.store_id_given_at == tail_of(master) and read_log(slave) == read_log(master)
+
+
+async def test_members_of_an_older_version_that_both_led_find_together(group: Group) -> None:
+    ports = find_port(), find_port()
+    await make_old_pair(group, ports)
+    # The slave is promoted before it has met its master again, and what that had alone is set aside.
+    slave = await group.add(1, port=ports[1])
+    await slave.roles.become_master(1100, why="the test says so")
+    await fill(group, slave, 5, word=b"new")
+    given = parts_of(slave).store.replication.store_id
+    await group.remove(slave)
+    old = await group.add(0, port=ports[0], nameservers="127.0.0.1:1", register_timeout_ms=100)
+    assert parts_of(old).store.replication.store_id not in ("", given)
+    await group.remove(old)
+    slave = await group.add(1, port=ports[1])
+    old = await group.add(0, port=ports[0])
+    assert slave.roles.name == MASTER and old.roles.name == SLAVE
+    await wait_for_copy(old, slave)
+    await wait_until(lambda: read_log(old) == read_log(slave))
+    (aside,) = parts_of(old).store.replication.diverged
+    assert aside.end > aside.begin
