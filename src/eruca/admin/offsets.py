@@ -61,7 +61,8 @@ async def show(admin: Admin, group: str, topic: str | None = None) -> list[Queue
 
 
 async def _show_at(admin: Admin, address: str, group: str, topic: str | None) -> list[QueueProgress]:
-    header = ConsumeStatsHeader(consumer_group=group, topic=topic or "")
+    # Asked for one topic, a broker tells 0 for a group that has no offsets in it; so all are asked for.
+    header = ConsumeStatsHeader(consumer_group=group, topic="")
     try:
         _, stats = await admin.ask(address, RequestCode.GET_CONSUME_STATS, header)
     except RequestRefused as error:
@@ -80,6 +81,7 @@ async def _show_at(admin: Admin, address: str, group: str, topic: str | None) ->
             consumed_time=found.last_timestamp,
         )
         for queue, found in stats.offset_table.items()
+        if topic in (None, queue.topic)
     ]
 
 

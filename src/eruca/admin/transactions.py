@@ -206,23 +206,34 @@ async def list_transactions(
     """The transactions in some states, by broker and in the order in which they began.
 
     Those that are not decided lie behind the place up to which their broker has checked, which is soon read. All others
-    take longer: to tell committed from rolled back, brokers are asked for the message of each.
+    take longer: to tell committed from rolled back, brokers are asked for the message of each. So does a broker that
+    has given some up, because they may have been decided since.
     """
     found: list[Transaction] = []
     wants_decided = not UNDECIDED.issuperset(states)
     for broker, address in (await admin.list_masters()).items():
-        table = TransactionTable()
-        async for record in _read_records(admin, broker, address, from_start=wants_decided):
-            table.add(record)
-            if progress is not None:
-                progress(1)
-        for row in table.list():
+        rows = await _read_table(admin, broker, address, progress, from_start=wants_decided)
+        if not wants_decided and any(row.state is State.GIVEN_UP for row in rows):
+            # Their halves, and what a slow producer decided of them later, lie before the place that is checked.
+            rows = await _read_table(admin, broker, address, progress, from_start=True)
+        for row in rows:
             # One that was given up may have been committed since, by a producer that was very slow.
             if row.state is State.GIVEN_UP or (row.state is State.ROLLED_BACK and wants_decided):
                 row = await _look_for_commit(admin, address, row)  # noqa: PLW2901
             if row.state in states:
                 found.append(msgspec.structs.replace(row, broker=broker))
     return found
+
+
+async def _read_table(
+    admin: Admin, broker: str, address: str, progress: Callable[[int], None] | None, *, from_start: bool
+) -> list[Transaction]:
+    table = TransactionTable()
+    async for record in _read_records(admin, broker, address, from_start=from_start):
+        table.add(record)
+        if progress is not None:
+            progress(1)
+    return list(table.list())
 
 
 async def _read_records(admin: Admin, broker: str, address: str, *, from_start: bool) -> AsyncIterator[Record]:

@@ -25,6 +25,7 @@ from eruca.broker.registration import Registration
 from eruca.broker.replication.acknowledging import Acknowledgement
 from eruca.broker.replication.members import KnownMembers, open_members
 from eruca.broker.replication.meters import ReplicationMeter
+from eruca.broker.replication.primary import HA_PORT_ABOVE
 from eruca.broker.replication.roles import Roles, Services
 from eruca.broker.replication.standing import BrokerStanding
 from eruca.broker.replication.state import StateHandlers
@@ -40,7 +41,7 @@ from eruca.broker.topics import Topics
 from eruca.broker.transactions import TransactionHandlers
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
-from eruca.errors import StoreError
+from eruca.errors import ConnectFailed, StoreError
 from eruca.net.caller import Caller
 from eruca.net.etcd import EtcdClient
 from eruca.net.handlers import HandlerTable, refuse_unknown
@@ -62,6 +63,8 @@ from eruca.wire.host import pack_host
 log = logging.getLogger(__name__)
 
 _HOLD_SCAN_S = 0.2
+# How often the system may choose a port whose neighbours are taken.
+_PORT_TRIES = 20
 # A write takes the system some 10 us.
 _TOLD_AT_ONCE = 100
 
@@ -256,23 +259,38 @@ class Broker:
         reads.on_readable = arrivals.wake
 
     async def _listen(self) -> None:
-        """Open the main port and the fast one, which does not take pulls."""
-        options = self.options
-        main = Server(self._table.handlers, refuse_unknown, self._settings(options.port), on_close=self._on_link_close)
+        """Open the main port and the fast one, which does not take pulls.
+
+        Where the system is to choose (port 0), it knows of one port only: until those beside it are free, too, others
+        are tried.
+        """
+        chosen = self.options.port
+        for left in reversed(range(_PORT_TRIES if not chosen else 1)):
+            try:
+                await self._open_ports(chosen)
+                return
+            except ConnectFailed:
+                while self._servers:
+                    await self._servers.pop().stop()
+                if not left:
+                    raise
+
+    async def _open_ports(self, port: int) -> None:
+        handlers = self._table.handlers
+        main = Server(handlers, refuse_unknown, self._settings(port), on_close=self._on_link_close)
         await main.start()
-        options.port = main.port
         self._servers.append(main)
-        fast_handlers = {
-            code: handler for code, handler in self._table.handlers.items() if code != RequestCode.PULL_MESSAGE
-        }
-        fast = Server(
-            fast_handlers,
-            refuse_unknown,
-            self._settings(max(0, options.port - FAST_PORT_BELOW)),
-            on_close=self._on_link_close,
-        )
+        without_pulls = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
+        fast_port = max(0, main.port - FAST_PORT_BELOW)
+        fast = Server(without_pulls, refuse_unknown, self._settings(fast_port), on_close=self._on_link_close)
         await fast.start()
         self._servers.append(fast)
+        if not port:
+            # The one for slaves is opened later, with the role.
+            probe = Server({}, refuse_unknown, self._settings(main.port + HA_PORT_ABOVE))
+            await probe.start()
+            await probe.stop()
+        self.options.port = main.port
 
     def _settings(self, port: int) -> ServerSettings:
         return ServerSettings(host=self.options.bind_host, port=port, idle_seconds=self.options.idle_seconds)

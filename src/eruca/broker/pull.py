@@ -163,6 +163,8 @@ class PullHandlers:
         if code == ResponseCode.PULL_NOT_FOUND and flags & SUSPEND and may_hold:
             weight = _weigh(header)
             if self.holds.has_room(link, weight):
+                # It looked for messages and found none, as in Java: once now, and once when it is answered.
+                parts.stats.on_miss()
                 self._park(link, command, header, pull_filter, deadline, weight)
                 return None
         if code == ResponseCode.PULL_OFFSET_MOVED and parts.writable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,8 +13,6 @@ from pathlib import Path
 
 import click
 
-from eruca.broker.options import FAST_PORT_BELOW
-from eruca.broker.replication.primary import HA_PORT_ABOVE
 from eruca.errors import ErucaError
 
 _START_SECONDS_MAX = 60
@@ -79,22 +76,8 @@ def _open_stage() -> Iterator[tuple[Path, str]]:
 
 def _start(directory: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "eruca", "up", "--output=json", f"--data={directory / 'data'}"]
-    ports = ["--nameserver-port=0", f"--listen-port={find_broker_port()}"]
+    ports = ["--nameserver-port=0", "--listen-port=0"]
     return subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True)
-
-
-def find_broker_port() -> int:
-    """A port that is free together with those for the fast listener and for slaves."""
-    while True:
-        with socket.socket() as main, socket.socket() as fast, socket.socket() as slaves:
-            main.bind(("127.0.0.1", 0))
-            port = int(main.getsockname()[1])
-            try:
-                fast.bind(("127.0.0.1", port - FAST_PORT_BELOW))
-                slaves.bind(("127.0.0.1", port + HA_PORT_ABOVE))
-            except (OSError, OverflowError):
-                continue
-            return port
 
 
 def _wait_until_up(server: subprocess.Popen[str]) -> str:

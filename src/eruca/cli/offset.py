@@ -10,6 +10,7 @@ import click
 
 from eruca.admin import offsets
 from eruca.admin.offsets import EARLIEST, LATEST, Move, QueueProgress
+from eruca.admin.session import Admin
 from eruca.cli.administer import add_yes_option, confirm, end_with, operate
 from eruca.cli.connecting import add_nameserver_option
 from eruca.cli.output import add_output_option, format_time, parse_time, print_rows
@@ -63,15 +64,25 @@ def show(group: str, topic: str | None, nameservers: str, output: str) -> None:
       eruca offset show billing --topic orders -o json | jq -s 'map(.behind) | add'
     """
     check_group(group)
-    rows = operate(nameservers, lambda admin: offsets.show(admin, group, topic))
-    if not rows:
-        raise NoRoute(f"group {group} has no offsets", hint="it commits its first ones when it has consumed something")
+    rows = operate(nameservers, lambda admin: _find_rows(admin, group, topic))
     if output == "table":
         print_rows(
             rows, output, ["topic", "broker", ">queue", ">offset", ">end", ">behind", "last consumed"], _draw_progress
         )
     else:
         print_rows([_describe(row) for row in rows], output, [], lambda _: [])
+
+
+async def _find_rows(admin: Admin, group: str, topic: str | None) -> list[QueueProgress]:
+    rows = await offsets.show(admin, group, topic)
+    if rows:
+        return rows
+    if topic is not None and await admin.find_route(topic) is None:
+        raise NoRoute(f"no broker has a topic {topic}", hint="is its name spelled right?")
+    where = "" if topic is None else f" in topic {topic}"
+    raise NoRoute(
+        f"group {group} has no offsets{where}", hint="it commits its first ones when it has consumed something"
+    )
 
 
 def _describe(row: QueueProgress) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -107,8 +107,8 @@ class Credentials:
     """Signs requests."""
 
     access_key: str
-    secret_key: str
-    security_token: str = ""
+    secret_key: str = field(repr=False)
+    security_token: str = field(default="", repr=False)
 
     def sign(self, command: Command) -> None:
         """Add the account and the signature to a request."""

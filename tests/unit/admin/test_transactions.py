@@ -181,3 +181,20 @@ async def test_a_place_that_is_none_is_refused_and_told(admin: Admin, broker: Em
     assert (await transactions.find(admin, row.offset_id)).message_id == "open"
     with pytest.raises(ConfigError, match="txn list --state all"):
         await transactions.find(admin, "nothing")
+
+
+async def test_what_was_given_up_and_rolled_back_later_is_not_open(broker: EmbeddedBroker, admin: Admin) -> None:
+    await asyncio.to_thread(broker.create_topic, "orders")
+    lost, undone = await prepare(admin, "orders", "lost"), await prepare(admin, "orders", "undone")
+    await wait_for_state(admin, "lost", State.GIVEN_UP)
+    await wait_for_state(admin, "undone", State.GIVEN_UP)
+    # A producer that was very slow.
+    await decide(admin, undone, commit=False)
+    assert {row.message_id: row.state for row in await transactions.list_transactions(admin)} == {
+        lost.message_id: State.GIVEN_UP
+    }
+    everything = await transactions.list_transactions(admin, frozenset(State))
+    assert {row.message_id: row.state for row in everything} == {
+        "lost": State.GIVEN_UP,
+        "undone": State.ROLLED_BACK,
+    }

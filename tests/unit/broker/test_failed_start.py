@@ -18,6 +18,7 @@ from eruca.filterserver.app import FilterServer
 from eruca.filterserver.options import FilterServerOptions
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
+from eruca.net.server import Server
 from eruca.store.messagestore import open_store
 from tests.unit.broker.peer import find_port
 
@@ -152,3 +153,25 @@ async def test_a_taken_port_leaves_nothing_of_other_servers(tmp_path: Path, kind
     assert len(asyncio.all_tasks()) == 1
     if isinstance(server, FilterServer):
         assert server._sandbox is None
+
+
+@pytest.mark.parametrize("beside", [-2, 1])
+async def test_a_port_that_the_system_chooses_has_free_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: int
+) -> None:
+    taken = find_port()
+    choices = [taken, taken, 0]
+    real = Server.start
+
+    async def start(server: Server) -> None:
+        if server.settings.port == 0 and choices:
+            server.settings.port = choices.pop(0)
+        await real(server)
+
+    monkeypatch.setattr(Server, "start", start)
+    broker = make(tmp_path, port=0)
+    with socket.create_server(("127.0.0.1", taken + beside)):
+        await broker.start()
+        assert broker.options.port not in (0, taken)
+        await broker.stop()
+    assert choices == []

@@ -360,3 +360,14 @@ async def test_held_pulls_are_weighed(quiet_broker: Broker, raw: RawPeer, monkey
     await hold(quiet_broker, raw, opaque=3)  # a small one has room
     (parked,) = [parked for parked in quiet_broker.pull.holds._by_queue["T", 0] if parked.command.opaque == 3]
     assert parked.command.ext is None
+
+
+async def test_a_held_pull_counts_as_a_miss_now_and_when_it_ends(
+    quiet_broker: Broker, raw: RawPeer, far: FarTime
+) -> None:
+    stats = parts_of(quiet_broker).stats
+    await hold(quiet_broker, raw)
+    assert stats.missed == 1
+    far.scan(quiet_broker, ms_ahead=3_600_001)
+    assert (await raw.read()).code == ResponseCode.PULL_NOT_FOUND
+    assert stats.missed == 2

@@ -64,6 +64,11 @@ def test_it_asks_before_it_moves(broker: EmbeddedBroker) -> None:
 def test_what_is_not_there_is_named(broker: EmbeddedBroker) -> None:
     assert "no route" in run(broker, "reset", "g", "nowhere", "--to", "earliest", "--yes").stderr
     assert "eruca offset show nobody" in run(broker, "clone", "nobody", "g", "--yes").stderr
+    run(broker, "reset", "billing", "orders", "--to", "earliest", "--yes")
+    misspelt = run(broker, "show", "billing", "-t", "ordres")
+    assert (misspelt.exit_code, "no broker has a topic ordres" in misspelt.stderr) == (1, True)
+    elsewhere = run(broker, "show", "nobody", "-t", "orders")
+    assert (elsewhere.exit_code, "group nobody has no offsets in topic orders" in elsewhere.stderr) == (1, True)
 
 
 def test_moments() -> None:

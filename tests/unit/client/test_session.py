@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from eruca.client.calls import Credentials
 from eruca.client.options import ClientOptions
 from eruca.client.produce.producer import Producer
 from eruca.client.session import _SESSIONS, Session
@@ -224,3 +225,8 @@ async def test_a_farewell_waits_for_the_heartbeat_before_it(
     await leaving
     assert len(peer.heartbeats) == before + 1 and not turn.locked()
     assert peer.goodbyes
+
+
+def test_a_secret_does_not_show_in_the_repr_of_credentials() -> None:
+    shown = repr(Credentials("shop", "hunter2", "token3"))
+    assert ("shop" in shown, "hunter2" in shown, "token3" in shown) == (True, False, False)
