@@ -12,6 +12,8 @@ import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageClientIDSetter;
+import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -72,13 +74,20 @@ final class TransactionCases {
         scene.fact("keeps its id", message.getMsgId().equals(result.getMsgId()));
         scene.fact("transaction", String.valueOf(result.getTransactionId()).replace(result.getMsgId(), "its id"));
         scene.fact("flags", message.getSysFlag());
-        scene.fact("points to its half", message.getPreparedTransactionOffset() > 0);
+        scene.fact("points to its half", pointsToHalf(scene, message, result.getMsgId()));
         Map<String, String> properties = new TreeMap<>(message.getProperties());
         properties.keySet().removeAll(Set.of("UNIQ_KEY", "MIN_OFFSET", "MAX_OFFSET", "__transactionId__"));
         // Java's broker passes on how often it asked; the number depends on the time.
         properties.computeIfPresent("TRANSACTION_CHECK_TIMES", (key, value) -> "some");
         scene.fact("properties", properties);
         return message;
+    }
+
+    /** Whether the message says where in the log its half is; the first message of a broker is at position 0. */
+    private static boolean pointsToHalf(Scene scene, MessageExt message, String id) throws Exception {
+        long position = message.getPreparedTransactionOffset();
+        MessageExt half = scene.admin.viewMessage(MessageDecoder.createMessageId(message.getStoreHost(), position));
+        return half.getTopic().equals("RMQ_SYS_TRANS_HALF_TOPIC") && id.equals(MessageClientIDSetter.getUniqID(half));
     }
 
     public void transactionCommits(Scene scene) throws Exception {
