@@ -1,21 +1,29 @@
 # Everything one does with this repository. `make` alone prints the list.
 #
 # Needs: Python 3.11, make, and a package registry that pip can reach. All else goes into .venv, which this file makes
-# from the lock (requirements/dev.txt) and makes again when the lock changes.
+# from the locks: requirements/core.txt is enough to run Eruca, requirements/dev.txt is for tests and all else.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
+# Stamps of what is installed: the core lock, Eruca itself, the development lock.
+CORE   := $(VENV)/.core
+BUILT  := $(VENV)/.built
 LOCKED := $(VENV)/.locked
-READY  := $(VENV)/.ready
+READY  := $(BUILT) $(LOCKED)
+PIP    := $(PY) -m pip install --quiet --disable-pip-version-check
 PYTEST := $(PY) -m pytest
-SLICE_SECONDS_MAX := 1200
+
+# Test runs start hundreds of Python processes, and each would compile all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Options of the long runs, for example `make torture ONLY=store MINUTES=5`.
 ONLY    ?=
 MINUTES ?=
 ARGS    ?=
+# How many tests `make test` runs at a time: most of them wait more than they compute.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -30,52 +38,53 @@ help: ## print this list
 # --- the environment ---------------------------------------------------------------------------------------------
 
 .PHONY: setup
-setup: $(READY) ## make .venv from the lock (every other target does it by itself)
+setup: $(BUILT) ## make .venv from the locks (every other target does what it needs of this by itself)
 
 # An environment that is already there is brought up to date in place, never removed: someone may be using it.
-$(LOCKED): requirements/bootstrap.txt requirements/dev.txt
+$(CORE): requirements/bootstrap.txt requirements/core.txt
 	@test -x $(PY) || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "needs Python 3.11 or newer: make PYTHON=...")'
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@echo "installing the locked requirements into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements/dev.txt
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	@echo "installing what Eruca needs into $(VENV)"
+	@$(PIP) --require-hashes -r requirements/bootstrap.txt
+	@$(PIP) --require-hashes --no-build-isolation -r requirements/core.txt
 	@touch $@
 
 # Sources that are compiled where there is a compiler: a change of one compiles them again.
 COMPILED := setup.py $(wildcard src/eruca/wire/hot*.py src/eruca/wire/hot*.pxd)
 
-$(READY): $(LOCKED) pyproject.toml $(COMPILED)
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+$(BUILT): $(CORE) pyproject.toml $(COMPILED)
+	@echo "building Eruca"
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# What `make test-interop`, `test-clients`, `test-console` and `test-replication` need besides Python, as (command, Debian package).
-JAVA_TOOLS := javac:openjdk-17-jdk-headless mvn:maven
-CLIENT_TOOLS := go:golang-go node:nodejs npm:npm
-CONSOLE_TOOLS := chromium:chromium chromedriver:chromium-driver
-ETCD_TOOLS := etcd:etcd-server
+$(LOCKED): requirements/dev.txt $(CORE) | $(BUILT)
+	@echo "installing what tests and tools need into $(VENV): this takes minutes"
+	@$(PIP) --require-hashes --no-build-isolation -r requirements/dev.txt
+	@touch $@
 
 # $(call install,tools): install with apt what is missing where we may, and otherwise name it in one line and fail.
+# tests/tools.py has the list of tools.
 define install
-	@missing=; for tool in $(1); do command -v $${tool%%:*} >/dev/null 2>&1 || missing="$$missing $${tool##*:}"; done; \
+	@missing=$$($(PYTHON) tests/tools.py $(1)) || exit 1; \
 	test -z "$$missing" && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null && exit 0; \
 	fi; \
-	echo "missing on this system, please install:$$missing" >&2; exit 1
+	echo "missing on this system, please install: $$missing" >&2; exit 1
 endef
 
 .PHONY: setup-java setup-clients setup-etcd setup-system
 setup-java: ## install Java 17 and Maven where we may (root and apt), otherwise name what is missing
-	$(call install,$(JAVA_TOOLS))
+	$(call install,java)
 
 setup-clients: ## the same for Go, Node and npm, which build the programs around the other clients
-	$(call install,$(CLIENT_TOOLS))
+	$(call install,go node)
 
 setup-etcd: ## the same for etcd, which elects masters
-	$(call install,$(ETCD_TOOLS))
+	$(call install,etcd)
 
-setup-system: ## the same for all that any suite needs from the system: Java, Maven, Go, Node, chromium, etcd
-	$(call install,$(JAVA_TOOLS) $(CLIENT_TOOLS) $(CONSOLE_TOOLS) $(ETCD_TOOLS))
+setup-system: ## the same for all that any suite needs from the system: Java, Maven, Go, Node, etcd
+	$(call install,java go node etcd)
 
 # uv is told the target, so that the lock is the same whichever machine makes it; the header names no path and no host.
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform linux --generate-hashes \
@@ -84,10 +93,10 @@ COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform 
 .PHONY: lock
 lock: ## compile the locks again from pyproject.toml (UPGRADE=--upgrade for the newest versions)
 	@test -x $(BIN)/uv || $(MAKE) setup
-	@for name in core dev bootstrap bench; do \
+	@for name in dev core bootstrap bench; do \
 	    case $$name in \
-	        core) from="pyproject.toml" ;; \
 	        dev) from="pyproject.toml --extra all --extra dev" ;; \
+	        core) from="pyproject.toml -c requirements/dev.txt" ;; \
 	        bootstrap) from="requirements/bootstrap.in -c requirements/dev.txt" ;; \
 	        bench) from="requirements/bench.in" ;; \
 	    esac; \
@@ -103,16 +112,16 @@ lock: ## compile the locks again from pyproject.toml (UPGRADE=--upgrade for the 
 clean: ## remove what builds and tests left behind (not .venv)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
 	@find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
-	@rm -f $(READY)
+	@rm -f $(BUILT)
 
 # --- using it ----------------------------------------------------------------------------------------------------
 
 .PHONY: up demo docs
-up: $(READY) ## name server and broker in one process, data in ./eruca-data (ARGS='--listen-port 10921' and the like)
+up: $(BUILT) ## name server and broker in one process, data in ./eruca-data (ARGS='--listen-port 10921' and the like)
 	@exec $(BIN)/eruca up $(ARGS)
 
 demo: $(READY) ## orders produced, consumed by a group, streamed by Spark into hourly revenue, with a chart (Java 17)
-	$(call install,java:openjdk-17-jre-headless)
+	$(call install,jre)
 	@$(BIN)/eruca demo --spark $(ARGS)
 
 docs: $(READY) ## write docs/CONFIG.md from the options
@@ -131,16 +140,9 @@ lint: $(READY) ## ruff (rules and format), mypy --strict, direction of imports, 
 .PHONY: test
 # The seeds one randomised test takes here; `make torture` takes many more.
 test: export ERUCA_SEEDS ?= 100
-test: $(READY) ## a slice of every suite, at most 20 minutes
-	@without=; \
-	$(MAKE) setup-java || { test -z "$$CI" || exit 1; \
-	    echo "make test goes on WITHOUT the interop slice and the Java broker" >&2; \
-	    without=--ignore=tests/interop; export ERUCA_WITHOUT_JAVA=1; }; \
-	$(MAKE) setup-clients || { test -z "$$CI" || exit 1; \
-	    echo "make test goes on WITHOUT the Go and Node clients" >&2; \
-	    without="$$without --ignore-glob=*/interop/test_go_*.py --ignore-glob=*/interop/test_node_*.py"; }; \
-	$(MAKE) setup-etcd || echo "make test goes on WITHOUT etcd: the tests that need it are skipped and say so" >&2; \
-	$(PYTEST) -q -m "not whole" --session-timeout=$(SLICE_SECONDS_MAX) $$without $(ARGS)
+test: $(READY) ## a slice of every suite; tests whose tools are missing are left out and counted (in CI that is an error)
+	@$(MAKE) setup-system || test -z "$$CI"
+	@$(PYTEST) -q -m "not whole" -n $(WORKERS) $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
 SUITES := unit golden interop clients delivery replication spark console security

@@ -1,5 +1,6 @@
 """Builds the compiled twins of the hot modules where there is a C compiler; all runs without them too, slower."""
 
+import os
 from glob import glob
 
 from Cython.Build import cythonize
@@ -11,7 +12,7 @@ HOT = cythonize(
             f"eruca.wire.{name}",
             [f"src/eruca/wire/{name}.py"],
             depends=sorted(glob("src/eruca/wire/hot*.pxd")),
-            extra_compile_args=["-O2"],
+            extra_compile_args=["-O2", "-g0"],
         )
         for name in ("hot", "hotread", "hotcolumns", "hotproperties", "hotpack", "hotbatch", "hotsend", "hotreplay")
     ],
@@ -25,4 +26,4 @@ for extension in HOT:
     # extensions of its own, which know nothing of it.
     extension.optional = True
 
-setup(ext_modules=HOT)
+setup(ext_modules=HOT, options={"build_ext": {"parallel": os.cpu_count() or 1}})
