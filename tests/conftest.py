@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, BlockBusterFunction
 from hypothesis import settings
 
-from tests.figures import list_figures
+from tests.figures import take_figures
+from tests.needs import declare_needs, describe_left_out, leave_out, list_needs
 
 # `ci` gives everyone the same examples; `explore` looks for new ones. Both print how to repeat a failure.
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
@@ -21,37 +22,84 @@ PROFILE = os.environ.get("ERUCA_HYPOTHESIS", "ci")
 settings.load_profile(PROFILE)
 
 
+LEFT_OUT = pytest.StashKey[str]()
+# Figures that arrived with the reports of tests.
+_figures: list[str] = []
+
+
 def pytest_report_header() -> list[str]:
     """Say which random data this run uses, so that a failure in a log can be repeated."""
     return [f"eruca: ERUCA_HYPOTHESIS={PROFILE} ERUCA_SEEDS={os.environ.get('ERUCA_SEEDS', '(default)')}"]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests whose tools are missing, of those that `-m` and `-k` chose."""
+    left_out, counts = leave_out(items)
+    if left_out:
+        config.stash[LEFT_OUT] = describe_left_out(len(left_out), counts)
+        config.hook.pytest_deselected(items=left_out)
+        away = set(left_out)
+        items[:] = [item for item in items if item not in away]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Let tests that share something expensive stay together."""
+    from tests.workers import GroupScheduling
+
+    return GroupScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a test start only the tools that it says it needs."""
+    declare_needs(list_needs(item))
+    try:
+        return (yield)
+    finally:
+        declare_needs(None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Send figures with the report of the test that noted them, so that they arrive from a worker too."""
+    report = yield
+    report.user_properties = [*report.user_properties, *(("figure", line) for line in take_figures())]
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep figures for the end."""
+    _figures.extend(str(line) for name, line in report.user_properties if name == "figure")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that runs the workers what was left out: it collects no tests itself."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take it from a worker. All of them collect the same tests."""
+    if said := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[LEFT_OUT] = said
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what the tests counted."""
-    if figures := list_figures():
+    if _figures:
         terminalreporter.section("figures")
-        for line in figures:
+        for line in _figures:
             terminalreporter.write_line(line)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs Java where `make test` found none; `make test-<suite>` does not go on without it."""
-    if not os.environ.get("ERUCA_WITHOUT_JAVA"):
-        return
-    left_out = [item for item in items if _needs_java(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-
-
-def _needs_java(item: pytest.Item) -> bool:
-    suite = item.path.relative_to(Path(__file__).parent).parts[0]
-    if suite == "spark":
-        return True
-    if suite not in ("clients", "delivery", "replication") or not isinstance(item, pytest.Function):
-        return False
-    values = item.callspec.params if hasattr(item, "callspec") else {}
-    systems = (values.get("cluster"), values.get("system"))
-    return "java" in systems or "peer" in item.fixturenames or "java" in item.path.name
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say at the very end what was left out."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and (said := config.stash.get(LEFT_OUT, "")):
+        reporter.write_line(said, yellow=True)
 
 
 @pytest.fixture

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-_LINES: list[str] = []
+_noted: list[str] = []
 
 
 def note_figures(text: str) -> None:
-    """Show a line (or some) at the end of this run of tests."""
-    _LINES.extend(text.strip("\n").splitlines())
+    """Show a line or several at the end of this run of tests."""
+    _noted.extend(text.strip("\n").splitlines())
 
 
-def list_figures() -> list[str]:
-    """All that was noted so far."""
-    return list(_LINES)
+def take_figures() -> list[str]:
+    """Return what was noted since the last call, and forget it."""
+    taken = list(_noted)
+    _noted.clear()
+    return taken

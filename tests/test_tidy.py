@@ -24,6 +24,7 @@ from tests.paths import REPOSITORY
 
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 80
+WAIT_SECONDS_MAX = 0.1
 TEXT_SUFFIXES = {"", ".cfg", ".conf", ".in", ".java", ".js", ".json", ".md", ".py", ".pyi", ".sh", ".toml", ".txt"}
 TEXT_SUFFIXES |= {".css", ".html", ".lark", ".properties", ".pxd", ".typed", ".xml", ".yaml", ".yml"}
 SKIPPED_FOLDERS = {".git", ".venv", "build", "dist", "node_modules", "__pycache__"}
@@ -238,6 +239,24 @@ def find_sleeps(file: SourceFile) -> Iterator[Finding]:
             yield node.lineno, "time.sleep in a test"
 
 
+def find_long_waits(file: SourceFile) -> Iterator[Finding]:
+    """A test that waits for a fixed time outside of a loop waits for no condition, and says why beside it.
+
+    The long runs of tests/torture pace their load by time.
+    """
+    if not file.is_in("tests/") or file.is_in("tests/torture/"):
+        return
+    loops = [node for node in ast.walk(file.tree) if isinstance(node, ast.While | ast.For | ast.AsyncFor)]
+    polling = {id(inner) for loop in loops for inner in ast.walk(loop)}
+    lines = file.text.splitlines()
+    for node in ast.walk(file.tree):
+        if not isinstance(node, ast.Call) or call_name(node) != "asyncio.sleep" or id(node) in polling:
+            continue
+        given = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else 0
+        if isinstance(given, int | float) and given >= WAIT_SECONDS_MAX and "  # " not in lines[node.lineno - 1]:
+            yield node.lineno, f"asyncio.sleep({given}) without a reason beside it"
+
+
 def find_tests_without_assertion(file: SourceFile) -> Iterator[Finding]:
     """A test that cannot fail. What it calls to assert starts with assert, check or expect."""
     if not file.is_in("tests/") or not Path(file.path).name.startswith("test_"):
@@ -355,6 +374,13 @@ SAMPLES: dict[Rule, tuple[SourceFile, SourceFile]] = {
     find_prints: (SourceFile("src/eruca/a.py", "print(1)"), SourceFile("src/eruca/cli/a.py", "print(1)")),
     find_dangerous_calls: (SourceFile("src/a.py", "f(shell=True)"), SourceFile("src/a.py", "re.compile('a')")),
     find_sleeps: (SourceFile("tests/a.py", "time.sleep(1)"), SourceFile("tests/a.py", "clock.sleep(1)")),
+    find_long_waits: (
+        SourceFile("tests/a.py", "async def f():\n    await asyncio.sleep(0.1)\n"),
+        SourceFile(
+            "tests/a.py",
+            "async def f():\n    await asyncio.sleep(3)  # why\n    while g():\n        await asyncio.sleep(1)\n",
+        ),
+    ),
     find_tests_without_assertion: (
         SourceFile("tests/test_a.py", "def test_a(): f()"),
         SourceFile("tests/test_a.py", "def test_a(): assert_equal(f())"),

@@ -32,6 +32,7 @@ from tests.clients.stage import (
     wait_for_queues,
     wait_until,
 )
+from tests.patience import PATIENCE_S
 
 
 async def _ask_running(session: Session, consumer: Consumer, stacks: bool = False) -> ConsumerRunningInfo:
@@ -87,7 +88,7 @@ async def case_a_consumer_shows_its_stacks(nameserver: str, topic: str, group: s
     async with Producer(nameserver, group=group) as producer:
         await producer.send(topic, b"x")
         async with consumer:
-            await asyncio.wait_for(started.wait(), 30)
+            await asyncio.wait_for(started.wait(), PATIENCE_S)
             info = await _ask_running(producer.session, consumer, stacks=True)
             assert info.jstack is not None
             assert "MainThread" in info.jstack and "cases_admin.py" in info.jstack

@@ -426,7 +426,7 @@ async def case_close_waits_for_handlers(nameserver: str, topic: str, group: str)
     @consumer.handler(topic)
     async def work(message: Message) -> None:
         started.set()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # a handler that takes its time
         done.append(message.body)
 
     async with Producer(nameserver, group=group) as producer:

@@ -12,11 +12,12 @@ from typing import Self
 from eruca.wire.bodies import MessageQueue
 from tests.clients.history import History
 from tests.clients.members import Member, wait_for_owners
+from tests.patience import PATIENCE_S
 
 # Starts a member with this name and its settings.
 Start = Callable[[str], Member]
 
-REST_SECONDS_MAX = 60
+REST_SECONDS_MAX = PATIENCE_S
 MEMBERS_MIN = 2
 
 

@@ -14,11 +14,12 @@ from tests.clients.pythonmember import PythonMember
 from tests.figures import note_figures
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.interop.javapeer import Peer
+from tests.patience import PATIENCE_S
 
 QUEUES = 8
 # A killed member leaves its locks behind for this long; its client relies on them for half of it.
 LOCK_LIVE_MS = 4000
-ARRIVE_SECONDS_MAX = 60
+ARRIVE_SECONDS_MAX = PATIENCE_S
 # Members commit every 200 ms and a handler works for some ms; the rest is for a busy machine. Between two changes of a
 # long run the group works longer than that, so that there are times in which nothing may come again.
 WINDOW_SECONDS = 1.0

@@ -26,12 +26,13 @@ from typing import Any
 from eruca import Producer
 from eruca.testing import EmbeddedBroker
 from tests.clients.stage import create_topic
+from tests.patience import PATIENCE_S
 
 # What pages call their name server.
 NAMESERVER = "127.0.0.1:9876"
 # Topics of which a page consumes before anything is sent to them.
 _TOPICS = ("prices",)
-_BLOCK_SECONDS_MAX = 60
+_BLOCK_SECONDS_MAX = PATIENCE_S
 _POLL_S = 0.01
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)

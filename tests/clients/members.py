@@ -21,6 +21,7 @@ from typing import Any, Protocol, Self
 from eruca.wire.bodies import MessageQueue
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.interop.javapeer import JavaProgram, Peer
+from tests.patience import PATIENCE_S
 
 # Room for eight queues of cached messages and for the client itself.
 HEAP = "128m"
@@ -262,7 +263,7 @@ class JavaFeed:
         request = {"topic": topic, "queues": queues, "keys": keys, "perSecond": per_second, "count": count}
         self._program.ask({"do": "load", **self._where, **request})
 
-    def finish(self, seconds: float = 60) -> list[str]:
+    def finish(self, seconds: float = PATIENCE_S) -> list[str]:
         """Wait for the last message, or stop what has no end; gives the bodies the broker has taken."""
         (counts,) = self._program.ask({"do": "finish"}, seconds)
         return [f"{key}:{number}" for key, count in counts.items() for number in range(count)]

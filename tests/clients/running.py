@@ -17,9 +17,10 @@ from typing import Self
 
 from eruca.client.session import _SESSIONS
 from tests.clients.stage import Case
+from tests.patience import PATIENCE_S
 
 AT_ONCE = 6
-CASE_SECONDS_MAX = 90
+CASE_SECONDS_MAX = PATIENCE_S
 # Less than a call may take: who only waits for the end of one is left behind as well.
 _END_SECONDS_MAX = 2.5
 

@@ -14,13 +14,13 @@ from eruca.wire.catalog import build_request
 from eruca.wire.codes import RequestCode
 from eruca.wire.ext import Header
 from eruca.wire.headers import CreateTopicHeader, EmptyHeader, PullMessageHeader
+from tests.patience import PATIENCE_S
 
 Case = Callable[[str, str, str], Awaitable[None]]
 _Case = TypeVar("_Case", bound=Case)
 _Answer = TypeVar("_Answer")
 
-# A broker on a busy machine may take its time; nothing here waits that long when all is well.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = PATIENCE_S
 READ, WRITE = 4, 2
 _POLL_SECONDS = 0.02
 _STEADY_SECONDS = 0.3

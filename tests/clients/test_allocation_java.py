@@ -26,10 +26,8 @@ from eruca.errors import ConfigError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.javahash import java_hash
 from tests.figures import note_figures
-from tests.interop.javapeer import SETUP_SECONDS_MAX, JavaProgram, prepare_peer
-
-# The first run on a machine may have to fetch the jars.
-pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 60)
+from tests.interop.javapeer import JavaProgram, prepare_peer
+from tests.needs import starts
 
 # Java compiles a program of one file by itself when it is given the file.
 PROGRAM = Path(__file__).parent / "java" / "Allocation.java"
@@ -147,6 +145,7 @@ def make_rule(
 
 
 @pytest.fixture(scope="module")
+@starts("java")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
     with JavaProgram(prepare_peer(), str(PROGRAM), tmp_path_factory.mktemp("allocation")) as started:
         yield started

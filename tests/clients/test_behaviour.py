@@ -11,12 +11,8 @@ import pytest
 from blockbuster import BlockBuster
 
 from tests.clients.running import CASE_SECONDS_MAX, Run, find_cases
-from tests.interop.javapeer import SETUP_SECONDS_MAX
 
 CASES = find_cases()
-
-# The first one waits for the peer to be fetched, and each for others that are on their way before it.
-pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 3 * CASE_SECONDS_MAX)
 
 
 @pytest.fixture

@@ -20,10 +20,7 @@ from tests.clients.pythonmember import PythonMember
 from tests.clients.stage import QUICK_OPTIONS, create_topic, make_consumer, wait_for_queues, wait_until
 from tests.figures import note_figures
 from tests.interop.brokers import Cluster
-from tests.interop.javapeer import SETUP_SECONDS_MAX
-
-# The first run on a machine may have to fetch the jars.
-pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 300)
+from tests.patience import PATIENCE_S
 
 QUEUES = 4
 CONCURRENCY = 20
@@ -34,9 +31,9 @@ PER_TURN = 8
 PAUSE_SECONDS = 0.01
 # Every fourth message has to wait for something.
 SLOW_SECONDS = 0.01
-ARRIVE_SECONDS_MAX = 60
+ARRIVE_SECONDS_MAX = PATIENCE_S
 SEND_SECONDS = 30
-REST_SECONDS_MAX = 30
+REST_SECONDS_MAX = PATIENCE_S
 
 MANY = pytest.mark.parametrize("restarts", [5, pytest.param(50, marks=pytest.mark.whole)])
 SOME = pytest.mark.parametrize("restarts", [3, pytest.param(10, marks=pytest.mark.whole)])

@@ -384,7 +384,6 @@ def find_left_overs() -> set[asyncio.Task[Any]]:
     return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.whole)])
 async def test_a_hostile_server_gets_nothing_but_errors_of_ours(

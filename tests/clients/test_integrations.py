@@ -25,10 +25,11 @@ from eruca.errors import ClientClosed, InvalidName, MessageIllegal
 from eruca.integrations.taskiq import ErucaBroker
 from eruca.sync import Consumer
 from tests.interop.brokers import Cluster
-from tests.interop.javapeer import SETUP_SECONDS_MAX, JavaProcess
+from tests.interop.javapeer import JavaProcess
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(SETUP_SECONDS_MAX + 120)]
-SECONDS_MAX = 60
+pytestmark = pytest.mark.whole
+SECONDS_MAX = PATIENCE_S
 
 # The scheme is not made known by an import here: the setting is enough.
 CELERY_APP = """

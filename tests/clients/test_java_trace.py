@@ -22,9 +22,10 @@ from eruca.wire.trace import (
     list_trace_keys,
 )
 from tests.interop.brokers import BROKER_NAME, PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster
-from tests.interop.javapeer import SETUP_SECONDS_MAX, JavaProgram, prepare_peer
+from tests.interop.javapeer import JavaProgram, prepare_peer
+from tests.needs import starts
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(SETUP_SECONDS_MAX + 240)]
+pytestmark = pytest.mark.whole
 
 # Java compiles a program of one file by itself when it is given the file.
 PROGRAM = Path(__file__).parent / "java" / "Tracing.java"
@@ -32,6 +33,7 @@ SHOP, TILL, BILLING = "TracedShop", "TracedTill", "TracedBilling"
 
 
 @pytest.fixture(scope="module")
+@starts("java")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
     """`Tracing.java`."""
     with JavaProgram(prepare_peer(), str(PROGRAM), tmp_path_factory.mktemp("tracing")) as started:

@@ -18,13 +18,12 @@ from tests.clients.history import History
 from tests.clients.members import JavaFeed, JavaMember, Member, MemberSettings, poll, wait_for_owners
 from tests.figures import note_figures
 from tests.interop.brokers import SETTINGS, ErucaCluster
-from tests.interop.javapeer import SETUP_SECONDS_MAX, Peer, prepare_peer
+from tests.interop.javapeer import Peer, prepare_peer
+from tests.needs import starts
+from tests.patience import PATIENCE_S
 
-# The first run on a machine may have to fetch the jars.
-pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 60)
-
-REST_SECONDS_MAX = 30
-ARRIVE_SECONDS_MAX = 30
+REST_SECONDS_MAX = PATIENCE_S
+ARRIVE_SECONDS_MAX = PATIENCE_S
 PER_SECOND = 400
 BETWEEN_CHANGES = 640
 CHANGES = 20
@@ -33,6 +32,7 @@ SEED = 20_260_115
 
 
 @pytest.fixture(scope="module")
+@starts("java")
 def peer() -> Peer:
     return prepare_peer()
 

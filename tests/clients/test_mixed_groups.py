@@ -22,27 +22,26 @@ from tests.clients.stage import QUICK_OPTIONS, create_topic, list_numbers, send_
 from tests.figures import note_figures
 from tests.interop.brokers import BROKER_NAME, SETTINGS, ErucaCluster
 from tests.interop.javapeer import (
-    SETUP_SECONDS_MAX,
     START_SECONDS_MAX,
     JavaProcess,
     Peer,
     find_broker_port,
     prepare_peer,
 )
-
-# The first run on a machine may have to fetch the jars.
-pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 300)
+from tests.needs import starts
+from tests.patience import PATIENCE_S
 
 SEED = 20_260_116
 CRASHES_MIN = 4
 # Work as long as the time between commits, so that a killed member always has begun what it could wrongly commit, and
 # threads enough for two members to do it all.
 BUSY: dict[str, Any] = {"work_ms": 50, "persist_ms": 50, "threads": 32}
-REST_SECONDS_MAX = 30
-ARRIVE_SECONDS_MAX = 30
+REST_SECONDS_MAX = PATIENCE_S
+ARRIVE_SECONDS_MAX = PATIENCE_S
 
 
 @pytest.fixture(scope="module")
+@starts("java")
 def peer() -> Peer:
     return prepare_peer()
 

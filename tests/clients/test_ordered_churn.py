@@ -12,10 +12,8 @@ from tests.clients.churnruns import LOCK_LIVE_MS, MIXED, PATIENT_SECONDS, QUEUES
 from tests.clients.members import MemberSettings
 from tests.figures import note_figures
 from tests.interop.brokers import SETTINGS, ErucaCluster
-from tests.interop.javapeer import SETUP_SECONDS_MAX, Peer, prepare_peer
-
-# The first run on a machine may have to fetch the jars.
-pytestmark = pytest.mark.timeout(SETUP_SECONDS_MAX + 300)
+from tests.interop.javapeer import Peer, prepare_peer
+from tests.needs import starts
 
 SEED = 20_260_117
 PYTHON = ("python", "python", "plain", "plain")
@@ -26,6 +24,7 @@ CRASHES_MIN = 3
 
 
 @pytest.fixture(scope="module")
+@starts("java")
 def peer() -> Peer:
     return prepare_peer()
 

@@ -14,9 +14,11 @@ pytest.register_assert_rewrite(
 
 from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
 from tests.interop.javapeer import Peer, prepare_peer  # noqa: E402
+from tests.needs import starts  # noqa: E402
 
 
 @pytest.fixture(scope="session")
+@starts("java")
 def peer() -> Peer:
     return prepare_peer()
 

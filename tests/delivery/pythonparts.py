@@ -30,13 +30,14 @@ from tests.clients.stage import (
     wait_until,
 )
 from tests.interop.behaviour import Facts
+from tests.patience import PATIENCE_S
 
 Plan = dict[str, Any]
 # Name server, a name that no other part has, and the plan.
 PythonPart = Callable[[str, str, Plan], Awaitable[Facts]]
 
 SILENCE_SECONDS = 4.0
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = PATIENCE_S
 _DECISIONS = {"c": Decision.COMMIT, "r": Decision.ROLLBACK, "u": Decision.UNKNOWN}
 
 

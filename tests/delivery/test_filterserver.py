@@ -18,16 +18,15 @@ from eruca.errors import ErucaError, RequestRefused
 from eruca.wire.bodies import MessageQueue
 from tests.figures import note_figures
 from tests.interop.javapeer import JavaProgram, Peer
+from tests.patience import PATIENCE_S
 from tests.unit.cli.upprocess import Up, choose_ports
 from tests.unit.filterserver import modules
 from tests.unit.filterserver.modules import NAME
 from tests.unit.filterserver.test_plugins import install
 
-pytestmark = pytest.mark.timeout(90)
-
 SEED = 6
 COUNT = 600
-SECONDS_MAX = 40
+SECONDS_MAX = PATIENCE_S
 # What one process of a filter server may grow by while modules ask it for 4 GiB.
 GROWTH_MB_MAX = 200
 # Attacks of each kind at least, and the messages that go to others meanwhile.

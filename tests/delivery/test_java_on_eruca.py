@@ -15,11 +15,9 @@ from eruca import Message, Producer
 from tests.clients.stage import create_topic, make_consumer
 from tests.delivery.plans import PARTS, SEED
 from tests.figures import note_figures
-from tests.interop.behaviour import CASE_SECONDS_MAX, BehaviourProgram, Facts
+from tests.interop.behaviour import BehaviourProgram, Facts
 from tests.interop.brokers import Cluster
 from tests.interop.javapeer import Peer
-
-pytestmark = pytest.mark.timeout(CASE_SECONDS_MAX + 60)
 
 SYSTEMS = ["eruca", pytest.param("java", marks=pytest.mark.whole)]
 REQUESTS = 50

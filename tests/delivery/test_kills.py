@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from tests.figures import note_figures
 from tests.torture.delivery import PARTS, Settings, run
 
@@ -15,7 +13,6 @@ KILLS = 3
 SEED = int(os.environ.get("ERUCA_DELIVERY_SEED", "1"))
 
 
-@pytest.mark.timeout(240)
 async def test_a_broker_that_is_killed_keeps_what_it_told_its_clients(tmp_path: Path) -> None:
     result = await run(Settings(SEED, kills=KILLS), tmp_path)
     note_figures(result.summarise())

@@ -18,9 +18,9 @@ from tests.delivery.pythonparts import PYTHON_PARTS
 from tests.figures import note_figures
 from tests.interop.behaviour import Facts
 from tests.interop.brokers import Cluster
+from tests.patience import PATIENCE_S
 
-PART_SECONDS_MAX = 120
-pytestmark = pytest.mark.timeout(2 * PART_SECONDS_MAX)
+PART_SECONDS_MAX = PATIENCE_S
 
 AT_ONCE = 5
 SYSTEMS = ["java", pytest.param("eruca", marks=pytest.mark.whole)]

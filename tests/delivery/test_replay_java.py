@@ -12,7 +12,7 @@ from tests.delivery.replaycases import CASES, HALF, Case, MqAdminTool, OurTool, 
 from tests.interop.brokers import Cluster
 from tests.interop.javapeer import JavaProgram, Peer
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.whole
 
 
 @pytest.fixture(scope="module")

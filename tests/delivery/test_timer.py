@@ -17,6 +17,7 @@ from eruca.client.message import Message
 from eruca.errors import MessageIllegal, SendFailed
 from eruca.testing import EmbeddedBroker
 from tests.figures import note_figures
+from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import allow_new_files
 
 __all__ = ["allow_new_files"]
@@ -47,7 +48,7 @@ async def consume(broker: EmbeddedBroker, count: int, settle_s: float = 0.0) -> 
         return Outcome.DONE
 
     async with consumer:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await complete.wait()
         await asyncio.sleep(settle_s)
     return found

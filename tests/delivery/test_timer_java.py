@@ -25,7 +25,7 @@ OPTIONS = make_options(1024 * 1024)
 # Not before Java has come and gone, which takes some ten seconds.
 DELAY = timedelta(seconds=45)
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.whole
 
 
 def start_ours(directory: Path) -> EmbeddedBroker:

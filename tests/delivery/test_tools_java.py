@@ -12,7 +12,7 @@ from tests.delivery.toolcases import use_dead_letters, use_transactions
 from tests.interop.brokers import PATIENCE, SETTINGS, JavaCluster
 from tests.interop.javapeer import Peer
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.whole
 
 QUICK = {**SETTINGS, **PATIENCE, "transactionCheckMax": 1, "transactionTimeOut": 3000, "transactionCheckInterval": 500}
 

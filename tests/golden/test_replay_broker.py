@@ -48,10 +48,11 @@ from eruca.wire.properties import parse_properties
 from tests.golden.shapes import compare_answers, compare_bodies
 from tests.golden.test_frames import complete
 from tests.paths import GOLDEN
+from tests.patience import PATIENCE_S
 from tests.unit.broker.peer import find_port
 
 FILES = {"json": "frames.jsonl", "binary": "frames-rocketmq.jsonl"}
-SECONDS_MAX = 20
+SECONDS_MAX = PATIENCE_S
 ADMIN = 4  # the connection of the Java tools in the first recording
 OWN_OPAQUE = 1_000_000_000  # of requests that we add
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.interop.javapeer import JavaProgram, Peer
+from tests.patience import PATIENCE_S
 
 Facts = dict[str, Any]
 
-# A case waits for up to 30 s at a time, and others may be before it.
-CASE_SECONDS_MAX = 240
+CASE_SECONDS_MAX = PATIENCE_S
 
 
 class BehaviourProgram(JavaProgram):

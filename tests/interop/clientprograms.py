@@ -21,11 +21,13 @@ from typing import Any
 
 from tests.interop.brokers import Cluster
 from tests.interop.javapeer import ANSWER_SECONDS_MAX, JavaProcess, JavaProgram, PeerError
+from tests.needs import expect_need
+from tests.patience import PATIENCE_S
 
 HERE = Path(__file__).parent
 # Fetching and compiling the library on a slow machine; afterwards it is there.
 BUILD_SECONDS_MAX = 900
-ARRIVE_SECONDS_MAX = 60
+ARRIVE_SECONDS_MAX = PATIENCE_S
 
 Row = dict[str, Any]
 
@@ -35,6 +37,7 @@ Row = dict[str, Any]
 
 def build_go() -> list[str]:
     """Compile the Go program, unless an earlier run did; gives its command."""
+    expect_need("go")
 
     def build(folder: Path) -> None:
         _run(["go", "build", "-trimpath", "-buildvcs=false", "-o", str(folder / "interop"), "."], HERE / "go")
@@ -44,6 +47,7 @@ def build_go() -> list[str]:
 
 def install_node() -> list[str]:
     """Install the Node client as locked, unless an earlier run did; gives the command of our program."""
+    expect_need("node")
 
     def build(folder: Path) -> None:
         for name in ("package.json", "package-lock.json", "main.js"):

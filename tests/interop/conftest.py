@@ -9,9 +9,11 @@ import pytest
 from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster
 from tests.interop.clientprograms import ClientProgram, Stage, build_go, install_node
 from tests.interop.javapeer import JavaNameServer, Peer, StoreClient, prepare_peer
+from tests.needs import starts
 
 
 @pytest.fixture(scope="session")
+@starts("java")
 def peer() -> Peer:
     return prepare_peer()
 
@@ -43,12 +45,14 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
+@starts("go")
 def go_program(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientProgram]:
     with ClientProgram("go", build_go(), tmp_path_factory.mktemp("go"), cluster) as program:
         yield program
 
 
 @pytest.fixture(scope="session")
+@starts("node")
 def node_program(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientProgram]:
     with ClientProgram("node", install_node(), tmp_path_factory.mktemp("node"), cluster) as program:
         yield program

@@ -25,7 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.needs import expect_need
 from tests.paths import PEER
+from tests.patience import PATIENCE_S
 
 SOURCES = Path(__file__).parent / "java" / "src"
 LOGGING = Path(__file__).parent / "java" / "conf" / "logback.xml"
@@ -34,9 +36,9 @@ LOOPBACK = "127.0.0.1"
 
 # Fetching the jars may take a slow network this long; everything else has its answer in seconds.
 SETUP_SECONDS_MAX = 900
-START_SECONDS_MAX = 90
-STOP_SECONDS_MAX = 60
-ANSWER_SECONDS_MAX = 90
+START_SECONDS_MAX = PATIENCE_S
+STOP_SECONDS_MAX = PATIENCE_S
+ANSWER_SECONDS_MAX = PATIENCE_S
 
 # What the broker reaches by reflection on Java 17, and flags that make a short life short.
 _JVM_FLAGS = [
@@ -99,6 +101,7 @@ class Peer:
 
 def prepare_peer() -> Peer:
     """Fetch the jars and compile our programs, unless an earlier run did."""
+    expect_need("java")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     work = Path(os.environ.get("PEER_WORK") or cache / "rocketmq-peer")
     work.mkdir(parents=True, exist_ok=True)
@@ -450,7 +453,7 @@ class Link:
         bounds = {(row["topic"], row["queueId"]): (row["min"], row["max"]) for row in rows if "min" in row}
         return Dump(bounds, [row for row in rows if "min" not in row])
 
-    def wait_for_offset(self, topic: str, queue_id: int, offset: int, seconds: int = 60) -> None:
+    def wait_for_offset(self, topic: str, queue_id: int, offset: int, seconds: int = PATIENCE_S) -> None:
         """Wait until a queue has grown to an offset."""
         self.ask("await", topic=topic, queueId=queue_id, offset=offset, seconds=seconds)
 

@@ -13,9 +13,10 @@ from click.testing import CliRunner
 from eruca.cli.main import main
 from tests.clients.members import poll
 from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer
+from tests.patience import PATIENCE_S
 from tests.unit.cli.upprocess import Up
 
-ARRIVE_SECONDS_MAX = 30
+ARRIVE_SECONDS_MAX = PATIENCE_S
 
 
 @pytest.fixture(scope="module", params=["eruca", "java"])

@@ -19,16 +19,12 @@ from eruca import PullConsumer
 from tests.clients.stage import poll
 from tests.interop.brokers import BROKER_NAME
 from tests.interop.clientprograms import (
-    BUILD_SECONDS_MAX,
     Stage,
     in_order,
     list_bodies,
     make_messages,
 )
 from tests.interop.javapeer import PeerError
-
-# The first case of a run may have to fetch and compile the library.
-pytestmark = pytest.mark.timeout(BUILD_SECONDS_MAX)
 
 SEND_OK = 0
 PULL_FOUND, PULL_NO_NEW_MESSAGE, PULL_NO_MATCH, PULL_OFFSET_ILLEGAL = range(4)

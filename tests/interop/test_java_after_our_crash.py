@@ -34,8 +34,7 @@ from tests.interop.workload import (
 )
 from tests.paths import REPOSITORY
 
-# The first test of a run may have to fetch the Java peer.
-pytestmark = [pytest.mark.timeout(900), pytest.mark.whole]
+pytestmark = pytest.mark.whole
 
 APPENDS_MIN = 3_000
 REPEATED = "Maybe try to build consume queue repeatedly"

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
 from eruca.wire.bodies import TopicRouteData
@@ -22,7 +20,8 @@ from tests.unit.net.rawpeer import RawPeer, open_peer
 
 # Registered by every Java broker at its start; sending to a topic that is not there uses it.
 TEMPLATE = "TBW102"
-GONE_SECONDS_MAX = 30
+# Less than the 120 s after which a broker is forgotten that says nothing.
+GONE_SECONDS_MAX = 100
 
 
 @asynccontextmanager
@@ -70,7 +69,6 @@ async def wait_until(client: RawPeer, is_so: Callable[[set[str]], bool]) -> None
                 return
 
 
-@pytest.mark.timeout(300)
 async def test_java_brokers_come_and_go(peer: Peer, tmp_path: Path) -> None:
     async with run_name_server(tmp_path) as server, open_peer(server.address) as client:
 

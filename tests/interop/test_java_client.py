@@ -11,12 +11,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.interop.behaviour import CASE_SECONDS_MAX, BehaviourProgram, Facts
+from tests.interop.behaviour import BehaviourProgram, Facts
 from tests.interop.brokers import Cluster
 from tests.interop.javacases import CASES, SLICE
 from tests.interop.javapeer import Peer
-
-pytestmark = pytest.mark.timeout(CASE_SECONDS_MAX + 60)
 
 # Run by a process whose frames have the binary header.
 BINARY = "binary_headers"

@@ -52,9 +52,6 @@ from tests.interop.workload import (
     write_tables,
 )
 
-# The first test of a run may have to fetch the Java peer.
-pytestmark = pytest.mark.timeout(900)
-
 ALL_TOPICS = (*TOPICS, SCHEDULE_TOPIC)
 # Our clock starts this long ago, so that delayed messages are due and nothing lies in the future.
 AGE_MS = 600_000

@@ -15,9 +15,6 @@ from tests.interop.brokers import SETTINGS, ErucaCluster, JavaCluster
 from tests.interop.javapeer import JavaProgram, Peer
 from tests.interop.mqadmin import Ask, Side, find_differences
 
-# The first test starts two systems and fills them.
-pytestmark = pytest.mark.timeout(300)
-
 # As `JavaBroker` has it.
 KEEP_FILES = {"fileReservedTime": 999_999, "diskMaxUsedSpaceRatio": 95}
 

@@ -15,11 +15,8 @@ import re
 import pytest
 
 from tests.interop.brokers import BROKER_NAME
-from tests.interop.clientprograms import BUILD_SECONDS_MAX, Stage, list_bodies, make_messages
+from tests.interop.clientprograms import Stage, list_bodies, make_messages
 from tests.interop.javapeer import PeerError
-
-# The first case of a run may have to fetch the library.
-pytestmark = pytest.mark.timeout(BUILD_SECONDS_MAX)
 
 SEND_OK = "SEND_OK"
 CHINESE = "火箭菜、一条中文消息。含表情🚀与换行\n第二行"

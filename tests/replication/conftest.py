@@ -15,19 +15,27 @@ pytest.register_assert_rewrite(
 
 from eruca.net.etcd import open_etcd  # noqa: E402
 from tests.interop.javapeer import Peer, prepare_peer  # noqa: E402
+from tests.needs import starts  # noqa: E402
 from tests.replication.electing import Cluster  # noqa: E402
 from tests.replication.etcdserver import EtcdServer  # noqa: E402
 
 
 @pytest.fixture(scope="session")
+@starts("java")
 def peer() -> Peer:
     return prepare_peer()
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with EtcdServer(tmp_path / "etcd") as etcd:
-        cluster = Cluster(etcd, await open_etcd([etcd.endpoint], timeout_s=5))
-        yield cluster
-        etcd.thaw()
-        await cluster.stop()
+@starts("etcd")
+async def etcd(tmp_path: Path) -> AsyncIterator[EtcdServer]:
+    async with EtcdServer(tmp_path / "etcd") as server:
+        yield server
+
+
+@pytest.fixture
+async def cluster(etcd: EtcdServer) -> AsyncIterator[Cluster]:
+    cluster = Cluster(etcd, await open_etcd([etcd.endpoint], timeout_s=5))
+    yield cluster
+    etcd.thaw()
+    await cluster.stop()

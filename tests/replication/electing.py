@@ -14,9 +14,10 @@ from eruca.core.failover.rules import Rules
 from eruca.core.failover.view import Phase, Progress
 from eruca.errors import StoreError
 from eruca.net.etcd import EtcdClient
+from tests.patience import PATIENCE_S
 from tests.replication.etcdserver import EtcdServer
 
-WAIT_S = 30.0
+WAIT_S = PATIENCE_S
 # With a lease so short, a machine that is busy with other tests changes masters by itself: not for the slice.
 LEASE_S = 1
 RULES = Rules(cold_s=1.0, slave_timeout_s=0.6, alone_s=1.6, hold_s=1.0)

@@ -14,26 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from urllib.request import urlopen
 
-import pytest
+from tests.interop.javapeer import find_ports
+from tests.needs import expect_need
+from tests.patience import PATIENCE_S
 
-from tests.interop.javapeer import find_ports as find_port
-
-START_SECONDS = 30.0
+START_SECONDS = PATIENCE_S
 # A lease cannot be shorter than one and a half elections, so a short election makes short leases.
 FAST = ("--heartbeat-interval", "20", "--election-timeout", "200")
-
-
-def find_etcd() -> str:
-    """Where etcd is; a test that needs it is left out where there is none."""
-    found = shutil.which("etcd")
-    if found is None:
-        pytest.skip("etcd is not installed: apt-get install etcd-server")
-    return found
-
-
-def find_ports(count: int) -> list[int]:
-    """Free ports, all different."""
-    return [find_port() for _ in range(count)]
 
 
 class EtcdServer:
@@ -42,7 +29,7 @@ class EtcdServer:
     def __init__(self, folder: Path, *options: str) -> None:
         self._folder = folder
         self._options = options or FAST
-        self._port, peer_port = find_ports(2)
+        self._port, peer_port = find_ports(), find_ports()
         self._peer = f"http://127.0.0.1:{peer_port}"
         # All servers of its cluster, by name.
         self._cluster = {folder.name: self._peer}
@@ -75,7 +62,7 @@ class EtcdServer:
     def _make_command(self) -> list[str]:
         cluster = ",".join(f"{name}={peer}" for name, peer in self._cluster.items())
         return [
-            *(find_etcd(), "--data-dir", str(self._folder / "data"), "--name", self._folder.name),
+            *("etcd", "--data-dir", str(self._folder / "data"), "--name", self._folder.name),
             *("--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint),
             *("--listen-peer-urls", self._peer, "--initial-advertise-peer-urls", self._peer),
             *("--initial-cluster", cluster, "--log-level", "warn"),
@@ -84,6 +71,7 @@ class EtcdServer:
 
     def _spawn(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
+        expect_need("etcd")
         command = self._make_command()
         with (self._folder / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

@@ -19,6 +19,7 @@ from eruca.admin.replication import promote
 from eruca.admin.session import Admin
 from eruca.errors import ErucaError
 from eruca.wire.names import MASTER
+from tests.patience import PATIENCE_S
 from tests.replication.groups import Group
 from tests.replication.load import DirectLoad, Ledger
 from tests.replication.pairs import QUEUES, Member
@@ -31,7 +32,7 @@ KINDS = ("delay", "reset", "silence", "half-close", "corrupt", "one-way", "freez
 _QUICK = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 1200}
 _FLUSH_MODES = ("ASYNC_FLUSH", "SYNC_FLUSH")
 _MORE = 20
-_PROGRESS_SECONDS_MAX = 60.0
+_PROGRESS_SECONDS_MAX = PATIENCE_S
 _POLL_S = 0.02
 # Between two tries of an operator.
 _AGAIN_S = 0.3

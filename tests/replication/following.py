@@ -25,6 +25,7 @@ from eruca.store.readonly import Level
 from eruca.store.verify import verify_store
 from tests.clients.stage import poll
 from tests.interop.javapeer import JavaBroker, JavaProgram, Peer
+from tests.patience import PATIENCE_S
 from tests.replication.load import TOPIC, send_all
 from tests.replication.pairs import QUEUES, Member, Names, Watch, start_java_member
 from tests.replication.segments import Comparison, compare_logs, list_queue_faults, list_segments, read_log
@@ -36,7 +37,7 @@ _SEND_SECONDS = 30.0
 _PATIENT = {"slaveTimeout": 20_000, "haHousekeepingInterval": 20_000}
 _CALL_MS = 15_000
 # Java copies offsets every ten seconds.
-_OFFSETS_SECONDS_MAX = 60.0
+_OFFSETS_SECONDS_MAX = PATIENCE_S
 LIVE, RESUMED = "live", "resumed"
 
 

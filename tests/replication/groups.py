@@ -22,6 +22,7 @@ from eruca.store.readonly import Level
 from eruca.store.verify import verify_store
 from eruca.wire.bodies import MessageQueue, ReplicationState
 from tests.interop.javapeer import LOOPBACK
+from tests.patience import PATIENCE_S
 from tests.replication.etcdserver import EtcdServer
 from tests.replication.load import TOPIC, Ledger, describe, read_number
 from tests.replication.pairs import QUEUES, Member, Names, Watch, run_command
@@ -29,7 +30,7 @@ from tests.replication.proxy import TcpProxy
 from tests.replication.segments import compare_logs, find_tail, list_diverged, read_diverged, read_log
 
 MASTER, SLAVE = "MASTER", "SLAVE"
-HEAL_SECONDS_MAX = 60.0
+HEAL_SECONDS_MAX = PATIENCE_S
 _POLL_S = 0.05
 _SEGMENT_BYTES = 1024 * 1024
 LEASE_S = 2

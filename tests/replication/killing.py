@@ -18,12 +18,13 @@ from pathlib import Path
 from eruca import ClientOptions, Message, Producer
 from tests.clients.stage import make_consumer, wait_until
 from tests.interop.javapeer import JavaProgram, Peer
+from tests.patience import PATIENCE_S
 from tests.replication.groups import Group
 from tests.replication.load import TOPIC, Ledger, ProducerLoad, describe, read_number
 
 CONSUMERS, JAVA_CONSUMERS = "consumers", "java-consumers"
 _NUMBERS_MAX = 5_000_000
-_RESUME_SECONDS_MAX = 60.0
+_RESUME_SECONDS_MAX = PATIENCE_S
 # Messages that must be acknowledged, and consumed, between two kills.
 _MORE = 50
 _POLL_S = 0.02

@@ -27,12 +27,13 @@ from eruca.wire.headers import CreateTopicHeader, EmptyHeader
 from tests.clients.stage import PATIENCE_SECONDS, poll
 from tests.interop.brokers import PATIENCE
 from tests.interop.javapeer import LOOPBACK, JavaBroker, Peer, find_broker_port, find_ports
+from tests.patience import PATIENCE_S
 from tests.torture.killedbroker import make_environment
 
 BROKER_NAME = "broker-a"
 CLUSTER = "DefaultCluster"
 QUEUES = 4
-_START_SECONDS_MAX = 60.0
+_START_SECONDS_MAX = PATIENCE_S
 _POLL_S = 0.05
 # Brokers are not to wait for an interval of the defaults; a Java broker knows the first ones only.
 QUICK: Mapping[str, object] = {

@@ -12,15 +12,11 @@ import pytest
 
 from eruca.errors import CallTimeout, ConfigError, ConnectFailed, EtcdRefused, NetError
 from eruca.net.etcd import Change, EtcdClient, Transaction, split_endpoints
-from tests.replication.etcdserver import EtcdServer, find_ports
+from tests.interop.javapeer import find_ports
+from tests.patience import PATIENCE_S
+from tests.replication.etcdserver import EtcdServer
 
-WAIT_S = 60.0
-
-
-@pytest.fixture
-async def etcd(tmp_path: Path) -> AsyncIterator[EtcdServer]:
-    async with EtcdServer(tmp_path / "etcd") as server:
-        yield server
+WAIT_S = PATIENCE_S
 
 
 @pytest.fixture
@@ -152,7 +148,7 @@ async def test_watch_of_forgotten_changes_is_refused(etcd: EtcdServer, client: E
 
 
 async def test_another_endpoint_is_asked_when_one_is_gone(etcd: EtcdServer) -> None:
-    (free,) = find_ports(1)
+    free = find_ports()
     client = EtcdClient([f"http://127.0.0.1:{free}", etcd.endpoint], timeout_s=20)
     revision = await client.put("/k", b"v")
     async with asyncio.timeout(WAIT_S):
@@ -164,7 +160,7 @@ async def test_another_endpoint_is_asked_when_one_is_gone(etcd: EtcdServer) -> N
 
 
 async def test_nobody_there(tmp_path: Path) -> None:
-    (free,) = find_ports(1)
+    free = find_ports()
     client = EtcdClient([f"127.0.0.1:{free}"])
     with pytest.raises(ConnectFailed, match="cannot be reached"):
         await client.get("/k")

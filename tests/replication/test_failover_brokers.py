@@ -111,13 +111,12 @@ def driver_of(broker: Broker) -> FailoverDriver:
 
 
 @pytest.fixture
-async def elected(tmp_path: Path) -> AsyncIterator[Elected]:
-    async with EtcdServer(tmp_path / "etcd") as etcd:
-        group = Group(tmp_path)
-        await group.start()
-        yield Elected(group, etcd)
-        etcd.thaw()
-        await group.stop()
+async def elected(etcd: EtcdServer, tmp_path: Path) -> AsyncIterator[Elected]:
+    group = Group(tmp_path)
+    await group.start()
+    yield Elected(group, etcd)
+    etcd.thaw()
+    await group.stop()
 
 
 async def test_first_start_and_sync_sends(elected: Elected) -> None:

@@ -10,8 +10,7 @@ from tests.figures import note_figures
 from tests.interop.javapeer import Peer
 from tests.replication.following import Settings, run
 
-# The first test of a run may have to fetch the Java peer.
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.whole
 
 
 async def test_our_slave_has_the_log_of_a_java_master_and_takes_over_its_readers(peer: Peer, tmp_path: Path) -> None:

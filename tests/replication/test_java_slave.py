@@ -10,9 +10,6 @@ from tests.figures import note_figures
 from tests.interop.javapeer import Peer
 from tests.replication.following import Settings, run
 
-# The first test of a run may have to fetch the Java peer.
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.mark.parametrize("messages", [5_000, pytest.param(50_000, marks=pytest.mark.whole)])
 async def test_a_java_slave_has_our_log_and_takes_over_its_readers(messages: int, peer: Peer, tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.figures import note_figures
+from tests.needs import needs
 from tests.replication.killing import Settings, run
 
 # Another one explores; the one that failed repeats.
 SEED = int(os.environ.get("ERUCA_REPLICATION_SEED", "1"))
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.whole)])
@@ -24,6 +24,7 @@ async def test_nothing_acknowledged_is_lost_when_an_operator_promotes(kills: int
     assert result.acknowledged > 0
 
 
+@needs("etcd")
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.whole)])
 async def test_nothing_acknowledged_is_lost_when_etcd_elects(kills: int, tmp_path: Path) -> None:
     result = await run(Settings(SEED, kills=kills, etcd=True, members=3), tmp_path)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.figures import note_figures
+from tests.needs import needs
 from tests.replication.faults import KINDS, Settings, run
 
 # Another one explores; the one that failed repeats.
 SEED = int(os.environ.get("ERUCA_REPLICATION_SEED", "1"))
-pytestmark = pytest.mark.timeout(300)
 
 
 async def check(settings: Settings, directory: Path) -> None:
@@ -36,6 +36,7 @@ async def test_members_stay_one_log(kind: str, seed: int, tmp_path: Path) -> Non
 
 @pytest.mark.whole
 @pytest.mark.parametrize("kind", KINDS)
+@needs("etcd")
 @pytest.mark.parametrize("seed", [SEED, SEED + 1])
 async def test_members_that_elect_stay_one_log(kind: str, seed: int, tmp_path: Path) -> None:
     await check(Settings(kind, seed, etcd=True), tmp_path)

@@ -10,9 +10,6 @@ from tests.figures import note_figures
 from tests.interop.javapeer import Peer
 from tests.replication.following import Settings, run
 
-# The first test of a run may have to fetch the Java peer.
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.mark.whole
 async def test_our_slave_has_our_log_and_takes_over_the_readers(peer: Peer, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.clients.stage import wait_until
+from tests.patience import PATIENCE_S
 from tests.replication.proxy import TcpProxy, Way
 
 _DARK_S = 0.15
@@ -64,7 +65,7 @@ async def connect(proxy: TcpProxy) -> AsyncIterator[Streams]:
 
 
 async def read(reader: asyncio.StreamReader, count: int) -> bytes:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         return await reader.readexactly(count)
 
 

@@ -18,13 +18,12 @@ from pyspark.logger import PySparkLogger  # noqa: E402
 
 from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
 from tests.interop.javapeer import prepare_peer  # noqa: E402
+from tests.needs import needs  # noqa: E402
 
 # Spark's loggers do not propagate, so pytest gives them its handler, and they would make it write JSON from then on:
 # every later test of the run that reads what was logged would fail.
 PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[assignment, method-assign]
 
-# The first start of Spark on a busy machine takes its time.
-_TIMEOUT_S = 300
 # Spark's own; ours are errors here as everywhere.
 _FOREIGN_WARNINGS = (
     "ignore:::pyspark",
@@ -36,12 +35,11 @@ _FOREIGN_WARNINGS = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give Spark its time."""
+    """Every test of this suite starts Spark, which runs on Java; warnings of its own are not errors."""
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue
-        if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
+        item.add_marker(needs("java"))
         for warning in _FOREIGN_WARNINGS:
             item.add_marker(pytest.mark.filterwarnings(warning))
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from eruca.admin import offsets
 from eruca.admin.session import Admin
 from tests.interop.brokers import Cluster
+from tests.patience import PATIENCE_S
 from tests.spark.producing import run
 
-PATIENCE_S: Final = 60.0
 _POLL_S: Final = 0.05
 COLUMNS: Final = "topic string, queueId int, queueOffset bigint, body binary"
 

@@ -13,6 +13,7 @@ import pytest
 from eruca.spark.pipelines.deltaarchive import DELTA_PACKAGE
 from tests.interop.brokers import ErucaCluster
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.spark.producing import name_topic, send
 
 _VERSION = DELTA_PACKAGE.rpartition(":")[2]
@@ -31,7 +32,6 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.whole
-@pytest.mark.timeout(900)
 def test_table_and_ledger_agree(eruca_cluster: ErucaCluster, jars: str, tmp_path: Path) -> None:
     topic, archive = name_topic("delta"), tmp_path / "archive"
     send(eruca_cluster, topic, 10)
@@ -49,7 +49,7 @@ def test_table_and_ledger_agree(eruca_cluster: ErucaCluster, jars: str, tmp_path
         script.stdin.flush()
         # What the dead run had added is noted, and not added again.
         assert json.loads(script.stdout.readline()) == {"added": 5, "rows": 22, "distinct": 22}
-        assert script.wait(60) == 0
+        assert script.wait(PATIENCE_S) == 0
     finally:
         script.kill()
         script.wait(30)

@@ -11,7 +11,6 @@ from tests.unit.test_bench_smoke import check_figure, run_quickly
 
 
 @pytest.mark.whole
-@pytest.mark.timeout(600)
 def test_spark_bench_gives_its_document(tmp_path: Path) -> None:
     document = run_quickly("spark", tmp_path)
     figures = {figure["name"]: figure for figure in document["figures"]}

@@ -20,8 +20,9 @@ from eruca.cli.demoorders import BROKEN, Consumed, Takings, make_orders, sum_up
 from eruca.errors import ConfigError, ErucaError
 from tests.figures import note_figures
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 
-SECONDS_MAX = 240
+SECONDS_MAX = PATIENCE_S
 
 
 def run_demo(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

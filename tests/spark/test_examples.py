@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from tests.interop.brokers import Cluster
-from tests.interop.javapeer import SETUP_SECONDS_MAX
 from tests.paths import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -79,7 +78,6 @@ def test_example_alone(name: str) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.timeout(SETUP_SECONDS_MAX + SECONDS_MAX)
 @pytest.mark.parametrize("name", STORIES)
 def test_example_on_a_cluster(name: str, cluster: Cluster) -> None:
     first, *lines = run_example(name, "--nameserver", cluster.name_server)

@@ -15,11 +15,12 @@ from eruca.client.produce.choosing import choose_by_shard
 from eruca.errors import RequestRefused
 from eruca.spark.sink import plan_sink, write_rows
 from tests.interop.brokers import BROKER_NAME, Cluster, ErucaCluster, JavaCluster
+from tests.patience import PATIENCE_S
 from tests.spark.producing import create_topic, name_topic, run, send
 from tests.spark.reading import read_rows
 from tests.spark.streams import finish, open_stream
 
-WAIT_S = 60.0
+WAIT_S = PATIENCE_S
 
 
 def write(frame: Any, cluster: Cluster, topic: str | None = None, **options: object) -> None:

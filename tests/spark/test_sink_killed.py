@@ -21,8 +21,6 @@ from tests.spark.reading import read_rows
 from tests.torture.killedbroker import KilledBroker
 from tests.torture.sparksink import Settings, run
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.mark.whole
 @pytest.mark.parametrize(("delivery", "seed"), [("idempotent", 1), ("at-least-once", 2)])

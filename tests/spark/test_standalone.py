@@ -20,7 +20,7 @@ from tests.spark.producing import name_topic, send
 from tests.spark.standalone import CONF, StandaloneCluster
 from tests.spark.stores import compare_derived, make_rich_store, read_files
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.whole
 
 LOCAL = "local[2]"
 _JOB_SECONDS_MAX = 240

@@ -21,8 +21,6 @@ from tests.spark.streams import Sink, number_bodies, open_stream
 from tests.torture.killedbroker import KilledBroker
 from tests.torture.sparkstream import Killable, Result, Settings, run, verify
 
-pytestmark = pytest.mark.timeout(600)
-
 
 class KilledJava:
     """The official servers, of which the broker is killed."""

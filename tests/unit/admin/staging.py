@@ -17,10 +17,11 @@ from eruca.wire.ids import decode_offset_id
 from eruca.wire.names import DLQ_PREFIX, MASTER_ID
 from eruca.wire.properties import PGROUP, TRAN_MSG, UNIQ_KEY, WAIT, encode_properties
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from tests.patience import PATIENCE_S
 
 Result = TypeVar("Result")
 
-WAIT_SECONDS_MAX = 60.0
+WAIT_SECONDS_MAX = PATIENCE_S
 POLL_SECONDS = 0.05
 TRANSACTION_GROUP = "stage-payments"
 

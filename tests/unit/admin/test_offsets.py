@@ -14,6 +14,7 @@ from eruca.client.message import Message
 from eruca.errors import ConfigError, NoRoute
 from eruca.testing.embedded import EmbeddedBroker
 from eruca.wire.bodies import MessageQueue
+from tests.patience import PATIENCE_S
 from tests.unit.admin.staging import send, wait_until
 
 QUEUES = [MessageQueue("embedded", number, "orders") for number in range(2)]
@@ -108,7 +109,7 @@ async def test_members_are_told(filled: EmbeddedBroker, admin: Admin) -> None:
         await wait_until(is_done, "the first round")
         moves = await offsets.reset(admin, "billing", "orders", EARLIEST)
         assert [(move.after, move.outcome) for move in moves] == [(0, "told")] * 2
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await wait_until(lambda: _has_all_twice(seen), "the second round")
     assert sorted(seen, key=int) == [str(number // 2) for number in range(40)]
 

@@ -11,6 +11,7 @@ from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import PullMessageHeader, SendMessageV2Header
 from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message, decode_record, decode_records
+from tests.patience import PATIENCE_S
 from tests.unit.broker.peer import Peer
 
 # The expression is in the request; wait when there is nothing.
@@ -89,5 +90,5 @@ class Inbox:
 
     async def get(self) -> Command:
         """The next request."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.commands.get()

@@ -21,8 +21,9 @@ from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import CreateTopicHeader, Header, SendMessageV2Header
 from eruca.wire.properties import encode_properties
 from tests.interop.javapeer import find_broker_port
+from tests.patience import PATIENCE_S
 
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = PATIENCE_S * 1000
 
 
 def find_port() -> int:

@@ -17,12 +17,13 @@ from eruca.wire.command import decode_binary_header, decode_json_header
 from eruca.wire.frame import Command, encode_command, make_request
 from eruca.wire.headers import SendMessageHeader
 from eruca.wire.properties import parse_properties
+from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.requests import parts_of, send_header
 
-SECONDS_MAX = 60
+SECONDS_MAX = PATIENCE_S
 EMPTY = encode_batch([BatchItem(0, b"", b"")])
 ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 

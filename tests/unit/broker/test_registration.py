@@ -21,6 +21,7 @@ from eruca.wire.bodies import TopicConfig
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import CreateTopicHeader
+from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import find_port
 from tests.unit.broker.requests import parts_of
@@ -124,7 +125,7 @@ async def test_a_broker_that_stops_says_goodbye_to_those_that_are_there(
     await two.stop()
     # Said, not noticed by the end of the connection: that would be too late for those who ask meanwhile.
     monkeypatch.setattr(one.routes, "drop_link", lambda link: [])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await broker.stop()
     assert brokers_of(one) == {}
 

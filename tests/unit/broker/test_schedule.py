@@ -18,6 +18,7 @@ from eruca.wire.codes import RequestCode
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message
+from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import pull, stored
 
@@ -172,7 +173,7 @@ async def test_offsets_are_saved_when_they_changed(
             saved.set()
 
     monkeypatch.setattr(broker.parts.saver, "mark", note)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await saved.wait()
     assert broker.schedule.snapshot().offset_table == {1: 1}
 

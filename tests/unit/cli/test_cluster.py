@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from eruca.cli.main import main
 from eruca.wire.bodies.replication import DivergedTail
+from tests.patience import PATIENCE_S
 from tests.unit.admin.fakemembers import FakeGroup
 
 
@@ -28,7 +29,7 @@ class Stage:
         self.call(self.group.__aenter__())
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def close(self) -> None:
         self.call(self.group.__aexit__())

@@ -20,6 +20,7 @@ from eruca.cli.main import COMMANDS, main
 from eruca.cli.output import format_bytes, format_time, format_yaml, parse_time, show_progress, show_safely
 from eruca.store.messagestore import open_store
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.store_samples import OPTIONS, PROPERTIES, fill_store, find_segment, flip, hash_files
 
 
@@ -208,11 +209,11 @@ def start(*arguments: str | Path, **more: Any) -> subprocess.Popen[bytes]:
 
 def test_as_a_process(root: Path) -> None:
     process = start("store", "verify", root, "-o", "json")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, stderr) == (0, b"")
     assert json.loads(stdout)["clean"] is True
     process = start("store", "stat", root / "nothing")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, stdout) == (1, b"")
     assert stderr.startswith(b"eruca: ")
     assert stderr.count(b"\n") == 1
@@ -226,14 +227,14 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert process.stderr is not None
     assert json.loads(process.stdout.readline())["position"] == 0
     process.stdout.close()
-    assert process.wait(timeout=60) == 141
+    assert process.wait(timeout=PATIENCE_S) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
 
 
 def test_completion_is_clicks(root: Path) -> None:
     process = start(env={"_ERUCA_COMPLETE": "bash_complete", "COMP_WORDS": "eruca store ", "COMP_CWORD": "2"})
-    stdout, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=PATIENCE_S)
     assert stdout.split() == [b"plain,diverged", b"plain,dump", b"plain,rebuild", b"plain,stat", b"plain,verify"]
 
 

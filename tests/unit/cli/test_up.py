@@ -19,6 +19,7 @@ from eruca.cli.recovering import RecoveryWatch
 from eruca.cli.serve import draw_panel
 from eruca.errors import TableUnsaved
 from tests.interop.javapeer import find_ports
+from tests.patience import PATIENCE_S
 from tests.unit.cli.upprocess import SECONDS_MAX, Up, choose_ports, make_command, make_environment, run_eruca
 
 
@@ -203,10 +204,10 @@ async def test_the_second_signal_ends_the_process_at_once(monkeypatch: pytest.Mo
     stopping = running._listen_to_signals()
     try:
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(stopping.wait(), 10)
+        await asyncio.wait_for(stopping.wait(), PATIENCE_S)
         assert ended.empty()
         os.kill(os.getpid(), signal.SIGINT)
-        assert await asyncio.wait_for(ended.get(), 10) == 128 + signal.SIGINT
+        assert await asyncio.wait_for(ended.get(), PATIENCE_S) == 128 + signal.SIGINT
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -19,8 +19,9 @@ from click.testing import CliRunner
 from eruca.cli.main import main
 from tests.interop.javapeer import find_ports
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 
-SECONDS_MAX = 60
+SECONDS_MAX = PATIENCE_S
 
 
 def make_environment() -> dict[str, str]:

@@ -16,11 +16,12 @@ from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import SendMessageAnswerHeader, SendMessageV2Header
 from eruca.wire.host import pack_host
 from eruca.wire.ids import encode_offset_id
+from tests.patience import PATIENCE_S
 
 SILENT, DROP, WITHOUT_HEADER = "silent", "drop the connection", "answer without a header"
 # What a broker does with one send: a code to answer, one of the words above, or what makes the answer.
 Step = int | str | Callable[[Link, Command], Answer]
-SECONDS_MAX = 20
+SECONDS_MAX = PATIENCE_S
 
 
 async def wait_until(is_so: Callable[[], bool]) -> None:

@@ -16,6 +16,7 @@ from eruca.nameserver.app import NameServer
 from tests.clients import cases_pull
 from tests.clients.cases_pull import make_scheduled
 from tests.clients.stage import wait_until
+from tests.patience import PATIENCE_S
 from tests.unit.broker.requests import parts_of
 from tests.unit.client.conftest import MakeProducer, StartBroker
 
@@ -166,7 +167,7 @@ async def test_closing_lets_calls_end(
         await context.consumer.commit({queue: 0})
         ended.append(queue)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         run = asyncio.create_task(scheduled.run())
         await began.wait()
         await wait_until(lambda: len(scheduled.queues) == 4, "the queues")
@@ -198,7 +199,7 @@ async def test_closing_does_not_wait_for_ever(
         finally:
             stuck.append(queue)
 
-    async with asyncio.timeout(30), scheduled:
+    async with asyncio.timeout(PATIENCE_S), scheduled:
         await wait_until(lambda: len(scheduled.queues) == 4, "the queues")
         assert stuck == []
     assert len(stuck) == 4

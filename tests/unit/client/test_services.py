@@ -21,8 +21,9 @@ from eruca.errors import ConfigError, NetError, RetryLater
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message as Record
+from tests.patience import PATIENCE_S
 
-SECONDS_MAX = 10.0
+SECONDS_MAX = PATIENCE_S
 
 
 class NotedRedelivery:

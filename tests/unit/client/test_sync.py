@@ -32,9 +32,10 @@ from eruca.client.sync.room import Room
 from eruca.errors import CallTimeout, ClientClosed, ConfigError, MessageIllegal, NoRoute, QueueNotOurs, SendFailed
 from eruca.testing.embedded import EmbeddedBroker
 from eruca.wire.bodies import MessageQueue
+from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import excuse_new_files
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = PATIENCE_S
 _numbers = itertools.count(1)
 
 

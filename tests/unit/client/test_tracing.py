@@ -11,8 +11,9 @@ from eruca.client.tracing import TraceDispatcher
 from eruca.limits import PROPERTIES_BYTES_MAX
 from eruca.testing.clock import VirtualClock
 from eruca.wire.trace import PubTrace, SubAfterTrace, TraceRecord, decode_traces, encode_trace
+from tests.patience import PATIENCE_S
 
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = PATIENCE_S
 
 
 class Broker:

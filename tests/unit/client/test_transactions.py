@@ -25,6 +25,7 @@ from eruca.wire.headers import EndTransactionHeader
 from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC
 from eruca.wire.properties import parse_properties
 from eruca.wire.record import user_body
+from tests.patience import PATIENCE_S
 from tests.unit.broker.delivery import stored
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import ScriptedBroker, ScriptedCluster, wait_until
@@ -484,7 +485,7 @@ async def test_closing_does_not_wait_for_checks(
     async with producer.transaction("orders", b"x") as half:
         half.leave_open()
     await ask_back(broker, clock)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await asked.wait()
         await producer.close()
     with pytest.raises(ClientClosed):

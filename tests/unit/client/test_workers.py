@@ -11,8 +11,9 @@ import pytest
 
 from eruca.client.consume.handover import Handover
 from eruca.client.consume.workers import Workers
+from tests.patience import PATIENCE_S
 
-SECONDS_MAX = 10.0
+SECONDS_MAX = PATIENCE_S
 
 
 def test_jobs_that_wait_have_all_threads_and_no_more() -> None:

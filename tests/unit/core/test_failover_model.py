@@ -163,7 +163,6 @@ def test_model_sees_an_election_of_a_member_outside_the_set(monkeypatch: pytest.
 
 
 @pytest.mark.whole
-@pytest.mark.timeout(1800)
 def test_thousands_of_worlds() -> None:
     worlds = run_seeds("all faults, whole", 1_000_000, 4000, Faults())
     assert len(worlds) == 4000

@@ -21,6 +21,7 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader, RegisterFilterClassHeader
 from eruca.wire.record import decode_records
+from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakePeer, make_peer
 from tests.unit.broker.requests import parts_of
 from tests.unit.client.conftest import StartBroker
@@ -33,7 +34,7 @@ from tests.unit.net.rawpeer import turn_until
 __all__ = ["make_peer"]
 
 GROUP, TOPIC = "readers", "Letters"
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = PATIENCE_S * 1000
 
 
 @pytest.fixture

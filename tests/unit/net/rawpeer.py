@@ -10,9 +10,9 @@ from typing import Any
 from eruca.net.link import Handler, Link
 from eruca.net.server import Server, ServerSettings
 from eruca.wire.frame import Command, FrameBuffer, encode_command
+from tests.patience import PATIENCE_S
 
-# Everything here takes milliseconds; what takes longer is stuck.
-SECONDS_MAX = 20
+SECONDS_MAX = PATIENCE_S
 
 
 class RawPeer:

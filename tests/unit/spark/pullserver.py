@@ -18,12 +18,13 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader
 from eruca.wire.record import Message, encode_record
+from tests.patience import PATIENCE_S
 from tests.unit.client.scripted import make_route_data, wait_until
 
 TOPIC, BROKER = "t", "broker-a"
 QUEUE = MessageQueue(BROKER, 0, TOPIC)
 DROP, SILENT = "drop the connection", "silent"
-_START_S = 20.0
+_START_S = PATIENCE_S
 
 # What one pull is answered with: a code, one of the words above, or (next offset, body).
 Step = int | str | tuple[int, bytes]

@@ -20,6 +20,7 @@ from eruca.wire import hot, hotbatch
 from eruca.wire.batch import BatchItem, decode_batch, encode_batch, find_ends
 from eruca.wire.digest import digest_properties_plainly, index_prefix
 from eruca.wire.record import Message
+from tests.needs import COMPILER, needs
 from tests.unit.wire.test_hot import load_source
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -35,8 +36,6 @@ TWINS = {
     },
 }
 Twins = tuple[ModuleType, ...]
-
-needs_compiler = pytest.mark.skipif(not COMPILED, reason="the fast way is compiled")
 
 
 def make_messages(topic: str, queue_id: int, items: list[BatchItem], facts: BatchFacts = FACTS) -> list[Message]:
@@ -98,7 +97,7 @@ _items = st.builds(
 _batches = st.lists(st.tuples(st.integers(0, 1), st.lists(_items, min_size=1, max_size=12)), min_size=1, max_size=12)
 
 
-@needs_compiler
+@needs(COMPILER)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(batches=_batches)
 def test_both_ways_leave_the_same_files(tmp_path_factory: pytest.TempPathFactory, batches: Any) -> None:
@@ -126,7 +125,7 @@ def test_both_ways_leave_the_same_files(tmp_path_factory: pytest.TempPathFactory
     assert read_files(home / "fast") == read_files(home / "slow")
 
 
-@needs_compiler
+@needs(COMPILER)
 @pytest.mark.parametrize(
     ("items", "facts"),
     [
@@ -151,7 +150,7 @@ def test_what_is_unusual_goes_the_long_way(tmp_path: Path, items: list[BatchItem
     assert store.append_encoded("T", 0, encode_batch([BatchItem(0, b"x", b"")]), FACTS) is None
 
 
-@needs_compiler
+@needs(COMPILER)
 def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
     store = open_small(tmp_path)
     with pytest.raises(StoreFull, match="does not fit in a segment"):

@@ -24,6 +24,7 @@ from eruca.wire.bodies import TopicConfigTable
 from eruca.wire.record import Message, encode_record
 from eruca.wire.sysflag import TRANSACTION_PREPARED
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.store_samples import (
     OPTIONS,
     PROPERTIES,
@@ -441,7 +442,7 @@ def test_a_second_process_on_the_same_directory(root: Path) -> None:
         assert len(list(dump_records(root))) == len(messages)
         assert hash_files(root) == before
     finally:
-        holder.communicate("\n", timeout=30)
+        holder.communicate("\n", timeout=PATIENCE_S)
     assert holder.returncode == 0
     store = open_store(root, OPTIONS)
     assert len(read_all(store)) == len(messages)

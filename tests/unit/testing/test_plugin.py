@@ -14,9 +14,9 @@ import pytest
 from eruca.errors import ConfigError, ErucaError
 from eruca.testing import EmbeddedBroker
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 
-# How long a run may take on a machine that does other things too.
-SECONDS_MAX = 100
+SECONDS_MAX = PATIENCE_S
 
 ASYNC_TESTS = """
 import asyncio

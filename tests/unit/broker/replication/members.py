@@ -13,10 +13,8 @@ from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
+from tests.patience import PATIENCE_S
 from tests.unit.broker.peer import Peer, find_port
-
-#: How long a condition may take to come true; nothing here waits that long when all is well.
-PATIENCE_S = 40.0
 
 HURRY: dict[str, Any] = {
     "register_interval_ms": 200,

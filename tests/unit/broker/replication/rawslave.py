@@ -21,8 +21,9 @@ from eruca.wire.replication import (
     encode_fenced,
     encode_report,
 )
+from tests.patience import PATIENCE_S
 
-SECONDS_MAX = 10
+SECONDS_MAX = PATIENCE_S
 
 
 class RawSlave:

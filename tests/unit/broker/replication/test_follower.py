@@ -172,13 +172,14 @@ async def test_a_master_that_was_away_is_found_again(make_broker: MakeBroker, ma
     assert len(epochs) == 2
 
 
+@pytest.mark.whole
 async def test_the_link_survives_silence(make_broker: MakeBroker) -> None:
     quick = INTERVALS | {"ha_heartbeat_ms": 20, "ha_housekeeping_ms": 3000}
     master = await make_broker(name="master", **quick)
     slave = await make_slave(make_broker, master, **quick)
     await wait_for(lambda: bool(master.roles.server.list_slaves()))
     (link,) = master.roles.server.links
-    await asyncio.sleep(3.5)  # what is shown is that nothing happens
+    await asyncio.sleep(3.5)  # what is shown is that nothing happens; tests/unit/core/replication shows it in no time
     assert master.roles.server.links == [link]
     assert is_connected(slave)
 

@@ -89,7 +89,7 @@ async def test_a_send_waits_for_the_next_master(group: Group, make_producer: Mak
     await wait_for_copy(slave, master)
     await kill(group, master)
     work = asyncio.create_task(producer.send("T", b"between", timeout=30))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # it would fail at once if it did not wait for a master
     assert not work.done()
     await slave.roles.become_master(1000, why="the test says so")
     begun = asyncio.get_running_loop().time()
@@ -108,7 +108,7 @@ async def test_a_send_that_is_refused_as_by_a_slave_looks_for_the_master(
     await wait_for_copy(slave, master)
     await master.roles.fence("the test says so")
     work = asyncio.create_task(producer.send("T", b"after", timeout=30))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # it would fail at once if it did not wait for a master
     assert not work.done()
     await slave.roles.become_master(1000, why="the test says so")
     await work

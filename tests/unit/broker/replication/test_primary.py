@@ -31,7 +31,6 @@ from tests.unit.broker.requests import parts_of, try_send
 from tests.unit.store.samples import make_message, wait_for
 
 SEGMENT_BYTES = 1 << 20
-SECONDS_MAX = 10
 
 
 async def connect_fenced(connect: Connect, broker: Broker) -> FencedSlave:

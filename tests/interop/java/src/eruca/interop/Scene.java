@@ -47,7 +47,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * is written BROKER, ours CLIENT.
  */
 final class Scene implements AutoCloseable {
-    static final long DEADLINE_MS = 30_000;
+    static final long DEADLINE_MS = 240_000;
     static final int TIMEOUT_MS = 10_000;
 
     private static final AtomicInteger COUNT = new AtomicInteger();
