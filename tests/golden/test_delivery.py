@@ -15,7 +15,8 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CheckTransactionHeader, EndTransactionHeader, SendBackHeader
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.record import Message, decode_record
-from tests.golden.test_stores import extract, golden_options
+from tests.golden.test_stores import golden_options
+from tests.paths import unpack_golden
 from tests.unit.broker.conftest import allow_new_files as _allow_new_files
 from tests.unit.broker.delivery import Inbox, stored
 from tests.unit.broker.peer import Peer, find_port
@@ -30,7 +31,7 @@ allow_new_files = _allow_new_files
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return extract("clean", tmp_path)
+    return unpack_golden("clean", tmp_path)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import mmap
-import tarfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,11 @@ from eruca.wire.record import (
     inspect_record,
     user_body,
 )
-from tests.paths import GOLDEN
+from tests.paths import GOLDEN, unpack_golden
 
 
 def extract(name: str, where: Path) -> list[Path]:
-    with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-        archive.extractall(where, filter="data")
-    return sorted((where / name / "commitlog").iterdir())
+    return sorted((unpack_golden(name, where) / "commitlog").iterdir())
 
 
 def walk_segments(segments: list[Path]) -> list[Message]:
@@ -63,7 +60,7 @@ def walk_segments(segments: list[Path]) -> list[Message]:
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory: pytest.TempPathFactory) -> list[Message]:
-    return walk_segments(extract("store-clean", tmp_path_factory.mktemp("clean")))
+    return walk_segments(extract("clean", tmp_path_factory.mktemp("clean")))
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +132,7 @@ def test_all_kinds_of_messages_are_there(messages: list[Message]) -> None:
 
 
 def test_the_torn_store_ends_in_a_record_that_is_refused(tmp_path: Path) -> None:
-    *whole, torn = [segment for segment in extract("store-torn", tmp_path) if any(segment.read_bytes())]
+    *whole, torn = [segment for segment in extract("torn", tmp_path) if any(segment.read_bytes())]
     earlier = walk_segments(whole)
     data = torn.read_bytes()
     base = int(torn.name)

@@ -9,7 +9,8 @@ import pytest
 
 from eruca.store.messagestore import open_store
 from eruca.store.replicalog import ReplicaLog
-from tests.golden.test_stores import extract, golden_options
+from tests.golden.test_stores import golden_options
+from tests.paths import unpack_golden
 
 
 def read_files(root: Path, part: str) -> dict[str, bytes]:
@@ -23,7 +24,7 @@ def read_files(root: Path, part: str) -> dict[str, bytes]:
 @pytest.mark.parametrize("seed", range(3))
 def test_copied_files_are_those_that_java_made(tmp_path: Path, seed: int) -> None:
     rng = random.Random(f"java:{seed}")
-    java = extract("clean", tmp_path)
+    java = unpack_golden("clean", tmp_path)
     expected = {part: read_files(java, part) for part in ("commitlog", "consumequeue", "index")}
     master = open_store(java, golden_options())
     slave = open_store(tmp_path / "slave", golden_options())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import tarfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from eruca.store.maintenance import (
     rebuild_store,
     verify_store,
 )
-from tests.paths import GOLDEN
+from tests.paths import GOLDEN, unpack_golden
 from tests.store_samples import hash_files
 
 NAMES = ("clean", "killed", "torn", "rebuild")
@@ -34,10 +33,7 @@ TORN_AT = 652926
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The four stores, to be looked at only."""
     where = tmp_path_factory.mktemp("golden")
-    for name in NAMES:
-        with tarfile.open(GOLDEN / f"store-{name}.tar.gz") as archive:
-            archive.extractall(where, filter="data")
-    return {name: where / f"store-{name}" for name in NAMES}
+    return {name: unpack_golden(name, where) for name in NAMES}
 
 
 @pytest.fixture(scope="module")

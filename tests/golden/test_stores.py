@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import shutil
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,18 +25,11 @@ from eruca.wire.ids import encode_offset_id
 from eruca.wire.javahash import tags_code
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.record import Message, decode_record, user_body
-from tests.paths import GOLDEN
+from tests.paths import GOLDEN, unpack_golden
 
 KINDS = ("clean", "killed", "torn", "rebuild")
 # Topics whose messages the Java client may not pull, so the golden data has only some of them.
 INTERNAL = {"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"}
-
-
-def extract(kind: str, directory: Path) -> Path:
-    """Unpack a golden store and give its root; file times are kept because lookups by time use them."""
-    with tarfile.open(GOLDEN / f"store-{kind}.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
-    return directory / f"store-{kind}"
 
 
 def golden_options() -> StoreOptions:
@@ -57,7 +49,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
     """Each store, opened, beside what Java served from it."""
     kind = request.param
     clock = VirtualClock()
-    store = open_store(extract(kind, tmp_path), golden_options(), clock=clock)
+    store = open_store(unpack_golden(kind, tmp_path), golden_options(), clock=clock)
     expected = served(kind)
     if kind == "rebuild":
         deliver_what_java_delivered_early(store, clock, expected)
@@ -211,8 +203,8 @@ def read_all(directory: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("how", ["recovery", "append"])
 def test_derived_files_equal_javas_bytes(how: str, tmp_path: Path) -> None:
     """Queues and index made again from the clean store's commit log alone are Java's, up to the write position."""
-    java_root = extract("clean", tmp_path / "java")
-    root = extract("clean", tmp_path / "ours")
+    java_root = unpack_golden("clean", tmp_path / "java")
+    root = unpack_golden("clean", tmp_path / "ours")
     make_again: Callable[[Path], None] = recover_without_derived if how == "recovery" else append_every_record
     make_again(root)
     assert (read_all(root / "commitlog")) == read_all(java_root / "commitlog")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,19 +17,11 @@ from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from tests.paths import GOLDEN
 from tests.store_samples import OPTIONS, PROPERTIES, START_MS, find_segment, flip, patch
 
 GOLDEN_NAMES = ("clean", "killed", "torn", "rebuild")
 GOLDEN_SIZES = {"mappedFileSizeConsumeQueue": "2000", "maxHashSlotNum": "500", "maxIndexNum": "2000"}
 HOST_V4 = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
-
-
-def unpack_golden(name: str, where: Path) -> Path:
-    """One of Java's stores."""
-    with tarfile.open(GOLDEN / f"store-{name}.tar.gz") as archive:
-        archive.extractall(where, filter="data")
-    return where / f"store-{name}"
 
 
 def make_rich_store(root: Path, rounds: int = 40, *, options: StoreOptions = OPTIONS) -> list[Message]:

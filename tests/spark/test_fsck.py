@@ -13,6 +13,7 @@ from eruca.errors import ConfigError
 from eruca.spark.pipelines.fsck import find_faults, run_fsck
 from eruca.store.maintenance import Kind, Level, verify_store
 from eruca.store.messagestore import open_store
+from tests.paths import unpack_golden
 from tests.spark.stores import (
     GOLDEN_NAMES,
     HARMS,
@@ -20,7 +21,6 @@ from tests.spark.stores import (
     make_removals_of_queues,
     make_rich_store,
     repeat_offsets,
-    unpack_golden,
 )
 from tests.store_samples import hash_files, make_message, patch
 

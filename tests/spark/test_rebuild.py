@@ -15,6 +15,7 @@ from eruca.store.filesystem import LocalFileSystem
 from eruca.store.maintenance import rebuild_store, verify_store
 from eruca.store.messagestore import open_store
 from tests.figures import note_figures
+from tests.paths import unpack_golden
 from tests.spark.stores import (
     GOLDEN_NAMES,
     GOLDEN_SIZES,
@@ -30,7 +31,6 @@ from tests.spark.stores import (
     make_rich_store,
     read_files,
     repeat_offsets,
-    unpack_golden,
 )
 from tests.store_samples import PROPERTIES, hash_files, make_message
 

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from eruca.spark.columns import STORE_COLUMNS, make_schema, tighten
 from eruca.store.messagestore import open_store
-from tests.spark.stores import lose_a_page, make_options, make_rich_store, unpack_golden
+from tests.paths import unpack_golden
+from tests.spark.stores import lose_a_page, make_options, make_rich_store
 from tests.store_samples import fill_store, make_message
 
 

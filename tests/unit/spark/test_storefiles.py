@@ -19,6 +19,7 @@ from eruca.store.messagestore import open_store
 from eruca.store.scan import Damage
 from eruca.testing.clock import VirtualClock
 from eruca.wire.record import Message, decode_record, encode_record
+from tests.paths import unpack_golden
 from tests.spark.stores import (
     GOLDEN_NAMES,
     HARMS,
@@ -30,7 +31,6 @@ from tests.spark.stores import (
     read_files,
     rot_a_body,
     tear_the_end,
-    unpack_golden,
 )
 from tests.store_samples import OPTIONS as SMALL
 from tests.store_samples import START_MS, fill_store, find_segment, make_message, patch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import struct
-import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +35,7 @@ from eruca.wire.record import (
     user_body,
 )
 from eruca.wire.sysflag import BORN_HOST_V6, COMPRESSED, COMPRESSION_ZLIB, STORE_HOST_V6, TRANSACTION_MASK
-from tests.paths import GOLDEN
+from tests.paths import unpack_golden
 from tests.unit.wire.test_hot import SOURCES, find_built_file, load_source
 
 NAMES = ("hotcolumns", "hotproperties")
@@ -339,10 +338,8 @@ def test_records_are_split_by_bytes_and_selected() -> None:
 
 @pytest.mark.parametrize("name", GOLDEN_STORES)
 def test_the_logs_of_java(name: str, tmp_path: Path) -> None:
-    with tarfile.open(GOLDEN / f"store-{name}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
     total = 0
-    for path in sorted((tmp_path / f"store-{name}" / "commitlog").iterdir()):
+    for path in sorted((unpack_golden(name, tmp_path) / "commitlog").iterdir()):
         base, data = int(path.name), path.read_bytes()
         end = find_records(data, base=base).end
         rows = read_rows(data[:end], base, "java")
