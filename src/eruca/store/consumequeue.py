@@ -178,6 +178,19 @@ class ConsumeQueue:
         self.max_offset += count
         self.end_position = end_position
 
+    def add_entries(self, entries: Buffer, end_position: int) -> None:
+        """Write entries that were made elsewhere, into as many files as they take; `reserve` has made room."""
+        data = memoryview(entries)
+        done, count = 0, len(data) // ENTRY_BYTES
+        while done < count:
+            if self._room <= 0:
+                self._enter(self.max_offset * ENTRY_BYTES)
+            run = min(count - done, self._room)
+            size = run * ENTRY_BYTES
+            self._buffer[self._at : self._at + size] = data[done * ENTRY_BYTES : done * ENTRY_BYTES + size]
+            self.add_run(run, end_position)
+            done += run
+
     def start_at(self, offset: int) -> None:
         """Begin an empty queue at an offset, as after older records were deleted; fills the segment before it."""
         segment_entries = self.chain.segment_bytes // ENTRY_BYTES

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from eruca.errors import BatchTooLarge
 from eruca.limits import BATCH_MESSAGES_MAX, BATCH_RECORDS_BYTES_MAX
 from eruca.store.commitlog import CommitLog
-from eruca.store.consumequeue import ConsumeQueue
+from eruca.store.consumequeue import ENTRY_BYTES, ConsumeQueue
 from eruca.store.index import Index
 from eruca.wire import hot, hotbatch
 from eruca.wire.sysflag import HOSTS_V6_MASK, TRANSACTION_MASK
@@ -83,7 +83,7 @@ def write_encoded(
     index: Index | None,
     now_ms: int,
 ) -> StoredBatch | None:
-    """Write records and entries of a batch that was measured; None when files end in the middle of it.
+    """Write records and entries of a batch that was measured; None when a file of the index ends in the middle of it.
 
     Room is made first, which may raise; then nothing has been written.
     """
@@ -95,9 +95,8 @@ def write_encoded(
             return None
     queue.reserve(size.messages)
     run = queue.find_run(size.messages)
-    if run is None:
-        return None
-    entries, entries_at = run
+    # Where a file of the queue ends in the middle of them, they are copied to their places when they are written.
+    entries, entries_at = (bytearray(ENTRY_BYTES * size.messages), 0) if run is None else run
     head = hotbatch.make_head(
         queue.queue_id,
         facts.sys_flag,
@@ -131,7 +130,10 @@ def write_encoded(
         buffer[at : at + bytes_] = bytes(bytes_)
         raise
     log.add_run(bytes_)
-    queue.add_run(size.messages, position + bytes_)
+    if run is None:
+        queue.add_entries(entries, position + bytes_)
+    else:
+        queue.add_run(size.messages, position + bytes_)
     if file is not None and written:
         file.add_run(written)
     return StoredBatch(size.messages, offset, bytes_, position + bytes_, ids.decode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -108,7 +109,7 @@ def test_both_ways_leave_the_same_files(tmp_path_factory: pytest.TempPathFactory
         data = encode_batch(items)
         messages = slow.append_batch(make_messages("T", queue_id, items))
         stored = fast.append_encoded("T", queue_id, data, FACTS)
-        if stored is None:  # at the end of a file of the queue or of the index
+        if stored is None:  # at the end of a file of the index
             fast.append_batch(make_messages("T", queue_id, items))
             continue
         taken += 1
@@ -256,3 +257,21 @@ def test_the_ends_of_a_batch() -> None:
         assert find_ends(encode_batch(items)) == (items[0], items[2], 3)
     assert find_ends(b"") is None
     assert find_ends(b"nonsense") is None
+
+
+@needs_compiler
+def test_a_batch_over_many_files_of_its_queue_is_written_in_one_go(tmp_path: Path) -> None:
+    """Decoded message by message, a large one would take the loop half a second."""
+    options = replace(OPTIONS, consumequeue_segment_bytes=20 * 7, index_entries=1000)
+    fast = open_store(tmp_path / "fast", options, clock=VirtualClock())
+    slow = open_store(tmp_path / "slow", options, clock=VirtualClock())
+    items = [BatchItem(0, b"%d" % number, b"TAGS\x01a" if number % 2 else b"") for number in range(40)]
+    for _ in range(3):
+        stored = fast.append_encoded("T", 0, encode_batch(items), FACTS)
+        assert stored is not None and stored.messages == 40
+        slow.append_batch(make_messages("T", 0, items))
+    queue = fast.queues.get("T", 0)
+    assert queue is not None and (queue.max_offset, queue.next_offset) == (120, 120)
+    fast.close()
+    slow.close()
+    assert read_files(tmp_path / "fast") == read_files(tmp_path / "slow")
