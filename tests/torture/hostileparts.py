@@ -324,7 +324,7 @@ async def send_large_batches(target: Target, size: float) -> None:
     messages = [BatchItem(flag=0, body=b"small", properties=b"") for _ in range(scale(40_000, size))]
     body = encode_batch(messages)
     async with open_peer(target.broker) as peer:
-        for _ in range(5):
+        for _ in range(20):
             peer.write(make_request(RequestCode.SEND_BATCH_MESSAGE, send_header("Batch", batch=True), body))
         peer.writer.write_eof()
         await peer.wait_for_end()  # the header of an answer is larger than our own clients take
@@ -357,9 +357,9 @@ async def register_much(target: Target, size: float) -> None:
     lines = [b"%d-%d 4 4 6 S" % (rng.randrange(10**6), number) for number in range(count)]
     raw = struct.pack(">i", 2) + b"{}" + struct.pack(">i", count)
     raw += b"".join([struct.pack(">i", len(line)) + line for line in lines]) + struct.pack(">i", 2) + b"[]"
-    table = {name: TopicConfig(topic_name=name) for name in (f"json-{number}" for number in range(scale(90_000, size)))}
+    table = {name: TopicConfig(topic_name=name) for name in (f"json-{number}" for number in range(scale(60_000, size)))}
     body = RegisterBrokerBody(topic_config_serialize_wrapper=TopicConfigTable(topic_config_table=table))
-    tiny = b",".join([b'"%d":{"topicName":"%d"}' % (number, number) for number in range(scale(90_000, size))])
+    tiny = b",".join([b'"%d":{"topicName":"%d"}' % (number, number) for number in range(scale(60_000, size))])
     bodies = [
         (True, compress(raw)),
         (False, encode_registration(body)),

@@ -51,6 +51,8 @@ STALE_MASTER: Final = "stale master:"
 #: A refusal of a master whose name another store has begins so.
 NAME_TAKEN: Final = "name taken:"
 
+# Brokers that go together and are named in the log.
+_GONE_NAMED_MAX: Final = 10
 _UNIT: Final = 1
 _UNIT_SUBSCRIBED: Final = 2
 
@@ -344,8 +346,11 @@ class RouteTables:
         """Forget the brokers whose connection ended; gives their addresses."""
         dropped = [address for address, live in self._live.items() if live.link is link]
         for address in dropped:
-            log.warning("broker %s is gone: its connection ended", address)
             self._drop_address(address)
+        for address in dropped[:_GONE_NAMED_MAX]:
+            log.warning("broker %s is gone: its connection ended", address)
+        if len(dropped) > _GONE_NAMED_MAX:
+            log.warning("%d more brokers are gone with the same connection", len(dropped) - _GONE_NAMED_MAX)
         return dropped
 
     def _drop_address(self, address: str) -> None:
@@ -368,8 +373,17 @@ class RouteTables:
             del names[name]
             if not names:
                 del self._clusters[cluster]
+        # There may be a hundred thousand.
+        tables, dropped = self._queues, 0
         for topic in self._topics.pop(name, ()):
-            self._drop_queues(topic, name)
+            queues = tables.get(topic)
+            if queues is not None and name in queues:
+                dropped += 1
+                if len(queues) == 1:
+                    del tables[topic]
+                else:
+                    del queues[name]
+        self._entries -= dropped
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._queues.get(topic)
