@@ -259,7 +259,7 @@ def test_the_ends_of_a_batch() -> None:
     assert find_ends(b"nonsense") is None
 
 
-@needs_compiler
+@needs(COMPILER)
 def test_a_batch_over_many_files_of_its_queue_is_written_in_one_go(tmp_path: Path) -> None:
     """Decoded message by message, a large one would take the loop half a second."""
     options = replace(OPTIONS, consumequeue_segment_bytes=20 * 7, index_entries=1000)
