@@ -56,7 +56,13 @@ class BrokerOptions:
     )
     permission: int = option(6, "brokerPermission", "4 read, 2 write", low=0, high=7, mutable=True)
     topic_queue_nums: int = option(
-        8, "defaultTopicQueueNums", "queues of a topic made by default", low=1, high=TOPIC_QUEUES_MAX, mutable=True
+        8,
+        "defaultTopicQueueNums",
+        "queues of the template TBW102, which is made at the first start; as in Java, a topic that is made by a send has "
+        "as many as its producer asks for (4 unless its own defaultTopicQueueNums says otherwise), and at most these",
+        low=1,
+        high=TOPIC_QUEUES_MAX,
+        mutable=True,
     )
     auto_create_topic: bool = option(True, "autoCreateTopicEnable", "make an unknown topic when it is sent to")
     auto_create_group: bool = option(
