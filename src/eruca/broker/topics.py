@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from eruca.broker.options import BrokerOptions
@@ -108,14 +108,12 @@ class Topics:
 
     def snapshot(self) -> TopicConfigTable:
         """The table as it is saved and registered."""
-        return self.make_table(self._topics.values())
+        return self.make_table(dict(self._topics))
 
-    def make_table(self, topics: Iterable[TopicConfig]) -> TopicConfigTable:
+    def make_table(self, topics: dict[str, TopicConfig]) -> TopicConfigTable:
         """A table of some topics with the version of the whole."""
         version = DataVersion(counter=self.data_version.counter, timestamp=self.data_version.timestamp)
-        return TopicConfigTable(
-            data_version=version, topic_config_table={config.topic_name: config for config in topics}
-        )
+        return TopicConfigTable(data_version=version, topic_config_table=topics)
 
     def snapshot_to_save(self) -> TopicConfigTable:
         """The table for the disk; `note_saved` says that the disk has it."""
@@ -126,15 +124,15 @@ class Topics:
         """The disk has the last snapshot: nobody needs to wait for the topics in it."""
         self.unsaved = {name: made_at for name, made_at in self.unsaved.items() if made_at > self._saving}
 
-    def list_changes(self, revision: int) -> list[TopicConfig] | None:
+    def list_changes(self, revision: int) -> dict[str, TopicConfig] | None:
         """The topics that changed after a revision; None when all may have."""
         if revision < self._all_changed_at:
             return None
-        changes: list[TopicConfig] = []
+        changes: dict[str, TopicConfig] = {}
         for name, changed_at in reversed(self._changed_at.items()):
             if changed_at <= revision:
                 break
-            changes.append(self._topics[name])
+            changes[name] = self._topics[name]
         return changes
 
     def put(self, config: TopicConfig) -> TopicConfig:

@@ -26,6 +26,9 @@ Saved: TypeAlias = Callable[[StoreError | None], None]
 # waits for the next try, so it comes after the shortest pause then.
 _RETRY_S_MIN: Final = 0.25
 _RETRY_S_MAX: Final = 5.0
+# After a save there is a pause as long as it took, at most this long, unless somebody waits: a table that always changes
+# must not be written all the time.
+_PAUSE_S_MAX: Final = 1.0
 # A disk that stays full is not logged with every try.
 _LOG_AGAIN_S: Final = 60.0
 
@@ -42,6 +45,7 @@ class _Source:
         # Who waits for the next snapshot to be written, and who for the one that is in the thread's hands.
         self.waiting: list[Saved] = []
         self.writing: list[Saved] | None = None
+        self.pause_until = 0.0
         self.failures = 0
         self.failed_at = 0.0
         self.logged_at = 0.0
@@ -50,7 +54,7 @@ class _Source:
     def due_at(self) -> float:
         """The loop time of the next try; 0 for at once."""
         if not self.failures:
-            return 0.0
+            return 0.0 if self.waiting else self.pause_until
         pause_s = _RETRY_S_MIN if self.waiting else min(_RETRY_S_MAX, _RETRY_S_MIN * 2 ** min(self.failures, 16))
         return self.failed_at + pause_s
 
@@ -149,6 +153,7 @@ class TableSaver:
         self.unsaved.add(source.name)
         source.writing, source.waiting = source.waiting, []
         error: StoreError | None = None
+        started = loop.time()
         try:
             await loop.run_in_executor(self._executor, source.prepare())
         except StoreError as failure:
@@ -156,10 +161,12 @@ class TableSaver:
         except Exception as failure:  # a mistake of ours must not end the saving for good
             log.exception("%s could not be saved", source.name)
             error = StoreError(f"{failure.__class__.__name__}: {failure}")
+        now = loop.time()
+        source.pause_until = now + min(_PAUSE_S_MAX, now - started)
         if error is None:
             self._note_saved(source)
         else:
-            self._note_failed(source, error, loop.time())
+            self._note_failed(source, error, now)
         waiting, source.writing = source.writing, None
         for then in waiting:
             try:
