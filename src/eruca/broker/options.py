@@ -58,8 +58,8 @@ class BrokerOptions:
     topic_queue_nums: int = option(
         8,
         "defaultTopicQueueNums",
-        "queues of the template TBW102, which is made at the first start; as in Java, a topic made by a send has as many "
-        "as its producer asks for (4 unless its own defaultTopicQueueNums says otherwise), and at most these",
+        "queues of the template TBW102, which is made at the first start; as in Java, a topic made by a send has as "
+        "many as its producer asks for (4 unless its own defaultTopicQueueNums says otherwise), and at most these",
         low=1,
         high=TOPIC_QUEUES_MAX,
         mutable=True,

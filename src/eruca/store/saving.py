@@ -26,8 +26,8 @@ Saved: TypeAlias = Callable[[StoreError | None], None]
 # waits for the next try, so it comes after the shortest pause then.
 _RETRY_S_MIN: Final = 0.25
 _RETRY_S_MAX: Final = 5.0
-# After a save there is a pause as long as it took, at most this long, unless somebody waits: a table that always changes
-# must not be written all the time.
+# After a save there is a pause as long as it took, at most this long, unless somebody waits: a table that changes all
+# the time must not be written all the time.
 _PAUSE_S_MAX: Final = 1.0
 # A disk that stays full is not logged with every try.
 _LOG_AGAIN_S: Final = 60.0
