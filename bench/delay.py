@@ -32,7 +32,6 @@ from bench.up import _read_anonymous, _started, _up_command
 from eruca.broker.app import Broker
 from eruca.broker.mapping import map_timer
 from eruca.broker.options import BrokerOptions
-from eruca.cli.demo import find_broker_port
 from eruca.client.produce.producer import Producer
 from eruca.config import StoreOptions
 from eruca.store.filesystem import LocalFileSystem
@@ -260,7 +259,7 @@ async def _live_through(
 ) -> dict[str, float]:
     clock = VirtualClock()
     start = clock.now_ms()
-    options = BrokerOptions(port=find_broker_port(), schedule_interval_ms=_NEVER_MS)
+    options = BrokerOptions(port=0, schedule_interval_ms=_NEVER_MS)
     broker = Broker(options, StoreOptions(commitlog_segment_bytes=1 << 28), directory / "store", clock=clock)
     await broker.start()
     try:

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.runner import Aim, BenchError, Run, Sample
-from eruca.cli.demo import find_broker_port
 from eruca.client.produce.producer import Producer
 
 START_AIM = Aim(2000, at_least=False)
@@ -101,7 +100,7 @@ def _started(command: list[str], directory: Path) -> Iterator[subprocess.Popen[s
 
 
 def _up_command(directory: Path) -> list[str]:
-    ports = ["--nameserver-port", "0", "--listen-port", str(find_broker_port())]
+    ports = ["--nameserver-port", "0", "--listen-port", "0"]
     return [sys.executable, "-m", "eruca", "up", "--output", "json", "--data", str(directory / "data"), *ports]
 
 
