@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints
 
@@ -35,6 +35,8 @@ class OptionInfo:
     high: int | None = None
     mutable: bool = False
     secret: bool = False
+    # Raises ConfigError for a text that is not one of its values.
+    check: Callable[[str], None] | None = None
     # The default of RocketMQ 3.x, where it is another one.
     older: int | str | None = None
 
@@ -94,13 +96,24 @@ def shorten(text: str) -> str:
 
 
 def check_bounds(options: Any) -> None:
-    """Refuse a number outside the bounds its option declares."""
+    """Refuse a number outside the bounds its option declares, and a text that its check refuses."""
     for name, info in info_of(options).items():
         value = getattr(options, name)
+        if info.check is not None:
+            info.check(value)
         if info.low is not None and value < info.low:
             raise ConfigError(f"{info.java}={value}: the least is {info.low} {info.unit}".rstrip())
         if info.high is not None and value > info.high:
             raise ConfigError(f"{info.java}={value}: the most is {info.high} {info.unit}".rstrip())
+
+
+def check_hours(text: str) -> None:
+    """Refuse a `deleteWhen` that does not name hours of the day."""
+    hours = [hour.strip() for hour in text.split(";") if hour.strip()]
+    for hour in hours or [text]:
+        number = read_digits(hour, len("23"))
+        if number is None or number >= _HOURS_OF_DAY:
+            raise ConfigError(f"deleteWhen={shorten(text)}: expected hours from 00 to 23, separated by `;`")
 
 
 class FlushMode(enum.Enum):
@@ -203,7 +216,9 @@ class StoreOptions:
         unit="hours",
         mutable=True,
     )
-    delete_hours: str = option("04", "deleteWhen", "hours of the day for deletion, separated by `;`", mutable=True)
+    delete_hours: str = option(
+        "04", "deleteWhen", "hours of the day for deletion, separated by `;`", check=check_hours, mutable=True
+    )
     disk_ratio_percent_max: int = option(
         75,
         "diskMaxUsedSpaceRatio",
@@ -257,7 +272,6 @@ class StoreOptions:
 
     def __post_init__(self) -> None:
         entry = 20
-        check_hours(self.delete_hours)
         rounded = -(-self.consumequeue_segment_bytes // entry) * entry
         object.__setattr__(self, "consumequeue_segment_bytes", rounded)
         if self.transient_enabled and self.flush_mode is FlushMode.SYNC:
@@ -265,15 +279,6 @@ class StoreOptions:
                 "transientStorePoolEnable=true needs flushDiskType=ASYNC_FLUSH: "
                 "a buffer in memory cannot promise what a sync promises"
             )
-
-
-def check_hours(text: str) -> None:
-    """Refuse a `deleteWhen` that does not name hours of the day."""
-    hours = [hour.strip() for hour in text.split(";") if hour.strip()]
-    for hour in hours or [text]:
-        number = read_digits(hour, len("23"))
-        if number is None or number >= _HOURS_OF_DAY:
-            raise ConfigError(f"deleteWhen={shorten(text)}: expected hours from 00 to 23, separated by `;`")
 
 
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
