@@ -28,6 +28,7 @@ from eruca.wire.names import MASTER, SLAVE
 from tests.figures import note_figures
 from tests.replication.etcdserver import EtcdServer
 from tests.unit.broker.delivery import stored
+from tests.unit.broker.peer import find_port
 from tests.unit.broker.replication.members import Group, read_log, tail_of, wait_for_copy, wait_until
 from tests.unit.broker.requests import parts_of, try_send
 
@@ -158,6 +159,40 @@ async def test_dead_master_is_replaced_and_ids_change_places(elected: Elected) -
         lambda: elected.group.route().get(number) == elected.brokers[0].options.address, "the ids changed places"
     )
     note_figures(f"failover with a lease of {LEASE_S} s: the successor led {pause_s:.2f} s after its master vanished")
+
+
+async def test_a_member_that_starts_alone_after_etcd_lost_its_data_waits_for_the_others(
+    elected: Elected, caplog: pytest.LogCaptureFixture
+) -> None:
+    ports = {number: find_port() for number in range(3)}
+    for number, port in ports.items():
+        await elected.start(number, port=port)
+    await elected.wait_for_master(0)
+    await elected.wait_for_set(0, 1, 2)
+    await elected.group.remove(elected.brokers.pop(0))
+    successor = await elected.wait_for_master(1, 2)
+    peer = elected.group.connect(successor)
+    bodies = [b"%d" % number for number in range(30)]
+    for body in bodies:
+        await peer.send("T", body=body)
+    for number in (1, 2):
+        await elected.group.remove(elected.brokers.pop(number))
+    await elected.etcd.lose_data()
+    await elected.start(0, port=ports[0])
+    await wait_until(lambda: "waiting for the members at" in caplog.text, "it says for whom it waits")
+    assert driver_of(elected.brokers[0]).phase is Phase.WAITING
+    for number in (1, 2):
+        await elected.start(number, port=ports[number])
+    master = await elected.wait_for_master(1, 2)
+    assert [message.body for message in stored(master, "T", 0)] == bodies
+    await elected.wait_for_set(0, 1, 2)
+    await elected.group.connect(master).send("T", body=b"after")
+    # And while all of them run, nobody has to do anything.
+    await elected.etcd.lose_data()
+    again = await elected.wait_for_master(0, 1, 2)
+    assert [message.body for message in stored(again, "T", 0)] == [*bodies, b"after"]
+    await elected.wait_for_set(0, 1, 2)
+    assert all(parts_of(broker).store.replication.diverged == [] for broker in elected.brokers.values())
 
 
 async def test_too_few_in_the_set_is_not_acknowledged(elected: Elected) -> None:

@@ -90,6 +90,8 @@ class LogEnd:
     epoch: int
     seen: int
     known: frozenset[str] = frozenset()
+    # The identity of its store.
+    store: str = ""
 
 
 class RoleSwitch(Protocol):
@@ -361,7 +363,7 @@ class FailoverDriver:
         end, options = self._standing.find_log_end(), self._options
         place = (options.configured_id, options.address, options.ha_address)
         log_end = (end.position, end.epoch, end.seen)
-        entry = MemberEntry(*place, *log_end, call.round, call.is_cold, call.lease, 0, end.known)
+        entry = MemberEntry(*place, *log_end, call.round, call.is_cold, call.lease, 0, end.known, end.store)
         return self._keys.write_member(entry)
 
     async def _claim(self, call: Claim) -> Event:

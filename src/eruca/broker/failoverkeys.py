@@ -43,6 +43,7 @@ class _Member(msgspec.Struct, rename="camel"):
     round: int
     cold: bool
     known: list[str] = []
+    store: str = ""
 
 
 class _Sealed(msgspec.Struct):
@@ -100,7 +101,8 @@ class Keys:
     def write_member(self, entry: MemberEntry) -> bytes:
         """What the key of a member holds; its revision is etcd's."""
         log_end = (entry.position, entry.epoch, entry.seen)
-        held = _Member(entry.address, entry.ha_address, *log_end, entry.round, entry.is_cold, sorted(entry.known))
+        how = (entry.round, entry.is_cold, sorted(entry.known), entry.store)
+        held = _Member(entry.address, entry.ha_address, *log_end, *how)
         return _seal(self.member(entry.member), entry.lease, held)
 
 
@@ -123,8 +125,8 @@ def _read_member(number: int, key: str, item: KeyValue) -> MemberEntry:
     if held is None or not is_epoch(held.epoch) or not is_epoch(held.seen_epoch):
         held = _Member("", "", 0, 0, 0, 0, False)
     place, log_end = (held.address, held.ha_address), (held.position, held.epoch, held.seen_epoch)
-    known = frozenset(held.known)
-    return MemberEntry(number, *place, *log_end, held.round, held.cold, item.lease, item.mod_revision, known)
+    known, store = frozenset(held.known), held.store
+    return MemberEntry(number, *place, *log_end, held.round, held.cold, item.lease, item.mod_revision, known, store)
 
 
 def _seal(key: str, lease: int, held: msgspec.Struct) -> bytes:

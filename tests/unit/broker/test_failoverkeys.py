@@ -55,7 +55,7 @@ def test_epochs_that_cannot_be_say_nothing(epoch: int) -> None:
 
 
 def test_whom_a_member_knows_is_read() -> None:
-    entry = replace(MEMBER, known=frozenset({"host:1", "other:1"}))
+    entry = replace(MEMBER, known=frozenset({"host:1", "other:1"}), store="ours")
     item = hold(KEYS.member(1), KEYS.write_member(entry), 9, 71)
     assert read((KEYS.member(1), item)).members[1] == entry
 

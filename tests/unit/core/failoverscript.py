@@ -254,6 +254,7 @@ def _put(view: View, part: str, revision: int) -> View:
         int(values.get("lease", 70 + number)),
         at,
         frozenset(values["known"].split(",")) if "known" in values else frozenset(),
+        values.get("store", ""),
     )
     return replace(view, members={**view.members, number: entry})
 

@@ -30,7 +30,7 @@ class BrokerStanding:
         tail = store.commitlog.readable_end
         epochs = drop_unwritten(store.replication.epochs, tail)
         seen = max(store.replication.seen_epoch, last_epoch(store.replication.epochs))
-        return LogEnd(tail, last_epoch(epochs), seen, frozenset(self._members.members))
+        return LogEnd(tail, last_epoch(epochs), seen, frozenset(self._members.members), store.replication.store_id)
 
     def meet(self, addresses: Iterable[str]) -> None:
         """Remember members: etcd may lose its data, and then whoever is not here may have more."""

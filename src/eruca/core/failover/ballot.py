@@ -79,6 +79,9 @@ def judge_founding(view: View) -> tuple[MemberEntry | None, str]:
     missing = frozenset().union(*(m.known for m in members)) - {m.address for m in members}
     if missing:
         return None, _FOUNDING_TROUBLE % f"waiting for the members at {', '.join(sorted(missing))}, which may have more"
+    if len({m.store for m in members if m.store}) > 1:
+        named = ", ".join(f"{m.address} ({m.store[:8]})" for m in members if m.store)
+        return None, _FOUNDING_TROUBLE % f"the members have different stores: {named}"
     best = max(members, key=lambda m: (m.epoch, m.position, -m.member))
     if max(m.seen for m in members) > best.epoch:
         highest = max(m.seen for m in members)

@@ -80,6 +80,8 @@ class MemberEntry:
     revision: int
     # The addresses of all members it has ever met, which outlast etcd.
     known: frozenset[str] = frozenset()
+    # The identity of its store; empty when it has none.
+    store: str = ""
 
     @property
     def is_readable(self) -> bool:

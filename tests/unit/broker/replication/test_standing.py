@@ -18,7 +18,8 @@ def make_standing(tail: int = 1000, **options: Any) -> tuple[BrokerStanding, Any
     broker = SimpleNamespace(
         options=BrokerOptions(**{"role": BrokerRole.SYNC_MASTER, **options}),
         store=SimpleNamespace(
-            commitlog=SimpleNamespace(readable_end=tail), replication=SimpleNamespace(epochs=[], seen_epoch=0)
+            commitlog=SimpleNamespace(readable_end=tail),
+            replication=SimpleNamespace(epochs=[], seen_epoch=0, store_id=""),
         ),
         replication=SimpleNamespace(
             condition=SyncCondition(2, 1 << 30),
@@ -38,12 +39,14 @@ def make_link(member: int | None, confirmed: int, *, is_joined: bool = True) -> 
 
 def test_epochs_that_are_not_copied_yet_do_not_count() -> None:
     standing, broker = make_standing(tail=1000)
-    broker.store.replication = SimpleNamespace(epochs=[Epoch(3, 0), Epoch(4, 1000), Epoch(7, 1001)], seen_epoch=9)
+    broker.store.replication = SimpleNamespace(
+        epochs=[Epoch(3, 0), Epoch(4, 1000), Epoch(7, 1001)], seen_epoch=9, store_id="ours"
+    )
     known = frozenset({broker.options.address})
-    assert standing.find_log_end() == LogEnd(1000, 4, 9, known)
+    assert standing.find_log_end() == LogEnd(1000, 4, 9, known, "ours")
     standing.meet(["10.0.0.9:10911"])
     known |= {"10.0.0.9:10911"}
-    broker.store.replication = SimpleNamespace(epochs=[], seen_epoch=0)
+    broker.store.replication = SimpleNamespace(epochs=[], seen_epoch=0, store_id="")
     assert standing.find_log_end() == LogEnd(1000, 0, 0, known)
 
 
