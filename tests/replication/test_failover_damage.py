@@ -7,7 +7,6 @@ import base64
 import json
 import random
 
-import httpx
 import pytest
 
 from tests.figures import note_figures
@@ -52,21 +51,21 @@ class Damage:
     """Damages what a member's calls carry, as a network does that nobody guards."""
 
     def __init__(self, broker: FakeBroker, seed: int) -> None:
-        http = broker.driver._client._client
+        client = broker.driver._client
         self._random = random.Random(seed)
         # The part of calls and of answers in which a bit is turned.
         self.rate = 0.0
         # Keys: what is put there is damaged, once for each that is here.
         self.targets: list[str] = []
         self.count = 0
-        self._post = http.post
-        http.post = self.post
+        self._post = client._post
+        client._post = self.post  # type: ignore[method-assign]
 
-    async def post(self, url: str, content: bytes) -> httpx.Response:
+    async def post(self, url: str, content: bytes) -> tuple[int, bytes]:
         if self.targets and url.endswith("/txn"):
             content = self._damage_puts(content)
-        response = await self._post(url, content=self._damage(content))
-        return httpx.Response(response.status_code, content=self._damage(response.content))
+        status, found = await self._post(url, self._damage(content))
+        return status, self._damage(found)
 
     def _damage_puts(self, content: bytes) -> bytes:
         body = json.loads(content)

@@ -101,8 +101,8 @@ class Keys:
     def write_member(self, entry: MemberEntry) -> bytes:
         """What the key of a member holds; its revision is etcd's."""
         log_end = (entry.position, entry.epoch, entry.seen)
-        how = (entry.round, entry.is_cold, sorted(entry.known), entry.store)
-        held = _Member(entry.address, entry.ha_address, *log_end, *how)
+        place, known = (entry.address, entry.ha_address), sorted(entry.known)
+        held = _Member(*place, *log_end, entry.round, entry.is_cold, known, entry.store)
         return _seal(self.member(entry.member), entry.lease, held)
 
 

@@ -293,8 +293,7 @@ class EtcdClient:
             endpoint = self._current
             url = self._endpoints[endpoint]
             try:
-                async with self._client.stream("POST", url + path, content=content) as response:
-                    status, found = response.status_code, await _read(response)
+                status, found = await self._post(url + path, content)
             except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:
                 # It never left, so the next endpoint may be asked the same.
                 self._turn(endpoint)
@@ -313,6 +312,11 @@ class EtcdClient:
                 self._refuse(endpoint, status, found)
             return _decode(found, answer)
         raise ConnectFailed(f"etcd cannot be reached: {reason}")
+
+    async def _post(self, url: str, content: bytes) -> tuple[int, bytes]:
+        """Send a request; returns the status and the body of its answer."""
+        async with self._client.stream("POST", url, content=content) as response:
+            return response.status_code, await _read(response)
 
     def _turn(self, failed: int) -> None:
         """The next call asks the next endpoint, unless another call has turned already."""
