@@ -373,9 +373,12 @@ class Broker:
 
     async def stop(self) -> None:
         """Unregister, close the ports, save and close everything; also what a start that failed has begun."""
+        failed: list[StoreError] = []
         try:
             if self.parts is not None:
                 await self._stop_parts(self.parts)
+        except StoreError as error:  # tables that could not be saved: the log is closed all the same
+            failed.append(error)
         finally:
             self.parts = None
             self._is_wired = False
@@ -384,11 +387,16 @@ class Broker:
                 self._etcd = None
             if self._store is not None:
                 store, self._store = self._store, None
-                await asyncio.get_running_loop().run_in_executor(None, store.close)
+                try:
+                    await asyncio.get_running_loop().run_in_executor(None, store.close)
+                except StoreError as error:
+                    failed.append(error)
                 log.info("broker %s is stopped", self.options.name)
             if self._executor is not None:
                 await asyncio.to_thread(self._executor.shutdown)
                 self._executor = None
+        if failed:
+            raise StoreError("; ".join(map(str, failed))) from failed[0]
 
     async def _stop_parts(self, parts: Parts) -> None:
         """Stop all that works with the store."""
@@ -397,7 +405,6 @@ class Broker:
         await parts.background.stop()
         if self._is_wired:
             parts.once.finish()
-            # Raises when a table could not be saved; the log is closed all the same.
             await parts.saver.close()
 
     async def _stop_services(self, parts: Parts) -> None:
