@@ -13,7 +13,7 @@ from eruca.broker.options import BrokerOptions
 from eruca.broker.topics import Topics
 from eruca.core.replication.epochs import is_epoch
 from eruca.errors import ErucaError
-from eruca.nameserver.routes import STALE_MASTER
+from eruca.nameserver.masterships import STALE_MASTER
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success

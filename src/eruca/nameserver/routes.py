@@ -17,17 +17,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from eruca.core.replication.epochs import is_epoch
-from eruca.core.replication.numbering import was_promoted
 from eruca.errors import InvalidName, RequestRefused
 from eruca.limits import (
-    EPOCH_AHEAD_MAX,
-    EPOCHS_KEPT_MAX,
     MEMBERS_MAX,
     RECORD_TOPIC_BYTES_MAX,
     ROUTE_ENTRIES_MAX,
     ROUTE_NAMES_MAX,
 )
+from eruca.nameserver.masterships import Leading, Masterships
 from eruca.nameserver.naming import check_names
 from eruca.net.guards import Reporter
 from eruca.wire.bodies import (
@@ -45,11 +42,6 @@ from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, Registe
 from eruca.wire.names import MASTER_ID, READ, WRITE, check_topic
 
 log = logging.getLogger(__name__)
-
-#: A refusal of a master that was replaced begins so; its broker asks the others then whether that is true.
-STALE_MASTER: Final = "stale master:"
-#: A refusal of a master whose name another store has begins so.
-NAME_TAKEN: Final = "name taken:"
 
 # Brokers that go together and are named in the log.
 _GONE_NAMED_MAX: Final = 10
@@ -85,7 +77,7 @@ class RouteTables:
         # Broker address to the filter servers beside it.
         self._filter_servers: dict[str, list[str]] = {}
         # The highest epoch of a master by the name of its broker; kept when all members of the name are gone.
-        self._epochs: dict[str, int] = {}
+        self._masterships = Masterships()
         # The same the other way round, so that nothing has to be searched when a broker goes: the broker names of an
         # address, the topics and the clusters of a broker name.
         self._names: dict[str, set[str]] = {}
@@ -126,8 +118,9 @@ class RouteTables:
         name, address, number = header.broker_name, header.broker_addr, header.broker_id
         epoch = header.eruca_epoch if number == MASTER_ID else None
         if number == MASTER_ID:
-            self._check_store(name, address, epoch, header.eruca_store)
-            self._check_epoch(name, address, epoch)
+            self._masterships.check(name, address, epoch, header.eruca_store, self._find_leading(name))
+            if epoch is not None:
+                self._masterships.note(name, epoch, self._brokers)
         table = body.topic_config_serialize_wrapper
         self._clusters.setdefault(header.cluster_name, {})[name] = None
         self._clusters_of.setdefault(name, set()).add(header.cluster_name)
@@ -195,56 +188,16 @@ class RouteTables:
             and _describe_version(live.data_version) == header.eruca_base
         )
 
-    def _check_store(self, name: str, address: str, epoch: int | None, store: str | None) -> None:
-        """Refuse a master of another store than the one that is here, and epochs that cannot be."""
-        if epoch is None:
-            return
-        if not is_epoch(epoch):
-            _refuse(address, f"epoch {epoch} cannot be")
-        master = self._find_fenced_master(name)
-        if master is not None and master != address:
-            if self._live[master].store not in (None, store):
-                _refuse(address, f"{NAME_TAKEN} the master of {name} is {master}, which has another store")
-            if epoch > self._epochs.get(name, 0) + EPOCH_AHEAD_MAX:
-                _refuse(address, f"epoch {epoch} is too far ahead of that of {master}")
-
-    def _check_epoch(self, name: str, address: str, epoch: int | None) -> None:
-        """Refuse a master that another one has replaced, and remember the epoch of one that is not.
-
-        While nobody was ever promoted under the name, a lower epoch is not that of a replaced master but of a store
-        that begins anew; unless the one who has the higher is here.
-        """
-        known = self._epochs.get(name, 0)
-        master = self._find_fenced_master(name)
-        is_other = master is not None and master != address
-        if epoch is not None and epoch < known and (is_other or was_promoted(known)):
-            where = f"whose master is {master}" if master is not None else "whose master is not registered now"
-            _refuse_stale(address, f"{name} is at epoch {known}, {where}; {address} comes with epoch {epoch}")
-        if is_other and (epoch is None or epoch == known):
-            comes = "without an epoch" if epoch is None else f"with the same epoch {epoch}"
-            _refuse_stale(address, f"the master of {name} is {master}, epoch {known}; {address} comes {comes}")
-        if epoch is not None:
-            self._epochs.pop(name, None)  # the name that was heard of last is at the end
-            self._epochs[name] = epoch
-            self._forget_old_epochs()
-
-    def _forget_old_epochs(self) -> None:
-        """Names come and go; of those that are gone the oldest make room."""
-        if len(self._epochs) > EPOCHS_KEPT_MAX:
-            oldest = next((name for name in self._epochs if name not in self._brokers), None)
-            if oldest is not None:
-                del self._epochs[oldest]
-
     def find_epoch(self, name: str) -> int | None:
         """The highest epoch a master of a broker name had."""
-        return self._epochs.get(name)
+        return self._masterships.find(name)
 
-    def _find_fenced_master(self, name: str) -> str | None:
-        """The address of the master of a name, if it is alive and has an epoch."""
+    def _find_leading(self, name: str) -> Leading | None:
+        """The master of a name, if it is alive and has an epoch."""
         broker = self._brokers.get(name)
         master = broker.broker_addrs.get(MASTER_ID) if broker is not None else None
         live = self._live.get(master) if master is not None else None
-        return master if live is not None and live.epoch is not None else None
+        return Leading(master, live.store) if master and live is not None and live.epoch is not None else None
 
     def _forget_name(self, address: str | None, name: str, broker: BrokerData) -> None:
         """An address is about to be one of a broker name no more, or with another id."""
@@ -320,10 +273,8 @@ class RouteTables:
         broker = self._brokers.get(header.broker_name)
         if broker is None:
             return
-        if header.broker_id == MASTER_ID and self._find_fenced_master(header.broker_name) not in (
-            None,
-            header.broker_addr,
-        ):
+        leading = self._find_leading(header.broker_name)
+        if header.broker_id == MASTER_ID and leading is not None and leading.address != header.broker_addr:
             return  # it was replaced: the master that says goodbye is not the one that is here
         holder = broker.broker_addrs.get(header.broker_id)
         if header.broker_id != MASTER_ID and holder != header.broker_addr and holder in self._live:
@@ -492,12 +443,3 @@ class RouteTables:
 
 def _describe_version(version: DataVersion) -> str:
     return f"{version.counter}:{version.timestamp}"
-
-
-def _refuse_stale(address: str, reason: str) -> NoReturn:
-    _refuse(address, f"{STALE_MASTER} {reason}")
-
-
-def _refuse(address: str, reason: str) -> NoReturn:
-    log.warning("broker %s is refused as a master: %s", address, reason)
-    raise RequestRefused(ResponseCode.SYSTEM_ERROR, reason)

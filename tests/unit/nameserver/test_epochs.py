@@ -8,8 +8,9 @@ from eruca.core.replication.numbering import count_promotion, count_restart, was
 from eruca.errors import RequestRefused
 from eruca.limits import EPOCH_AHEAD_MAX, EPOCH_MAX, EPOCHS_KEPT_MAX
 from eruca.nameserver.app import NameServer
+from eruca.nameserver.masterships import NAME_TAKEN, STALE_MASTER
 from eruca.nameserver.options import NameServerOptions
-from eruca.nameserver.routes import NAME_TAKEN, STALE_MASTER, RouteTables
+from eruca.nameserver.routes import RouteTables
 from eruca.net.caller import Caller
 from eruca.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from eruca.wire.codes import RequestCode, ResponseCode
