@@ -35,6 +35,7 @@ from eruca.core.failover.view import (
     Progress,
     Publish,
     Published,
+    Replaced,
     Require,
     Revoke,
     Revoked,
@@ -92,6 +93,7 @@ EVENTS: dict[str, tuple[Event, float]] = {
     "seen its claim with a damaged state": (Seen(replace(view(20, MINE), state=DAMAGED)), 0.01),
     "seen a damaged claim": (Seen(view(30, ANOTHERS_DAMAGED)), 0.01),
     "seen a damaged state": (Seen(replace(view(20, None), state=DAMAGED)), 0.01),
+    "etcd is empty": (Replaced(View(1)), 0.01),
     "granted": (LeaseGranted(LEASE, 3.0, 0.0), 0.0),
     "kept": (LeaseKept(LEASE, 3.0, 0.0), 0.01),
     "lease over": (LeaseKept(LEASE, 0.0, 0.0), 0.01),
@@ -144,6 +146,8 @@ NEXT: dict[tuple[Phase, str], Phase] = {
     **{(phase, name): Phase.DETACHING for phase in (Phase.RISING, Phase.LEADING) for name in ("lease over", "revoked")},
     (Phase.FENCED, "lease over"): Phase.DETACHING,
     (Phase.FENCED, "revoked"): Phase.DETACHING,
+    # Its leases are gone too.
+    **{(phase, "etcd is empty"): Phase.DETACHING for phase in Phase if phase is not Phase.WAITING},
 }
 
 
