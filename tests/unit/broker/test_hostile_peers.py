@@ -144,16 +144,13 @@ async def test_many_held_pulls_of_one_client_that_never_reads(serving: Serving) 
         greedy.writer.transport.pause_reading()  # type: ignore[attr-defined]
         large = make_request(RequestCode.SEND_MESSAGE_V2, send_header("Held"), b"x" * (3 * MIB), opaque=3)
         assert (await sender.ask(large)).code == ResponseCode.SUCCESS  # 6 GiB of answers
-        said: list[str] = []
-        async with asyncio.timeout(SECONDS_MAX):
-            while not said:
-                assert await asyncio.to_thread(serving.memory) - before < 400 * MIB
-                await check_well(serving)
-                said += await asyncio.to_thread(serving.complaints)
+        for _ in range(20):
+            await check_well(serving)
+            # One or two answers; the other pulls wait until their peer reads.
+            assert await asyncio.to_thread(serving.memory) - before < 60 * MIB
         greedy.writer.transport.abort()
-    assert await settle(serving, lambda memory: memory - before < 60 * MIB) - before < 60 * MIB
-    said += await asyncio.to_thread(serving.complaints)
-    assert len([line for line in said if "reads too slowly" in line]) == 1
+    assert await settle(serving, lambda memory: memory - before < 40 * MIB) - before < 40 * MIB
+    assert await asyncio.to_thread(serving.complaints) == []
 
 
 # -- babble ----------------------------------------------------------------------------------------------------------
