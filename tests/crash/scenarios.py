@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tests.crash.calls import count_calls, describe_call, run_calls
 from tests.crash.cut import count_cut, describe_cut, run_cut
+from tests.crash.damage import count_damage, describe_damage, run_damage
 from tests.crash.interrupted import count_interrupted, describe_interrupted, run_interrupted
 from tests.crash.kill import run_kill
 from tests.crash.middle import describe_middle, run_middle
@@ -29,7 +30,8 @@ class Scenario:
 
     name: str
     what: str
-    run: Callable[[int], None]
+    # Gives what became of the case in a word, or nothing.
+    run: Callable[[int], str | None]
     count: Callable[[], int]
     describe: Callable[[int], str] = lambda case: f"seed {case}"
     # Cases that are one second or more each, so that a slice takes few.
@@ -64,6 +66,14 @@ SCENARIOS = {
             describe_interrupted,
         ),
         Scenario("replica", "two brokers that take over from each other and lose power", run_replica, lambda: 3000),
+        Scenario(
+            "damage",
+            "any file damaged in any way, after a clean stop or a kill",
+            run_damage,
+            count_damage,
+            describe_damage,
+            group="damage",
+        ),
         Scenario("kill", "kill -9 of a writing process", run_kill, lambda: 34, slow=True),
     )
 }

@@ -7,7 +7,7 @@ import logging
 import multiprocessing
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -41,27 +41,33 @@ class Outcome:
     total: int = 0
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
+    # What became of the cases, for scenarios that say so.
+    words: Counter[str] = field(default_factory=Counter)
 
     def summarise(self, scenario: Scenario) -> str:
-        """One line: how many cases, which, how many failed."""
+        """One line: how many cases, which, how many failed; and one for each thing that became of them."""
+        words = "".join(f"\n{'':8} {count:6} {word}" for word, count in sorted(self.words.items()))
         last = self.first + self.done - 1
         stopped = "" if last + 1 >= self.total else f", stopped before {last + 1} of {self.total}"
         failed = f", {len(self.failures)} FAILED" if self.failures else ", none failed"
         return (
             f"{scenario.name:8} {self.done:6} cases ({self.first} to {last}) in {self.seconds:6.1f} s{failed}{stopped}"
-            f"  [{scenario.what}]"
+            f"  [{scenario.what}]{words}"
         )
 
 
-def run_chunk(name: str, cases: Sequence[int]) -> list[Failure]:
-    """Run some cases in a process of the pool; gives those that failed."""
+def run_chunk(name: str, cases: Sequence[int]) -> tuple[list[Failure], Counter[str]]:
+    """Run some cases in a process of the pool; gives those that failed, and what became of the others."""
     failures: list[Failure] = []
+    words: Counter[str] = Counter()
     for case in cases:
         try:
-            SCENARIOS[name].run(case)
+            word = SCENARIOS[name].run(case)
         except Exception as error:
             failures.append((case, "".join(traceback.format_exception(error))[-_TEXT_MAX:]))
-    return failures
+        else:
+            words.update([] if word is None else [word])
+    return failures, words
 
 
 def keep_quiet() -> None:
@@ -131,8 +137,9 @@ class Run:
         started = time.monotonic()
         with self._make_bar(scenario, total, begin) as bar:
             task = bar.task_ids[0]
-            for cases, failures in self._run_chunks(scenario, begin, total):
+            for cases, (failures, words) in self._run_chunks(scenario, begin, total):
                 outcome.done += len(cases)
+                outcome.words.update(words)
                 outcome.failures.extend(failures)
                 bar.advance(task, len(cases))
                 for case, _ in failures:
@@ -153,7 +160,9 @@ class Run:
         bar.add_task(scenario.name, total=total, completed=begin)
         return bar
 
-    def _run_chunks(self, scenario: Scenario, begin: int, total: int) -> Iterator[tuple[range, list[Failure]]]:
+    def _run_chunks(
+        self, scenario: Scenario, begin: int, total: int
+    ) -> Iterator[tuple[range, tuple[list[Failure], Counter[str]]]]:
         """Give the chunks in order, so that everything before the last one given is done."""
         size = 1 if scenario.slow else min(_CHUNK_MAX, max(1, (total - begin) // (4 * self._jobs)))
         chunks = (range(start, min(total, start + size)) for start in range(begin, total, size))

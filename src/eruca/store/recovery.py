@@ -31,6 +31,7 @@ from eruca.store.startcheck import (
     Expected,
     Repair,
     apply_repairs,
+    believe_entries,
     find_expected,
     find_index_fault,
     find_repairs,
@@ -120,12 +121,13 @@ def plan_recovery(
         plan.dispatch_from = start
     elif queues.end_position() != scan.end:
         plan.dispatch_from = min(max(queues.end_position(), chain.start), scan.end)
-    # After a crash the list alone: what comes behind it is dispatched again.
     if clean or listed is None:
         plan.expected = find_expected(listed, commitlog, dispatch, scan.end, start, damage)
-    else:
+    else:  # what comes behind the list is dispatched again
         plan.expected = Expected(list_wanted(listed, dispatch), is_exact=False)
-    if clean:
+    if not clean:
+        plan.expected = believe_entries(plan.expected, dispatch, checkpoint.position or 0)
+    else:
         plan.repairs = find_repairs(plan.expected, commitlog, queues, scan.end, damage)
     if index is not None and (fault := find_index_fault(index, listed, chain.start, clean=clean)) is not None:
         plan.index_keep, reason = fault

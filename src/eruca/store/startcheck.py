@@ -87,6 +87,23 @@ def list_wanted(listed: Ends, dispatch: Dispatch) -> dict[QueueKey, QueueEnd]:
     }
 
 
+def believe_entries(expected: Expected, dispatch: Dispatch, promised: int) -> Expected:
+    """After a crash: what the queues say of records before the position up to which they were on the disk.
+
+    Their entries from the checkpoint's segment on are made again from the log. If the log has lost records there, the
+    old entries are all that knows of them.
+    """
+    ends = dict(expected.ends)
+    for queue in dispatch.queues:
+        key = (queue.topic, queue.queue_id)
+        end = find_disorder(queue, promised)
+        known = ends.get(key)
+        if end > (0 if known is None else known.end) and dispatch.wants_entry(*key, 0, promised - 1):
+            first = queue.chain.start // ENTRY_BYTES
+            ends[key] = QueueEnd(first if known is None else min(first, known.first), end, -1)
+    return Expected(ends, expected.is_exact)
+
+
 class _EndsWalk:
     """Collects the ends of queues from records."""
 

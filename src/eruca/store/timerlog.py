@@ -4,10 +4,13 @@ Blocks of 24-byte cells in a chain of segments; a block has entries of one slot 
 
      0       4       8               16      20      24
     +-------+-------+---------------+-------+-------+
-    | ETB1  | count |     slot      |  CRC  |   0   |   header; ETB0 instead: nothing more in this segment
+    | ETB1  | count |     slot      |  CRC  |   1   |   header; ETB0 instead: nothing more in this segment
     +-------+-------+-------+-------+-------+-------+
     |      due      |   position    |     size      |   an entry, `count` times
     +---------------+---------------+---------------+
+
+The CRC is that of position, count, slot and entries; where the last number of a header is 0, that of the entries alone,
+as an earlier version wrote it. The checkpoint has a CRC of its other fields.
 
 The log holds nothing that the queue of the timer topic and its records do not say. `checkpoint` says up to which
 offset of that queue it was read, how far the log is good, and up to which time everything was delivered; what is behind
@@ -37,6 +40,9 @@ CELL_BYTES = 24
 SEGMENT_BYTES = 256 * 1024 * CELL_BYTES
 _HEADER = struct.Struct(">4sIqII")
 _BLOCK, _BLANK = b"ETB1", b"ETB0"
+# Position, count and slot; and the mark of a block whose CRC has them in it.
+_HEAD = struct.Struct(">qIq")
+_WHOLE = 1
 _ENTRY_NUMBERS = 3
 _ALLOCATE_STEP = 256 * 1024
 _VERSION = 1
@@ -51,6 +57,33 @@ class TimerCheckpoint(msgspec.Struct, frozen=True, rename="camel"):
     # Everything due up to this time is delivered.
     through_ms: int = 0
     version: int = _VERSION
+
+
+class _OnDisk(msgspec.Struct, rename="camel"):
+    """The checkpoint as it is written, where the log begins, and a CRC of both; an earlier version had neither."""
+
+    read_offset: int
+    log_end: int
+    through_ms: int
+    version: int
+    log_start: int | None = None
+    crc32: int | None = None
+
+
+def encode_checkpoint(checkpoint: TimerCheckpoint, log_start: int | None = None) -> bytes:
+    """The checkpoint as it is on the disk."""
+    row = _OnDisk(**msgspec.structs.asdict(checkpoint), log_start=log_start)
+    row.crc32 = zlib.crc32(msgspec.json.encode(row))
+    return msgspec.json.encode(row)
+
+
+def decode_checkpoint(data: bytes) -> tuple[TimerCheckpoint, int | None]:
+    """Read a checkpoint and where the log begins. Raises one of BAD_JSON."""
+    row = msgspec.json.decode(data, type=_OnDisk)
+    crc, row.crc32 = row.crc32, None
+    if crc is not None and zlib.crc32(msgspec.json.encode(row)) != crc:
+        raise msgspec.DecodeError("the checksum of the timer's checkpoint is wrong")
+    return TimerCheckpoint(row.read_offset, row.log_end, row.through_ms, row.version), row.log_start
 
 
 class _LogDamaged(StoreError):
@@ -70,6 +103,7 @@ class TimerLog:
         # The last slot that has a block in a segment, by the segment's start.
         self._last_slots: dict[int, int] = {}
         self._synced = 0
+        self._saved: TimerCheckpoint | None = None
         self.end = 0
 
     def _make_chain(self) -> Chain:
@@ -80,21 +114,26 @@ class TimerLog:
     def open(self) -> TimerCheckpoint | None:
         """Read what is there; None when there is nothing, or nothing that can be relied on."""
         if not self._disk.exists(self._directory / "checkpoint"):
+            if self._disk.list(self._chain.directory):
+                log.error("the timer has no checkpoint: its log is made again from its queue")
             self._reset()
             return None
         try:
             data = self._disk.read_file(self._directory / "checkpoint")
-            checkpoint = msgspec.json.decode(data, type=TimerCheckpoint)
+            checkpoint, log_start = decode_checkpoint(data)
             if checkpoint.version != _VERSION:
                 raise _LogDamaged(f"the timer's checkpoint has version {checkpoint.version}")
             if self._disk.exists(self._chain.directory):
                 self._chain.load()
+            if log_start is not None and self._chain.start > log_start:
+                raise _LogDamaged(f"the timer log begins at {self._chain.start} instead of {log_start}")
             self._scan(checkpoint.log_end)
         except (*BAD_JSON, StoreError) as error:
             log.error("the timer log is made again from its queue; messages may be delivered twice: %s", error)
             self._reset()
             return None
         self.end = self._synced = checkpoint.log_end
+        self._saved = checkpoint
         return checkpoint
 
     def _scan(self, end: int) -> None:
@@ -106,15 +145,15 @@ class TimerLog:
             segment = chain.find(position)
             assert segment is not None
             at = position - segment.start
-            magic, count, slot, crc, _ = _HEADER.unpack_from(segment.buffer, at)
-            if magic == _BLANK:
+            magic, count, slot, crc, form = _HEADER.unpack_from(segment.buffer, at)
+            if magic == _BLANK and not (count or slot or crc or form):
                 position = segment.end
                 continue
             after = at + CELL_BYTES * (1 + count)
             if (
                 magic != _BLOCK
                 or after > segment.size
-                or zlib.crc32(memoryview(segment.buffer)[at + CELL_BYTES : after]) != crc
+                or _find_crc(memoryview(segment.buffer)[at + CELL_BYTES : after], form, position, count, slot) != crc
             ):
                 raise _LogDamaged(f"the timer log has no block at {position}")
             self._know(slot, position, segment)
@@ -151,7 +190,8 @@ class TimerLog:
                 data = _to_bytes(entries[at : at + count * _ENTRY_NUMBERS])
                 stop = start + CELL_BYTES + len(data)
                 segment.ensure_allocated(stop, _ALLOCATE_STEP)
-                _HEADER.pack_into(segment.buffer, start, _BLOCK, count, slot, zlib.crc32(data), 0)
+                crc = _find_crc(data, _WHOLE, self.end, count, slot)
+                _HEADER.pack_into(segment.buffer, start, _BLOCK, count, slot, crc, _WHOLE)
                 segment.buffer[start + CELL_BYTES : stop] = data
                 places.append((self.end, segment))
                 self.end = segment.start + stop
@@ -210,7 +250,9 @@ class TimerLog:
     # -- the disk ----------------------------------------------------------------------------------------------------
 
     def dispose(self, detached: list[Segment]) -> None:
-        """Delete segments."""
+        """Delete segments; first the checkpoint says that they are not missed."""
+        if detached and self._saved is not None:
+            self._write(self._saved)
         for segment in detached:
             self._chain.dispose(segment)
 
@@ -219,7 +261,11 @@ class TimerLog:
         self._sync(checkpoint.log_end)
         if cancelled is not None:
             replace_file(self._disk, self._directory / "cancelled.json", msgspec.json.encode(cancelled))
-        replace_file(self._disk, self._directory / "checkpoint", msgspec.json.encode(checkpoint))
+        self._write(checkpoint)
+
+    def _write(self, checkpoint: TimerCheckpoint) -> None:
+        self._saved = checkpoint
+        replace_file(self._disk, self._directory / "checkpoint", encode_checkpoint(checkpoint, self._chain.start))
 
     def _sync(self, end: int) -> None:
         if end <= self._synced:
@@ -258,6 +304,11 @@ class TimerLog:
     def close(self) -> None:
         """Let go of the files."""
         self._chain.close()
+
+
+def _find_crc(entries: bytes | memoryview, form: int, position: int, count: int, slot: int) -> int:
+    """The CRC of a block, as the last number of its header says that it is made."""
+    return zlib.crc32(entries, zlib.crc32(_HEAD.pack(position, count, slot)) if form == _WHOLE else 0)
 
 
 def _to_bytes(numbers: array[int]) -> bytes:

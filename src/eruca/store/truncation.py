@@ -24,7 +24,7 @@ from eruca.store.filesystem import FileSystem, replace_file
 from eruca.store.read import read_store_time
 from eruca.store.replicationstate import Diverged
 from eruca.store.scan import Damage, iter_facts, scan_log
-from eruca.store.timerlog import TimerCheckpoint
+from eruca.store.timerlog import decode_checkpoint, encode_checkpoint
 from eruca.wire.names import TIMER_TOPIC
 from eruca.wire.record import BlankView, Message, RecordView, decode_record, find_record, inspect_record
 
@@ -302,7 +302,7 @@ def _reset_timer(store: Replicated) -> None:
     if not disk.exists(path):
         return
     try:
-        checkpoint = msgspec.json.decode(disk.read_file(path), type=TimerCheckpoint)
+        checkpoint, _ = decode_checkpoint(disk.read_file(path))
     except BAD_JSON:
         return
     queue = store.queues.get(TIMER_TOPIC, 0)
@@ -310,4 +310,4 @@ def _reset_timer(store: Replicated) -> None:
         replaced = msgspec.structs.replace(checkpoint, read_offset=0, log_end=0)
         for name in disk.list(store.paths.timer / "log"):
             disk.remove(store.paths.timer / "log" / name)
-        replace_file(disk, path, msgspec.json.encode(replaced))
+        replace_file(disk, path, encode_checkpoint(replaced))
