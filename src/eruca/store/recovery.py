@@ -141,8 +141,8 @@ def _plan_without_log(
     commitlog: CommitLog, dispatch: Dispatch, checkpoint: Checkpoint, listed: Ends | None, *, clean: bool
 ) -> RecoveryPlan:
     plan = RecoveryPlan(clean=clean, scanned_from=0, log_end=0, last_store_time=0, dispatch_from=0)
-    if listed is not None:
-        plan.expected = Expected(list_wanted(listed, dispatch), is_exact=False)
+    wanted = {} if listed is None else list_wanted(listed, dispatch)
+    plan.expected = believe_entries(Expected(wanted, is_exact=False), dispatch, checkpoint.position or 0)
     if checkpoint.position or (listed is not None and listed.position):
         plan.faults.append(
             f"the commit log is missing: {commitlog.chain.directory} is empty, and every message that was in it is lost"
