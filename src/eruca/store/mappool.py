@@ -8,6 +8,7 @@ somebody still reads lives on until he is done.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +22,10 @@ class MapPool:
 
     def __init__(self, files_max: int = MAPPED_QUEUES_MAX) -> None:
         self._files_max = files_max
-        # In the order they were mapped. The loop and the flush thread map files.
-        self._mapped: dict[PooledSegment, None] = {}
-        self._writers: dict[Callable[[], None], None] = {}
+        # In the order they were mapped. The loop and the flush thread map files. Not plain dicts: to find the first
+        # entry of one takes the longer the more before it were deleted.
+        self._mapped: OrderedDict[PooledSegment, None] = OrderedDict()
+        self._writers: OrderedDict[Callable[[], None], None] = OrderedDict()
         self._guard = threading.Lock()
 
     def add(self, segment: PooledSegment) -> None:
@@ -31,8 +33,7 @@ class MapPool:
         with self._guard:
             self._mapped[segment] = None
             while len(self._mapped) > self._files_max:
-                oldest = next(iter(self._mapped))
-                del self._mapped[oldest]
+                oldest, _ = self._mapped.popitem(last=False)
                 if oldest.was_used and oldest is not segment:
                     oldest.was_used = False  # a second chance: it was used since it was mapped, or since the last one
                     self._mapped[oldest] = None
@@ -49,12 +50,10 @@ class MapPool:
 
         Only the thread that writes to queues calls this, so a queue is never told in the middle of a write.
         """
-        self._writers.pop(release, None)
         self._writers[release] = None
+        self._writers.move_to_end(release)
         if len(self._writers) > self._files_max:
-            oldest = next(iter(self._writers))
-            del self._writers[oldest]
-            oldest()
+            self._writers.popitem(last=False)[0]()
 
 
 class PooledSegment(Segment):
