@@ -58,4 +58,5 @@ def test_every_part_has_cases() -> None:
         "replication-failover": 10,
         "replication-faults": 350,
         "replication-faults-etcd": 350,
+        "replication-strangers": 20,
     }

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from eruca import errors
-from eruca.errors import ErucaError, ReplicaCorrupt, StoreError, StoreFull, StoreIOError, StoreReadOnly
+from eruca.errors import ErucaError, ReplicaCorrupt, StoreError, StoreFull, StoreIOError, StoreReadOnly, TableUnsaved
 
 ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ErucaError)]
 
@@ -35,5 +35,6 @@ def test_every_error_says_what_it_is_and_whether_to_try_again(kind: type[ErucaEr
 
 def test_what_may_pass_by_itself_is_worth_another_try() -> None:
     retryable = {kind for kind in ALL if kind.retryable and issubclass(kind, StoreError)}
-    # A full or failing disk, a broker that is no master at the moment, bytes that a master sends again.
-    assert retryable == {StoreFull, StoreIOError, StoreReadOnly, ReplicaCorrupt}
+    # A full or failing disk, a table that is not on it yet, a broker that is not the master at the moment, bytes that a
+    # master sends again.
+    assert retryable == {StoreFull, StoreIOError, StoreReadOnly, ReplicaCorrupt, TableUnsaved}

@@ -31,6 +31,7 @@ def test_the_paths_are_javas() -> None:
         "once": "/store/config/erucaOnce.json",
         "queue_ends": "/store/config/erucaQueueEnds",
         "replication": "/store/config/erucaReplication.json",
+        "options": "/store/config/erucaOptions.properties",
     }
     assert StorePaths(ROOT, ROOT / "elsewhere").commitlog == ROOT / "elsewhere"
 
