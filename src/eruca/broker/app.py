@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from eruca.broker.admin import AdminHandlers
 from eruca.broker.arrivals import Arrivals
@@ -63,8 +65,10 @@ from eruca.wire.host import pack_host
 log = logging.getLogger(__name__)
 
 _HOLD_SCAN_S = 0.2
-# How often the system may choose a port whose neighbours are taken.
-_PORT_TRIES = 20
+# Where a broker looks for ports when it may choose. Systems choose from 32,768 on, for clients too, and the port of a
+# client stays taken for a minute after its connection: after thousands of connections hardly one has free neighbours.
+_PORTS: Final = range(12_000, 20_000)
+_PORT_TRIES = 100
 # A write takes the system some 10 us.
 _TOLD_AT_ONCE = 100
 
@@ -261,13 +265,12 @@ class Broker:
     async def _listen(self) -> None:
         """Open the main port and the fast one, which does not take pulls.
 
-        Where the system is to choose (port 0), it knows of one port only: until those beside it are free, too, others
-        are tried.
+        A broker that may choose (port 0) takes a port whose neighbours are free, too.
         """
-        chosen = self.options.port
-        for left in reversed(range(_PORT_TRIES if not chosen else 1)):
+        given = self.options.port
+        for left in reversed(range(1 if given else _PORT_TRIES)):
             try:
-                await self._open_ports(chosen)
+                await self._open_ports(given or random.choice(_PORTS))
                 return
             except ConnectFailed:
                 while self._servers:
@@ -285,8 +288,8 @@ class Broker:
         fast = Server(without_pulls, refuse_unknown, self._settings(fast_port), on_close=self._on_link_close)
         await fast.start()
         self._servers.append(fast)
-        if not port:
-            # The one for slaves is opened later, with the role.
+        if not self.options.port:
+            # The port for slaves is opened later, with the role.
             probe = Server({}, refuse_unknown, self._settings(main.port + HA_PORT_ABOVE))
             await probe.start()
             await probe.stop()

@@ -227,11 +227,12 @@ class LocalMapping:
     synced all the time.
     """
 
-    __slots__ = ("_address", "_fd", "_keeps", "_path", "_writable", "buffer", "size")
+    __slots__ = ("_address", "_closed", "_fd", "_keeps", "_path", "_writable", "buffer", "size")
 
     def __init__(self, path: Path, fd: int, size: int, *, writable: bool, keeps: bool) -> None:
         self._path = path
         self._fd = -1
+        self._closed = False
         self._keeps = keeps
         self._writable = writable
         self.size = size
@@ -244,6 +245,9 @@ class LocalMapping:
         """The descriptor, and the system's errors as ours."""
         fd = self._fd
         try:
+            if self._closed:
+                # By now another file may have its name.
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             if fd < 0:
                 fd = os.open(self._path, os.O_RDWR if self._writable else os.O_RDONLY)
                 if self._keeps:
@@ -299,7 +303,7 @@ class LocalMapping:
 
     def close(self) -> None:
         self._address = 0
-        self._keeps = False
+        self._closed = True
         try:
             if isinstance(self.buffer, mmap.mmap):
                 self.buffer.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from eruca.errors import ConfigError, ConnectFailed, ErucaError
+from eruca.errors import ConfigError, ErucaError
 
 if TYPE_CHECKING:
     from eruca.broker.app import Broker
@@ -37,8 +37,6 @@ _HURRIED_BROKER = {
     "transaction_check_max": 10_000,
 }
 _HURRIED_STORE = {"delay_levels": " ".join(["0s"] * 18)}
-# The port, the one two below and the one above must be free; others look for ports too.
-_PORT_TRIES = 10
 
 
 class EmbeddedBroker:
@@ -158,7 +156,8 @@ class EmbeddedBroker:
         nameserver = _make_nameserver(home)
         await nameserver.start()
         try:
-            self._broker = broker = await self._start_broker(nameserver.address, home)
+            self._broker = broker = self._make_broker(nameserver.address, home)
+            await broker.start()
             try:
                 self.nameserver, self.address = nameserver.address, broker.options.address
                 started.set_result(None)
@@ -167,19 +166,6 @@ class EmbeddedBroker:
                 await broker.stop()
         finally:
             await nameserver.stop()
-
-    async def _start_broker(self, nameserver: str, home: Path) -> Broker:
-        for last in [False] * (_PORT_TRIES - 1) + [True]:
-            broker = self._make_broker(nameserver, home)
-            try:
-                await broker.start()
-            except BaseException as error:
-                await broker.stop()
-                if last or not isinstance(error, ConnectFailed) or "port" in self._options:
-                    raise
-            else:
-                return broker
-        raise AssertionError("the last try returns or raises")
 
     def _make_broker(self, nameserver: str, home: Path) -> Broker:
         from eruca.broker.app import Broker

@@ -61,7 +61,8 @@ class Redelivery:
         if level < 0 or record.reconsume_times >= self._max_attempts:
             self._log_burial(record, record.reconsume_times)
         else:
-            level = min(level or _FIRST_LEVEL + record.reconsume_times, len(DELAY_LEVELS_MS))
+            # What a damaged or hostile record says of its deliveries may be any number.
+            level = max(1, min(level or _FIRST_LEVEL + record.reconsume_times, len(DELAY_LEVELS_MS)))
             pause = timedelta(milliseconds=DELAY_LEVELS_MS[level - 1]).total_seconds()
             what = _describe(record, record.reconsume_times)
             log.info("%s is not done: again in %.0f s (delay level %d by default)", what, pause, level)

@@ -71,7 +71,7 @@ class SimulatedMapping:
         with self._volume.guard:
             fault = self._volume.begin("sync", self._path)
             if self._image is None:
-                raise ValueError("file descriptor cannot be a negative integer (-1)")  # what os.fdatasync says
+                raise make_error(errno.EBADF, f"sync {self._path}")
             self._volume.sync_image(self._path, self._image, fault)
 
     def rewrite(self, start: int, end: int) -> None:
