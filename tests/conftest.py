@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -25,6 +26,15 @@ settings.load_profile(PROFILE)
 LEFT_OUT = pytest.StashKey[str]()
 # Figures that arrived with the reports of tests.
 _figures: list[str] = []
+
+
+def pytest_configure() -> None:
+    """Let signals do what they do in a shell, also for a run that was started with nohup or in the background.
+
+    Such a run ignores them, its children inherit that, and tests of signals would wait for ever.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_report_header() -> list[str]:

@@ -7,21 +7,12 @@ import os
 import pty
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from eruca.cli import running
 from tests.unit.cli.upprocess import SECONDS_MAX, Up, choose_ports, make_command, make_environment
-
-
-@pytest.fixture(autouse=True)
-def _sighup_is_not_ignored() -> Iterator[None]:
-    """Servers start as from a shell, also where these tests themselves run under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 def test_sighup_does_not_end_a_server_without_a_terminal(tmp_path: Path) -> None:
@@ -63,11 +54,14 @@ def test_a_closed_terminal_stops_a_server_cleanly(tmp_path: Path) -> None:
 
 
 def test_who_ignores_sighup_goes_on_ignoring_it(tmp_path: Path) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    with Up(tmp_path) as up:
-        os.kill(up.pid, signal.SIGHUP)
-        assert up.run("send", "T", "one").returncode == 0
-        assert up.end() == (0, "")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with Up(tmp_path) as up:
+            os.kill(up.pid, signal.SIGHUP)
+            assert up.run("send", "T", "one").returncode == 0
+            assert up.end() == (0, "")
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_fault_below_python_leaves_a_trace(tmp_path: Path) -> None:
