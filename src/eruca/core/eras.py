@@ -42,6 +42,8 @@ class ClockEras:
         # What was stored before this began counts as an era that has just ended.
         self._past = [_Era(log_end, log_end, 0, wall_ms)]
         self._shift_ms = 0
+        # How far the wall clock was behind that at the last look: less than a jump.
+        self._behind_ms = 0
         self._looked_at = log_end
 
     @property
@@ -65,6 +67,7 @@ class ClockEras:
                 oldest, second = self._past[:2]
                 second.shift_ms = min(oldest.shift_ms, second.shift_ms)
                 del self._past[0]
+        self._behind_ms = max(0, self._shift_ms - shift_ms)
         self._looked_at = log_end
         return now_ms
 
@@ -74,8 +77,12 @@ class ClockEras:
 
     def find_due(self, position: int, due_ms: int, delay_ms: int) -> int:
         """The steady time at which the record at a position is due: never before `delay_ms` have passed since it was
-        stored in this run, and never later than that after the end of its era.
+        stored in this run, and never later than that after the end of its era. Nor is it due before its time by a wall
+        clock that nobody set, which may be a little behind.
         """
+        return self._translate(position, due_ms, delay_ms) + self._behind_ms
+
+    def _translate(self, position: int, due_ms: int, delay_ms: int) -> int:
         if position >= self._past[-1].high:
             return due_ms - self._shift_ms
         index = next(index for index, era in enumerate(self._past) if position < era.high)

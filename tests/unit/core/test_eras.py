@@ -69,3 +69,16 @@ def test_a_clock_that_is_set_all_the_time_costs_a_bounded_amount_of_memory() -> 
     assert eras.jumps < ERAS_MAX
     # What was stored first is still not early.
     assert eras.find_due(0, first_due_ms, DELAY_MS) >= first_due_ms
+
+
+@given(st.floats(0, 0.999), st.floats(0.001, 100_000), st.integers(0, 19), st.sampled_from([499, 500]))
+def test_nothing_is_due_before_its_time_by_a_wall_clock_that_nobody_set(
+    fraction_ms: float, elapsed_ms: float, behind_ms: int, position: int
+) -> None:
+    # Both clocks are read in whole milliseconds or less, at any moment, and may differ by less than a jump.
+    eras = ClockEras(1_000_000, 5.0, 500)
+    wall_ms = int(1_000_000 + fraction_ms + elapsed_ms) - behind_ms
+    now_ms = eras.look(wall_ms, 5.0 + elapsed_ms / 1000, 900)
+    assert eras.jumps == 0
+    assert now_ms < eras.find_due(position, wall_ms + 1, 10**9)
+    assert now_ms >= eras.find_due(position, wall_ms - 1, 10**9)

@@ -11,6 +11,7 @@ import pytest
 from eruca.errors import CallTimeout, ConfigError, ConnectionLost, RequestRefused
 from eruca.limits import UNSENT_BYTES_MAX
 from eruca.net import link as link_module
+from eruca.net import turns
 from eruca.net.handlers import refuse_unknown
 from eruca.net.link import Answer, Handler, Link
 from eruca.wire.codes import ResponseCode, SerializeType
@@ -29,7 +30,8 @@ ECHO, LATER, REFUSE, BREAK, REFUSE_LATER, CONFIG = 34, 11, 15, 17, 14, 26
 @pytest.fixture(autouse=True)
 def take_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a slice of 5 ms may be over behind any request: what that does is in `test_fairness`."""
-    monkeypatch.setattr(link_module, "SLICE_SECONDS", 3600.0)
+    for module in (link_module, turns):
+        monkeypatch.setattr(module, "SLICE_SECONDS", 3600.0)
 
 
 class Owner:
