@@ -50,7 +50,7 @@ $(CORE): requirements/bootstrap.txt requirements/core.txt
 	@touch $@
 
 # Sources that are compiled where there is a compiler: a change of one compiles them again.
-COMPILED := setup.py $(wildcard src/eruca/wire/hot*.py src/eruca/wire/hot*.pxd)
+COMPILED := setup.py $(shell find src/eruca -path '*/kernel/*.py' -o -path '*/kernel/*.pxd')
 
 $(BUILT): $(CORE) pyproject.toml $(COMPILED)
 	@echo "building Eruca"
@@ -143,6 +143,21 @@ test: export ERUCA_SEEDS ?= 100
 test: $(READY) ## a slice of every suite; tests whose tools are missing are left out and counted (in CI that is an error)
 	@$(MAKE) setup-system || test -z "$$CI"
 	@$(PYTEST) -q -m "not whole" -n $(WORKERS) $(ARGS)
+	@ERUCA_PLAIN=1 $(PYTEST) -q -m "not whole" -n $(WORKERS) $(PLAIN_SLICE)
+
+# Suites that touch a kernel, run once more without the compiled ones; `make test` takes those that look closest at them.
+PLAIN_SLICE := tests/unit/test_kernels.py tests/unit/test_readers_agree.py \
+               $(addprefix tests/unit/wire/test_,reading.py record.py digest.py answers.py batch.py) \
+               $(addprefix tests/unit/store/test_,append_encoded.py dispatch.py entries.py index.py indexentries.py \
+                 messagestore.py read.py replay_log.py replicalog.py scan.py) \
+               $(addprefix tests/unit/spark/test_,column_kernels.py packing.py sinkencoding.py) \
+               $(addprefix tests/unit/broker/test_,ordinary.py send.py)
+PLAIN_SUITES := tests/unit/test_kernels.py tests/unit/test_readers_agree.py tests/unit/wire tests/unit/store tests/unit/spark tests/unit/broker tests/golden
+
+.PHONY: test-plain
+test-plain: export ERUCA_PLAIN = 1
+test-plain: $(READY) ## the suites that touch a kernel, with kernels that are not compiled
+	@$(PYTEST) -q -n $(WORKERS) $(PLAIN_SUITES) $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
 SUITES := unit golden interop clients delivery replication spark console security

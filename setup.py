@@ -1,29 +1,40 @@
-"""Builds the compiled twins of the hot modules where there is a C compiler; all runs without them too, slower."""
+"""Compiles the kernels where there is a C compiler; all runs without them too, slower.
+
+A kernel is a module in a folder `kernel` that imports `cython`. What else lies there is for kernels that run as plain
+Python, and is not compiled.
+"""
 
 import os
 from glob import glob
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-HOT = cythonize(
+FOLDERS = "src/eruca/**/kernel"
+DECLARED = sorted(glob(f"{FOLDERS}/*.pxd", recursive=True))
+SOURCES = [
+    path for path in sorted(glob(f"{FOLDERS}/*.py", recursive=True)) if "import cython" in Path(path).read_text()
+]
+
+KERNELS = cythonize(
     [
         Extension(
-            f"eruca.wire.{name}",
-            [f"src/eruca/wire/{name}.py"],
-            depends=sorted(glob("src/eruca/wire/hot*.pxd")),
+            path.removeprefix("src/").removesuffix(".py").replace("/", "."),
+            [path],
+            depends=DECLARED,
             extra_compile_args=["-O2", "-g0"],
         )
-        for name in ("hot", "hotread", "hotcolumns", "hotproperties", "hotpack", "hotbatch", "hotsend", "hotreplay")
+        for path in SOURCES
     ],
     build_dir="build",
-    include_path=["src"],  # where one hot module finds what another declares
+    include_path=["src"],  # where one kernel finds what another declares
     compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True},
 )
 
-for extension in HOT:
+for extension in KERNELS:
     # A machine without compiler gets a plain installation instead of an error. Only here, because `cythonize` makes
     # extensions of its own, which know nothing of it.
     extension.optional = True
 
-setup(ext_modules=HOT, options={"build_ext": {"parallel": os.cpu_count() or 1}})
+setup(ext_modules=KERNELS, options={"build_ext": {"parallel": os.cpu_count() or 1}})

@@ -30,8 +30,8 @@ from pathlib import Path
 from bench.runner import Aim, BenchError, Run, Sample
 from bench.up import _read_anonymous, _started, _up_command
 from eruca.broker.app import Broker
-from eruca.broker.mapping import map_timer
 from eruca.broker.options import BrokerOptions
+from eruca.broker.sending.mapping import map_timer
 from eruca.client.produce.producer import Producer
 from eruca.config import StoreOptions
 from eruca.store.filesystem import LocalFileSystem
@@ -208,7 +208,7 @@ def _read_topic(store: MessageStore, topic: str) -> Iterator[Message]:
             return
         for offset in range(queue.min_offset, queue.max_offset):
             entry = queue.entry(offset)
-            view = None if entry is None else store.view_record(entry.position)
+            view = None if entry is None else store.reader.view_record(entry.position)
             if view is None:
                 raise BenchError(f"the message at {offset} of {topic} cannot be read")
             yield decode_record(view)
@@ -263,8 +263,7 @@ async def _live_through(
     broker = Broker(options, StoreOptions(commitlog_segment_bytes=1 << 28), directory / "store", clock=clock)
     await broker.start()
     try:
-        assert broker.parts is not None
-        store, timing = broker.parts.store, broker.timing
+        store, timing = broker.store, broker.timing
         await asyncio.sleep(0)  # the timer's own first turn; the next one is an hour away
         for number, due in dues.items():
             _append(store, b"%d" % number, start + due, {UNIQ_KEY: str(number)})

@@ -31,7 +31,7 @@ from rich.table import Table
 import bench
 import eruca
 from eruca.errors import ErucaError
-from eruca.wire import hot
+from eruca.wire.kernel import reading
 
 REPEATS = 5
 REPEATS_QUICK = 1
@@ -250,7 +250,7 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "eruca": eruca.__version__,
-        "compiled": hot.compiled,
+        "compiled": reading.compiled,
     }
 
 

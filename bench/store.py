@@ -244,7 +244,7 @@ def fill(run: Run, root: Path, workload: Workload, records: int) -> int:
             for message in workload.make(first, CHUNK):
                 store.append(message)
             step()
-        total = store.commitlog.tail
+        total = store.log.tail
         store.close()
     return total
 
@@ -274,7 +274,7 @@ def read_everything(store: MessageStore, records: int) -> Sample:
     started = time.perf_counter()
     for queue_id in range(QUEUES):
         offset = 0
-        while (result := store.read(TOPIC, queue_id, offset)).slices:
+        while (result := store.reader.read(TOPIC, queue_id, offset)).slices:
             size += len(b"".join(result.slices))
             found += len(result.slices)
             pulls += 1

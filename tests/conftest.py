@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 from blockbuster import BlockBuster, BlockBusterFunction
 from hypothesis import settings
 
+from eruca.cli.store import raise_open_files_limit
 from tests.figures import take_figures
 from tests.needs import declare_needs, describe_left_out, leave_out, list_needs
 
@@ -31,8 +33,10 @@ _figures: list[str] = []
 def pytest_configure() -> None:
     """Let signals do what they do in a shell, also for a run that was started with nohup or in the background.
 
-    Such a run ignores them, its children inherit that, and tests of signals would wait for ever.
+    Such a run ignores them, its children inherit that, and tests of signals would wait for ever. And allow as many open
+    files as our servers allow themselves: tests with a thousand connections have both ends of each in one process.
     """
+    raise_open_files_limit()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -133,9 +137,21 @@ def forbid_blocking_calls(excuse_calls: Callable[[BlockBuster], None]) -> Iterat
         "os.fdatasync": BlockBusterFunction(None, "os.fdatasync"),
         "mmap.mmap.flush": BlockBusterFunction(mmap.mmap, "flush"),
     }
+    # The end of uvloop waits for the thread that ends the executor. BlockBuster excuses only asyncio's own loop.
+    buster.functions["threading.Lock.acquire"].can_block_in("asyncio/runners.py", "close")
     excuse_calls(buster)
     buster.activate()
     try:
         yield buster
     finally:
         buster.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def check_signals() -> Iterator[None]:
+    """Fail a test that leaves a loop's handler of SIGINT behind: Ctrl-C would be lost from then on."""
+    yield
+    found = signal.getsignal(signal.SIGINT)
+    if isinstance(getattr(found, "__self__", None), asyncio.AbstractEventLoop):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        pytest.fail(f"a handler of SIGINT was left behind: {found}")

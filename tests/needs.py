@@ -14,16 +14,13 @@ from typing import TypeVar
 
 import pytest
 
-from eruca.store.encodedbatch import COMPILED
 from tests.tools import TOOLS, list_missing
 
 F = TypeVar("F", bound=Callable[..., object])
 
 # The parameters that name the system a test runs against: "eruca" or "java".
 SYSTEM_PARAMETERS = ("cluster", "system")
-# Not a program but a build: modules that a C compiler made.
-COMPILER = "compiler"
-NAMES = {**{tool: wanted.name for tool, wanted in TOOLS.items()}, COMPILER: "a C compiler when Eruca is installed"}
+NAMES = {tool: wanted.name for tool, wanted in TOOLS.items()}
 
 
 def needs(*tools: str) -> pytest.MarkDecorator:
@@ -57,7 +54,7 @@ def list_needs(item: pytest.Item) -> frozenset[str]:
 
 def is_missing(tool: str) -> bool:
     """Whether this machine lacks a tool."""
-    return not COMPILED if tool == COMPILER else bool(list_missing(tool))
+    return bool(list_missing(tool))
 
 
 def leave_out(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], Counter[str]]:

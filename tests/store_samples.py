@@ -8,7 +8,7 @@ from pathlib import Path
 from eruca.config import StoreOptions, from_properties
 from eruca.store.filesystem import FileSystem
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.tables import Tables
+from eruca.store.tables.tables import Tables
 from eruca.testing.clock import VirtualClock
 from eruca.wire.bodies import ConsumerOffsets, TopicConfigTable
 from eruca.wire.bodies.topics import TopicConfig
@@ -70,7 +70,7 @@ def read_all(store: MessageStore) -> dict[tuple[str, int, int], bytes]:
     for queue in store.queues:
         offset = queue.min_offset
         while offset < queue.max_offset:
-            result = store.read(queue.topic, queue.queue_id, offset)
+            result = store.reader.read(queue.topic, queue.queue_id, offset)
             for view in result.slices:
                 record = bytes(view)
                 found[queue.topic, queue.queue_id, int.from_bytes(record[20:28], "big")] = record

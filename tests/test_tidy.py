@@ -7,6 +7,7 @@ accept (`SAMPLES`), because a rule that finds nothing anywhere proves nothing.
 from __future__ import annotations
 
 import ast
+import gc
 import mmap
 import os
 import re
@@ -225,6 +226,47 @@ def is_constant(node: ast.AST, value: object) -> bool:
     return isinstance(node, ast.Constant) and node.value is value
 
 
+def is_kernel(path: str) -> bool:
+    """Whether a file lies in a folder of kernels."""
+    return path.split("/")[-2:-1] == ["kernel"]
+
+
+def find_compiled_branches(file: SourceFile) -> Iterator[Finding]:
+    """Only a kernel may ask whether it is compiled: all others get the same answers either way."""
+    if not file.is_in("src/") or is_kernel(file.path):
+        return
+    asked: list[ast.expr] = []
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+            asked.append(node.test)
+        elif isinstance(node, ast.BoolOp):
+            asked.append(node)
+    for test in asked:
+        # `compiled.size` asks for a size.
+        owners = {id(part.value) for part in ast.walk(test) if isinstance(part, ast.Attribute)}
+        if any(last_name(part).lower() == "compiled" for part in ast.walk(test) if id(part) not in owners):
+            yield test.lineno, "asks whether a kernel is compiled"
+
+
+def last_name(node: ast.AST) -> str:
+    """The last word of a name: `compiled` of `kernel.compiled`."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def find_kernels_elsewhere(file: SourceFile) -> Iterator[Finding]:
+    """What is compiled lies in the folder `kernel` of the room whose work it does."""
+    if not file.path.startswith("src/") or is_kernel(file.path):
+        return
+    if file.path.endswith((".pxd", ".pyx")):
+        yield 1, "is for the compiler and not in a folder `kernel`"
+    elif file.is_python:
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+                if any(name.split(".")[0] == "cython" or name.split(".")[-1] == "nocython" for name in names):
+                    yield node.lineno, "imports cython and is not in a folder `kernel`"
+
+
 # --- rules for tests ----------------------------------------------------------------------------------------------
 
 
@@ -343,6 +385,18 @@ def read_entry_points() -> set[str]:
 # --- the tests ----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module", autouse=True)
+def collect_no_garbage() -> Iterator[None]:
+    """Syntax trees are millions of objects without a cycle: looking for cycles among them takes longer than all else.
+
+    They are let go in the end, so that the tests after these do not pay for them either.
+    """
+    gc.disable()
+    yield
+    read_sources.cache_clear()
+    gc.enable()
+
+
 def join(*parts: str) -> str:
     """A word the rules refuse, written so that they do not find it in this file."""
     return "".join(parts)
@@ -373,6 +427,14 @@ SAMPLES: dict[Rule, tuple[SourceFile, SourceFile]] = {
     find_missing_docstrings: (SourceFile("src/a.py", "x = 1"), SourceFile("src/a.py", '"""What it is."""')),
     find_prints: (SourceFile("src/eruca/a.py", "print(1)"), SourceFile("src/eruca/cli/a.py", "print(1)")),
     find_dangerous_calls: (SourceFile("src/a.py", "f(shell=True)"), SourceFile("src/a.py", "re.compile('a')")),
+    find_compiled_branches: (
+        SourceFile("src/eruca/store/a.py", "if x and kernel.compiled: f()"),
+        SourceFile("src/eruca/store/a.py", "if compiled.imports: f(kernel.compiled)"),
+    ),
+    find_kernels_elsewhere: (
+        SourceFile("src/eruca/wire/a.py", "import cython"),
+        SourceFile("src/eruca/wire/kernel/a.py", "import cython"),
+    ),
     find_sleeps: (SourceFile("tests/a.py", "time.sleep(1)"), SourceFile("tests/a.py", "clock.sleep(1)")),
     find_long_waits: (
         SourceFile("tests/a.py", "async def f():\n    await asyncio.sleep(0.1)\n"),
@@ -398,6 +460,10 @@ MORE_BAD: list[tuple[Rule, SourceFile]] = [
     (find_dangerous_calls, SourceFile("src/a.py", "import pickle")),
     (find_dangerous_calls, SourceFile("src/a.py", "eval(x)")),
     (find_dangerous_calls, SourceFile("src/a.py", "exec(x)")),
+    (find_compiled_branches, SourceFile("src/eruca/a.py", "f = a.f if a.compiled else g")),
+    (find_compiled_branches, SourceFile("src/eruca/a.py", "done = COMPILED and f()")),
+    (find_kernels_elsewhere, SourceFile("src/eruca/wire/a.pxd", "")),
+    (find_kernels_elsewhere, SourceFile("src/eruca/a.py", "from eruca.wire.kernel import nocython as cython")),
     (find_sleeps, SourceFile("tests/a.py", "from time import sleep")),
     (find_skips_without_reason, SourceFile("tests/a.py", "@pytest.mark.skip\ndef test_a(): ...")),
     (find_skips_without_reason, SourceFile("tests/a.py", "@pytest.mark.skipif(x)\ndef test_a(): ...")),

@@ -29,14 +29,14 @@ def read_anonymous_kib() -> int:
 def grow(store: MessageStore, workload: Workload, goal: int) -> int:
     """Append until the log has `goal` bytes; the most memory that was seen on the way."""
     most = 0
-    looked = store.commitlog.tail
+    looked = store.log.tail
     number = looked  # keys differ from those before
-    while store.commitlog.tail < goal:
+    while store.log.tail < goal:
         for message in workload.make(number, CHUNK):
             store.append(message)
         number += CHUNK
-        if store.commitlog.tail - looked > _SAMPLE_BYTES or store.commitlog.tail >= goal:
-            looked = store.commitlog.tail
+        if store.log.tail - looked > _SAMPLE_BYTES or store.log.tail >= goal:
+            looked = store.log.tail
             gc.collect()
             most = max(most, read_anonymous_kib())
     return most
@@ -52,15 +52,15 @@ def main() -> None:
         store = open_bench_store(root, executor)
         for size in sizes:
             most = grow(store, workload, size)
-            seen.append(("grown", store.commitlog.tail, most))
+            seen.append(("grown", store.log.tail, most))
         store.close()
         store = open_bench_store(root, executor)
-        seen.append(("opened after a clean stop", store.commitlog.tail, read_anonymous_kib()))
+        seen.append(("opened after a clean stop", store.log.tail, read_anonymous_kib()))
         store.close()
         (root / "abort").touch()
         (root / "checkpoint").unlink()
         store = open_bench_store(root, executor)
-        seen.append(("opened after a crash", store.commitlog.tail, read_anonymous_kib()))
+        seen.append(("opened after a crash", store.log.tail, read_anonymous_kib()))
         store.close()
     json.dump(seen, sys.stdout)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-#: What a document raises that is no JSON or not the one that was expected; for bytes that are no text it is another.
+#: What a document raises that is not JSON or not what was expected; for bytes that are not text it is another.
 BAD_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
@@ -166,7 +166,7 @@ class RetryLater(ErucaError):
 
     def __init__(self, message: str = "the handler wants the message later", *, delay_level: int = 0) -> None:
         super().__init__(message)
-        # 0: the longer the more often it came; below 0: to the dead letters.
+        # 0: later each time; below 0: to the dead letters.
         self.delay_level = delay_level
 
 

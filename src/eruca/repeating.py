@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from eruca.backoff import spread
 from eruca.errors import ErucaError
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ class Repeating:
 
     A failure is logged and never ends it: an `ErucaError` as one line, once until it changes, anything else with its
     traceback. The interval is read before each wait, and again by `look_again`, so a change takes effect at once.
+    `wake` does not wait for the interval.
     """
 
     def __init__(
@@ -30,18 +32,26 @@ class Repeating:
         interval_s: Callable[[], float],
         *,
         at_once: bool = False,
-        retry_s: float | None = None,
+        retry_s: float | Callable[[int], float] | None = None,
+        jitter: float = 0.0,
+        level: int = logging.ERROR,
     ) -> None:
         """`what` names the work in logs; `work` may return the seconds until the next time, in place of the interval.
 
-        `at_once` does it for the first time right at the start. `retry_s` is the wait after a failure: the interval
-        where it is None.
+        `at_once` does it for the first time right at the start. `retry_s` is the wait after a failure, or finds it
+        from the number of failures in a row (`Backoff.after`); where it is None, the interval is waited for. `jitter`
+        is the share of an interval that chance may take away. `level` is that of an `ErucaError` in the log: a warning
+        where others are expected to come and go.
         """
         self._what = what
         self._work = work
         self._interval_s = interval_s
         self._at_once = at_once
         self._retry_s = retry_s
+        self._jitter = jitter
+        self._level = level
+        self._failures = 0
+        self._is_woken = False
         self._task: asyncio.Task[None] | None = None
         self._alarm: asyncio.Future[None] | None = None
         self._trouble = ""
@@ -65,8 +75,13 @@ class Repeating:
 
     def look_again(self) -> None:
         """The interval may have changed: read it again."""
-        if self._alarm is not None and not self._alarm.done():
-            self._alarm.set_result(None)
+        if self._alarm is not None:
+            _ring(self._alarm)
+
+    def wake(self) -> None:
+        """Do it now; what is under way is done once more, because it may have begun too early."""
+        self._is_woken = True
+        self.look_again()
 
     async def _run(self) -> None:
         wait_s: float | None = 0.0 if self._at_once else None
@@ -75,18 +90,22 @@ class Repeating:
             try:
                 wait_s = await self._work()
             except Exception as error:
-                wait_s = self._retry_s
+                self._failures += 1
+                wait_s = self._retry_s(self._failures) if callable(self._retry_s) else self._retry_s
                 self._tell(error)
             else:
+                self._failures = 0
                 self._tell(None)
 
     async def _wait(self, told_s: float | None) -> None:
         """Wait as long as told, or for the interval, counted from now."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        share = spread(1.0, self._jitter)
         while True:
-            left_s = began + (self._read_interval() if told_s is None else told_s) - loop.time()
-            if left_s <= 0:
+            left_s = began + (self._read_interval() * share if told_s is None else told_s) - loop.time()
+            if left_s <= 0 or self._is_woken:
+                self._is_woken = False
                 # Others get their turn in between, also when there is nothing to wait for.
                 return await asyncio.sleep(0)
             self._alarm = alarm = loop.create_future()
@@ -110,7 +129,7 @@ class Repeating:
             self._trouble = ""
         elif isinstance(error, ErucaError):
             # The same trouble again and again is worth one line.
-            level = logging.DEBUG if str(error) == self._trouble else logging.ERROR
+            level = logging.DEBUG if str(error) == self._trouble else self._level
             log.log(level, "%s failed and is tried again: %s", self._what, error)
             self._trouble = str(error)
         else:

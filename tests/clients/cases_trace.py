@@ -7,6 +7,7 @@ import asyncio
 from eruca import Consumer, Message, Outcome, Producer
 from eruca.client.produce.transactions import Decision, TransactionalProducer
 from eruca.client.session import Session
+from eruca.wire.names import TRACE_TOPIC
 from eruca.wire.trace import (
     EndTransactionTrace,
     PubTrace,
@@ -28,8 +29,6 @@ from tests.clients.stage import (
     send_numbered,
     whole,
 )
-
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 
 async def _read_traces(session: Session, topic: str, count: int) -> list[TraceRecord]:

@@ -22,7 +22,7 @@ from eruca.wire.bodies import (
     TopicList,
     TopicRouteData,
 )
-from eruca.wire.catalog import build_answer, decode_request
+from eruca.wire.catalog import decode_request
 from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from eruca.wire.frame import Command, FrameBuffer, make_request
 from eruca.wire.headers import (
@@ -38,6 +38,7 @@ from eruca.wire.properties import CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT, enco
 from eruca.wire.record import Message as Record
 from eruca.wire.record import encode_record
 from tests.clients.mutations import TEXTS, Step, bend_bytes, bend_header, encode_roughly, spoil, write_tables
+from tests.encoding import build_answer
 
 TOPIC = "hostile"
 BROKER = "broker-a"

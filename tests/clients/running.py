@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from eruca.client.session import _SESSIONS
 from tests.clients.stage import Case
@@ -21,8 +21,10 @@ from tests.patience import PATIENCE_S
 
 AT_ONCE = 6
 CASE_SECONDS_MAX = PATIENCE_S
-# Less than a call may take: who only waits for the end of one is left behind as well.
-_END_SECONDS_MAX = 2.5
+# Turns that a task gets to end. Together they are less than a call may take, since who only waits for the end of one is
+# left behind as well; where the machine is busy, each of them takes longer.
+_END_TURNS_MAX = 50
+_END_TURN_S = 0.05
 
 
 def find_cases() -> Mapping[str, Case]:
@@ -68,9 +70,22 @@ def _run_case(case: Case, nameserver: str, name: str) -> float:
 async def _watch_case(case: Case, nameserver: str, name: str) -> None:
     async with asyncio.timeout(CASE_SECONDS_MAX):
         await case(nameserver, f"t-{name}", f"g-{name}")
-    if left := asyncio.all_tasks() - {asyncio.current_task()}:
-        # One that was cancelled or lost its connection gets its turn to end.
-        _, left = await asyncio.wait(left, timeout=_END_SECONDS_MAX)
+    left = await _wait_for_ends()
     assert not left, f"tasks left behind: {left}"
     loop = asyncio.get_running_loop()
     assert not [key for key in list(_SESSIONS) if key[0] is loop], "a session is left open"
+
+
+async def _wait_for_ends() -> set[asyncio.Task[Any]]:
+    """Let tasks end that are about to; gives those that do not.
+
+    One that lost its connection gets some turns, one that was cancelled as many as it needs.
+    """
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for _ in range(_END_TURNS_MAX):
+        if left:
+            _, left = await asyncio.wait(left, timeout=_END_TURN_S)
+    if ending := {task for task in left if task.cancelling()}:
+        left -= ending
+        left |= (await asyncio.wait(ending, timeout=PATIENCE_S))[1]
+    return left

@@ -14,6 +14,7 @@ from eruca.wire.catalog import build_request
 from eruca.wire.codes import RequestCode
 from eruca.wire.ext import Header
 from eruca.wire.headers import CreateTopicHeader, EmptyHeader, PullMessageHeader
+from eruca.wire.sysflag import PULL_SUBSCRIPTION
 from tests.patience import PATIENCE_S
 
 Case = Callable[[str, str, str], Awaitable[None]]
@@ -24,7 +25,6 @@ PATIENCE_SECONDS = PATIENCE_S
 READ, WRITE = 4, 2
 _POLL_SECONDS = 0.02
 _STEADY_SECONDS = 0.3
-_EXPRESSION = 4
 # Groups and queues are looked at often, so that nothing waits for an interval of the defaults.
 QUICK: dict[str, Any] = {
     "start": "earliest",
@@ -155,7 +155,7 @@ async def _pull(session: Session, queue: MessageQueue, offset: int) -> list[Mess
         queue_id=queue.queue_id,
         queue_offset=offset,
         max_message_nums=32,
-        sys_flag=_EXPRESSION,
+        sys_flag=PULL_SUBSCRIPTION,
         commit_offset=0,
         suspend_timeout_ms=0,
         subscription="*",

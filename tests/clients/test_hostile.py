@@ -14,7 +14,7 @@ import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -43,6 +43,8 @@ _SEND_S = 0.3
 # How long a consumer is left alone with its server.
 _STAY_S = 0.5
 _DRAIN_S = 0.3
+# How long a start waits for queues, which many of these servers never give.
+_START_S = 1.0
 # No timing test: what takes five times as long as it may, and then some for a busy machine, hangs.
 _PATIENCE = 5
 _BUSY_S = 10.0
@@ -219,6 +221,7 @@ async def pull(world: World) -> None:
         rebalance_interval_ms=100,
         offsets_directory=world.directory,
     )
+    consumer._settings = replace(consumer._settings, start_seconds_max=_START_S)
     await world.expect("PullConsumer.start", consumer.start(), 10 * call_s)
     queue = MessageQueue(BROKER, 0, TOPIC)
     if not is_member:
@@ -252,7 +255,7 @@ async def open_consumer(world: World, consumer: Consumer) -> AsyncIterator[bool]
 
 
 def make_consumer(world: World, **how: Any) -> Consumer:
-    return Consumer(
+    consumer = Consumer(
         group="g",
         options=world.options,
         start=world.rng.choice(("earliest", "latest")),
@@ -267,6 +270,8 @@ def make_consumer(world: World, **how: Any) -> Consumer:
         offsets_directory=world.directory,
         **how,
     )
+    consumer._settings = replace(consumer._settings, start_seconds_max=_START_S)
+    return consumer
 
 
 async def iterate(world: World) -> None:

@@ -167,13 +167,13 @@ def _check_cut(base: Base, case: Case, image: bytes, disk: FileSystem, root: Pat
     ledger = base.ledger.copy()
     clock = VirtualClock()
     store = open_store(root, OPTIONS, disk=disk, clock=clock)
-    if looks_whole and not is_whole and store.commitlog.tail > at:
+    if looks_whole and not is_whole and store.log.tail > at:
         store.close()
         return
     ledger.check(store)
     expect((at in ledger.records) == is_whole, f"the cut record is {'gone' if is_whole else 'still there'}")
     expect(not store.damage.items, f"a torn tail was taken for damage: {store.damage.items}")
-    expect(store.commitlog.tail == (base.last.end if is_whole else at), f"the log ends at {store.commitlog.tail}")
+    expect(store.log.tail == (base.last.end if is_whole else at), f"the log ends at {store.log.tail}")
     ledger.add(store.append(_make_message(9, b"short", {"UNIQ_KEY": "AFTER"})))
     ledger.acknowledge(store.flusher.sync_log())
     store = _crash_and_open(store, disk, root, clock)

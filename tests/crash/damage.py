@@ -19,10 +19,10 @@ from eruca.config import StoreOptions
 from eruca.errors import StoreError
 from eruca.store.layout import StorePaths
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.read import ReadBounds, is_damaged
+from eruca.store.reading.slices import ReadBounds, is_damaged
 from eruca.store.retention import Retention
-from eruca.store.tables import Tables
-from eruca.store.timerlog import TimerCheckpoint, TimerLog
+from eruca.store.tables.tables import Tables
+from eruca.store.tables.timerlog import TimerCheckpoint, TimerLog
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.testing.faults.image import SECTOR, FileImage
@@ -30,6 +30,7 @@ from eruca.wire.bodies import ConsumerOffsets
 from eruca.wire.record import Message, decode_readable
 from tests.crash.ledger import expect
 from tests.crash.world import ROOT, draw_message
+from tests.retaining import retain
 
 OPTIONS = StoreOptions(
     commitlog_segment_bytes=8192,
@@ -101,7 +102,7 @@ def make_base(number: int, clean: bool) -> Base:
     clock = VirtualClock()
     base = Base(disk=SimulatedDisk(seed=number, clock=clock))
     store = open_store(ROOT, OPTIONS, disk=base.disk, clock=clock)
-    store.begin_epoch(1000)
+    store.lineage.begin_epoch(1000)
     store.remove_topic("gone")
     for written in range(rng.randint(120, 180)):
         clock.advance(rng.choice((0, 1000, 5000)))
@@ -117,7 +118,7 @@ def make_base(number: int, clean: bool) -> Base:
         _delete_oldest(store, clock)
     store.flusher.sync_log()
     store.flusher.sync_derived()
-    base.start = store.commitlog.start
+    base.start = store.log.start
     _write_tables(base, rng)
     if clean:
         store.close()
@@ -127,11 +128,11 @@ def make_base(number: int, clean: bool) -> Base:
 
 
 def _delete_oldest(store: MessageStore, clock: VirtualClock) -> None:
-    for segment in store.commitlog.chain.segments[:2]:
+    for segment in store.log.chain.segments[:2]:
         path, disk = segment.path, store.disk
         assert isinstance(disk, SimulatedDisk)
         disk.touch(path, clock.now_ms() - 5 * 3_600_000)
-    plan = Retention(store).run()
+    plan = retain(Retention(store))
     expect(plan.delete_count == 2, f"{plan.delete_count} segments were deleted")
 
 
@@ -308,7 +309,7 @@ def _read_queue(store: MessageStore, key: QueueKey, name: str) -> tuple[dict[int
         return seen, damaged
     offset = queue.min_offset
     while offset < queue.max_offset:
-        result = store.read(*key, offset, ReadBounds(7, 4000))
+        result = store.reader.read(*key, offset, ReadBounds(7, 4000))
         expect(result.next_offset > offset, f"{name}: a reader stands still at {offset} ({result.status})")
         for piece in result.slices:
             messages, bad = decode_readable(bytes(piece))

@@ -76,7 +76,7 @@ def run_interrupted(case: int) -> None:
     lost = [ledger.records[hit]]
     store = open_store(ROOT, OPTIONS, disk=left[0], clock=disk.clock)
     expect(any(item.position == hit for item in store.damage.items), f"damage at {hit} is not in {store.damage.items}")
-    expect(store.commitlog.tail == max(stored.end for stored in ledger.records.values()), "the torn tail was not cut")
+    expect(store.log.tail == max(stored.end for stored in ledger.records.values()), "the torn tail was not cut")
     check_rest(store, ledger, lost)
     store.close()
     again = open_store(ROOT, OPTIONS, disk=left[0], clock=disk.clock)

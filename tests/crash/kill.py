@@ -64,11 +64,11 @@ def _check_all(folder: Path, acknowledged: dict[int, Stored]) -> None:
         # The writer may have appended more than it could acknowledge, so what is in the log is taken as appended.
         end = max(stored.end for stored in acknowledged.values())
         for position, stored in acknowledged.items():
-            record = store.view_record(position)
+            record = store.reader.view_record(position)
             expect(record is not None and bytes(record) == stored.data, f"acknowledged at {position}, not there")
         position = 0
-        while position < store.commitlog.tail:
-            record = store.view_record(position)
+        while position < store.log.tail:
+            record = store.reader.view_record(position)
             if record is None:
                 position = (position // OPTIONS.commitlog_segment_bytes + 1) * OPTIONS.commitlog_segment_bytes
                 continue

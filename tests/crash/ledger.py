@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from eruca.config import StoreOptions, parse_delay_levels
-from eruca.store.dispatch import has_queue_entry
+from eruca.store.log.scan import Damage, scan_log
 from eruca.store.messagestore import MessageStore
-from eruca.store.read import ReadBounds, ReadStatus
-from eruca.store.scan import Damage, scan_log
+from eruca.store.queues.dispatch import has_queue_entry
+from eruca.store.reading.slices import ReadBounds, ReadStatus
 from eruca.wire.javahash import java_hash
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.record import Message, decode_record, encode_record
@@ -120,11 +120,11 @@ class Ledger:
         self.acknowledge(store.flusher.flushed)
 
     def _check_log(self, store: MessageStore, torn_sectors: bool) -> dict[int, Stored]:
-        log = store.commitlog
+        log = store.log
         found: dict[int, Stored] = {}
 
         def visit(view: object, segment: object, position: int) -> None:
-            record = store.view_record(position)
+            record = store.reader.view_record(position)
             expect(record is not None, f"the record at {position} cannot be viewed")
             assert record is not None
             data = bytes(record)
@@ -213,7 +213,7 @@ class Ledger:
             for key in stored.keys:
                 by_key.setdefault((stored.message.topic, key), set()).add(stored.position)
         for (topic, key), positions in by_key.items():
-            hits = [position for position, _ in store.find_by_key(topic, key, 0, _FAR_FUTURE_MS, 10_000)]
+            hits = [position for position, _ in store.reader.find_by_key(topic, key, 0, _FAR_FUTURE_MS, 10_000)]
             expect(len(hits) == len(set(hits)), f"{topic} key {key}: found twice, {hits}")
             missing = {position for position in positions - set(hits) if position >= self.start_max}
             expect(not missing, f"{topic} key {key}: records {sorted(missing)} are not found, only {hits}")
@@ -234,7 +234,7 @@ def read_whole_queue(store: MessageStore, key: QueueKey, bounds: ReadBounds | No
     seen: dict[int, bytes] = {}
     offset = queue.min_offset
     while True:
-        result = store.read(*key, offset, bounds or ReadBounds(count_max=7, bytes_max=4000))
+        result = store.reader.read(*key, offset, bounds or ReadBounds(count_max=7, bytes_max=4000))
         if result.status in (ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.NO_MESSAGE_IN_QUEUE):
             return seen
         expect(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from eruca.config import StoreOptions
-from eruca.store.maintenance import Kind, verify_store
 from eruca.store.messagestore import MessageStore, open_store
+from eruca.storetools.maintenance import Kind, verify_store
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.properties import encode_properties
@@ -48,7 +48,7 @@ def make_base(*, step_ms: int = 0, with_checkpoint: bool = True) -> Base:
     ledger = Ledger()
     rng = random.Random("middle")
     number = 0
-    while store.commitlog.tail < 2 * SEGMENT_BYTES + SEGMENT_BYTES // 2:
+    while store.log.tail < 2 * SEGMENT_BYTES + SEGMENT_BYTES // 2:
         number += 1
         clock.advance(step_ms)
         properties = {"UNIQ_KEY": f"U{number}", "KEYS": f"k{number % 5}", "TAGS": rng.choice(("red", "blue"))}
@@ -99,7 +99,7 @@ def run_middle(seed: int) -> None:
         f"verify names {named}, the damage is at {start}",
     )
     counter = _ErrorCounter()
-    logger = logging.getLogger("eruca.store.recovery")
+    logger = logging.getLogger("eruca.store.recovery.plan")
     logger.addHandler(counter)
     try:
         store = open_store(ROOT, OPTIONS, disk=disk, clock=disk.clock)
@@ -201,7 +201,7 @@ def check_rest(store: MessageStore, ledger: Ledger, hit: list[Stored]) -> None:
         expect(read_whole_queue(store, key) == good, f"{key} does not show exactly the messages that were not hit")
     for stored in ledger.records.values():
         unique = stored.message.get_property("UNIQ_KEY") or ""
-        found = [position for position, _ in store.find_by_key(stored.message.topic, unique, 0, 2**53)]
+        found = [position for position, _ in store.reader.find_by_key(stored.message.topic, unique, 0, 2**53)]
         wanted = [] if stored.position in lost else [stored.position]
         expect(found == wanted, f"key {unique}: found at {found} instead of {wanted}")
 

@@ -84,7 +84,7 @@ def finish(world: World) -> None:
     world.commit()
     world.sync()
     damage = list(world.store.damage.items)
-    tail = world.store.commitlog.tail
+    tail = world.store.log.tail
     world.close()
     world.open()
     plan = world.store.recovered

@@ -13,13 +13,13 @@ from functools import partial
 from eruca.config import StoreOptions
 from eruca.core.replication.epochs import find_common_end
 from eruca.errors import ReplicaCorrupt
-from eruca.store.consumequeue import FILLER_SIZE
+from eruca.store.lineage.replicalog import ReplicaLog
+from eruca.store.lineage.setaside import find_boundary
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.read import is_damaged
-from eruca.store.readonly import Kind
-from eruca.store.replicalog import ReplicaLog
-from eruca.store.truncation import find_boundary
-from eruca.store.verify import verify_store
+from eruca.store.queues.consumequeue import FILLER_SIZE
+from eruca.store.reading.slices import is_damaged
+from eruca.storetools.readonly import Kind
+from eruca.storetools.verify import verify_store
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import CrashMode, SimulatedDisk
 from tests.crash.ledger import expect
@@ -46,24 +46,24 @@ class Member:
     @property
     def tail(self) -> int:
         """Where its log ends."""
-        return self.store.commitlog.tail
+        return self.store.log.tail
 
     def lead(self, epoch: int) -> None:
         """Become the master."""
         if self.replica is not None:
             self.replica.finish()
             self.replica = None
-        self.store.begin_epoch(epoch)
+        self.store.lineage.begin_epoch(epoch)
         self.store.fence("")
 
     def follow(self, master: Member) -> None:
         """Cut off what the master does not have, and copy from there on."""
         self.store.fence("slave")
-        record = self.store.replication
-        common = find_common_end(record.epochs, self.tail, master.store.replication.epochs, master.tail)
+        record = self.store.lineage.record
+        common = find_common_end(record.epochs, self.tail, master.store.lineage.epochs, master.tail)
         if common < self.tail:
-            self.store.truncate(common, epoch=1)
-        self.store.adopt_epochs(master.store.replication.epochs, 0)
+            self.store.lineage.truncate(common, epoch=1)
+        self.store.lineage.adopt_epochs(master.store.lineage.epochs, 0)
         self.replica = ReplicaLog(self.store)
         self.replica.start_from(0)
 
@@ -72,12 +72,12 @@ class Member:
         assert self.replica is not None
         for _ in range(count):
             position = self.replica.tail
-            end = min(master.store.commitlog.readable_end, position + self.rng.choice(_CHUNKS))
-            data = master.store.commitlog.read_bytes(position, end)
+            end = min(master.store.log.readable_end, position + self.rng.choice(_CHUNKS))
+            data = master.store.log.read_bytes(position, end)
             if data and not data[-1]:
                 # A record that ends in zeros and is followed by a hole was cut short, which one must see both to know.
-                end = min(master.store.commitlog.readable_end, end + 8)
-                data = master.store.commitlog.read_bytes(position, end)
+                end = min(master.store.log.readable_end, end + 8)
+                data = master.store.log.read_bytes(position, end)
             expect(data is not None, f"the master has nothing at {position}")
             if not data:
                 return
@@ -144,8 +144,8 @@ def run_replica(seed: int) -> None:
                 assert follower.replica is not None
                 copied = min(follower.replica.tail, follower.replica.dispatched)
                 end = min(leader.store.flusher.sync_log(), follower.store.flusher.sync_log(), copied)
-                end = find_boundary(leader.store.commitlog.chain, end, leader.store.damage.items)
-                acknowledged = max(acknowledged, leader.store.commitlog.read_bytes(0, end) or b"", key=len)
+                end = find_boundary(leader.store.log.chain, end, leader.store.damage.items)
+                acknowledged = max(acknowledged, leader.store.log.read_bytes(0, end) or b"", key=len)
             else:
                 rng.choice((leader, follower)).store.flusher.sync_derived()
         ending = rng.random()
@@ -177,14 +177,14 @@ def run_replica(seed: int) -> None:
 
 def _expect_prefix(leader: Member, acknowledged: bytes) -> None:
     """The master must have what was acknowledged."""
-    found = leader.store.commitlog.read_bytes(0, min(leader.tail, len(acknowledged)))
+    found = leader.store.log.read_bytes(0, min(leader.tail, len(acknowledged)))
     expect(found == acknowledged, f"of {len(acknowledged)} acknowledged bytes the master has {len(found or b'')}")
 
 
 def _expect_same(leader: Member, follower: Member) -> None:
     """Both logs and their queues must be the same, and sound."""
     expect(leader.tail == follower.tail, f"the logs end at {leader.tail} and {follower.tail}")
-    logs = [member.store.commitlog.read_bytes(0, leader.tail) for member in (leader, follower)]
+    logs = [member.store.log.read_bytes(0, leader.tail) for member in (leader, follower)]
     expect(logs[0] == logs[1], "the logs differ")
     for topic, queue_id in {
         (queue.topic, queue.queue_id) for member in (leader, follower) for queue in member.store.queues

@@ -16,7 +16,7 @@ from eruca.config import FlushMode, StoreOptions
 from eruca.errors import StoreError
 from eruca.store.messagestore import MessageStore, open_store
 from eruca.store.retention import Retention
-from eruca.store.tables import Tables
+from eruca.store.tables.tables import Tables
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import CrashMode, SimulatedDisk
 from eruca.wire.bodies import ConsumerOffsets
@@ -25,6 +25,7 @@ from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message
 from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED
 from tests.crash.ledger import Ledger, expect
+from tests.retaining import retain
 
 ROOT = Path("/store")
 HOUR_MS = 3_600_000
@@ -185,7 +186,7 @@ class World:
 
     def _make_room(self) -> None:
         """Commit a transient buffer that has no room for the next few messages, as its timer does in time."""
-        transient = self.store.commitlog.transient
+        transient = self.store.log.transient
         if transient is not None and transient.waiting_bytes > self.options.commitlog_segment_bytes // 2:
             self.commit()
 
@@ -224,10 +225,10 @@ class World:
         """Delete what is expired; an hour passes first, so everything synced is."""
         self.clock.advance(2 * HOUR_MS)
         segment_bytes = self.options.commitlog_segment_bytes
-        log = self.store.commitlog
+        log = self.store.log
         limit = log.start + self.options.delete_segments_per_pass * segment_bytes
         self.ledger.start_max = max(self.ledger.start_max, min(limit, log.tail - log.tail % segment_bytes))
-        Retention(self.store).run(asked=True)
+        retain(Retention(self.store), asked=True)
 
     def pass_time(self) -> None:
         """Let some time pass, seldom backwards."""
@@ -253,7 +254,7 @@ class World:
     def kill_process(self) -> None:
         """kill -9: every byte written stays, only memory is lost, so all that was readable must be there."""
         if self._store is not None:
-            self.ledger.written_end = self._store.commitlog.readable_end
+            self.ledger.written_end = self._store.log.readable_end
         self.leave(self.disk.kill())
 
     def cut_power_during(self, call: int, mode: CrashMode, work: Callable[[], None]) -> bool:

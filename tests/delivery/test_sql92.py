@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import eruca.broker.subscriptions as broker_subscriptions
+import eruca.broker.pulling.subscriptions as broker_subscriptions
 from eruca import MessageQueue, Producer, PullConsumer, Sql
 from eruca.client.consume.subscriptions import SQL92
 from eruca.errors import RequestRefused

@@ -49,7 +49,7 @@ def test_java_keeps_what_waits(peer: Peer, tmp_path: Path, allow_new_files: None
     waiting = read_topic(root, TIMER_TOPIC)
     assert len(waiting) == COUNT + 1
     store = open_store(root, OPTIONS)
-    tail = store.commitlog.tail
+    tail = store.log.tail
     store.close()
     digest = hash_log(root, tail)
     with (

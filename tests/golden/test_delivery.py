@@ -94,7 +94,7 @@ async def test_undecided_halves_are_asked_about_and_decided(broker: Broker, cloc
     try:
         await peer.produce("G_TXG", "client@1")
         clock.advance(6000)
-        await broker.transactions.checks.run_pass()
+        await broker.checks.run_pass()
         before = sum(len(stored(broker, "G_Txn", queue)) for queue in range(4))
         keys = set()
         for _ in range(10):

@@ -171,7 +171,7 @@ class Replay:
     async def line(self, conn: int) -> Line:
         """The connection with a number in the recording."""
         if conn not in self._lines:
-            host, _, port = self.broker.options.address.rpartition(":")
+            host, _, port = self.broker.standing.address.rpartition(":")
             self._lines[conn] = Line(*await asyncio.open_connection(host, int(port)))
         return self._lines[conn]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from eruca.store.lineage.replicalog import ReplicaLog
 from eruca.store.messagestore import open_store
-from eruca.store.replicalog import ReplicaLog
 from tests.golden.test_stores import golden_options
 from tests.paths import unpack_golden
 
@@ -29,12 +29,12 @@ def test_copied_files_are_those_that_java_made(tmp_path: Path, seed: int) -> Non
     master = open_store(java, golden_options())
     slave = open_store(tmp_path / "slave", golden_options())
     replica = ReplicaLog(slave)
-    while replica.tail < master.commitlog.tail:
-        end = min(master.commitlog.tail, replica.tail + rng.choice((1, 50, 1000, 32_768)))
-        data = master.commitlog.read_bytes(replica.tail, end)
+    while replica.tail < master.log.tail:
+        end = min(master.log.tail, replica.tail + rng.choice((1, 50, 1000, 32_768)))
+        data = master.log.read_bytes(replica.tail, end)
         assert data is not None
         replica.append(replica.tail, data)
-    assert replica.dispatched == master.commitlog.tail
+    assert replica.dispatched == master.log.tail
     slave.close()
     master.close()
     for part, files in expected.items():

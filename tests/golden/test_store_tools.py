@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from eruca.javaconf import parse_conf
-from eruca.store.consumequeue import ENTRY
-from eruca.store.maintenance import (
+from eruca.store.queues.consumequeue import ENTRY
+from eruca.storetools.maintenance import (
     Kind,
     Level,
     StoreSummary,

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from eruca.config import StoreOptions, from_properties
-from eruca.store.consumequeue import ENTRY_BYTES
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.tables import Tables
+from eruca.store.queues.consumequeue import ENTRY_BYTES
+from eruca.store.tables.tables import Tables
 from eruca.testing import VirtualClock
 from eruca.wire.bodies.text import decode_options
 from eruca.wire.host import unpack_host
@@ -64,12 +64,12 @@ def deliver_what_java_delivered_early(store: MessageStore, clock: VirtualClock, 
     delivered the ten messages of level 18 two hours early. They are not in the store we are given; delivering them by
     hand here must give the very records Java wrote.
     """
-    log_end = store.commitlog.tail
+    log_end = store.log.tail
     early = sorted(
         (message for message in expected["messages"] if message["commitLogOffset"] >= log_end),
         key=lambda message: message["commitLogOffset"],
     )
-    waiting = [decode_record(view) for view in store.read(SCHEDULE_TOPIC, 17, 0).slices]
+    waiting = [decode_record(view) for view in store.reader.read(SCHEDULE_TOPIC, 17, 0).slices]
     assert [message["msgId"] for message in early] == [message.get_property("UNIQ_KEY") for message in waiting]
     for message, delivered in zip(waiting, early, strict=True):
         clock.set_ms(delivered["storeTimestamp"])
@@ -138,7 +138,7 @@ def test_every_message_equals(opened: Opened) -> None:
     for queue in store.queues:
         offset = queue.min_offset
         while offset < queue.max_offset:
-            result = store.read(queue.topic, queue.queue_id, offset)
+            result = store.reader.read(queue.topic, queue.queue_id, offset)
             for view in result.slices:
                 message = decode_record(view)
                 found[queue.topic, queue.queue_id, message.queue_offset] = as_java_shows(message)
@@ -176,7 +176,9 @@ def test_every_key_is_found(opened: Opened) -> None:
     assert expected["keyQueries"]
     for query, ids in expected["keyQueries"].items():
         topic, key = query.split("/", 1)
-        found = [decode_record(view).get_property("UNIQ_KEY") for _, view in store.find_by_key(topic, key, 0, 2**62)]
+        found = [
+            decode_record(view).get_property("UNIQ_KEY") for _, view in store.reader.find_by_key(topic, key, 0, 2**62)
+        ]
         # Java loses index entries in a crash; what it found we find, and every message that has the key.
         have = [
             message["msgId"]
@@ -190,7 +192,7 @@ def test_every_key_is_found(opened: Opened) -> None:
 def test_unique_ids_are_found(opened: Opened) -> None:
     _, store, expected = opened
     for message in expected["messages"]:
-        found = store.find_by_key(message["topic"], message["msgId"], 0, 2**62)
+        found = store.reader.find_by_key(message["topic"], message["msgId"], 0, 2**62)
         assert message["commitLogOffset"] in [position for position, _ in found]
 
 
@@ -252,11 +254,11 @@ def append_every_record(root: Path) -> None:
 def sent_together(store: MessageStore) -> Iterator[list[Message]]:
     """The records of a store, those of one batch in one list; a batch shows by its one store time and queue."""
     run: list[Message] = []
-    position = store.commitlog.start
-    while position < store.commitlog.tail:
-        view = store.view_record(position)
+    position = store.log.start
+    while position < store.log.tail:
+        view = store.reader.view_record(position)
         if view is None:
-            segment = store.commitlog.chain.find(position)
+            segment = store.log.chain.find(position)
             assert segment is not None
             position = segment.end
             continue
@@ -286,11 +288,11 @@ def test_offset_by_time_and_earliest_time(opened: Opened) -> None:
     for (topic, queue_id), messages in by_queue.items():
         messages.sort(key=lambda message: message["queueOffset"])
         first, last = messages[0], messages[-1]
-        assert store.earliest_time(topic, queue_id) == first["storeTimestamp"]
-        assert store.find_offset(topic, queue_id, first["storeTimestamp"] - 10_000) == first["queueOffset"]
-        assert store.find_offset(topic, queue_id, last["storeTimestamp"] + 10_000) == last["queueOffset"]
+        assert store.reader.earliest_time(topic, queue_id) == first["storeTimestamp"]
+        assert store.reader.find_offset(topic, queue_id, first["storeTimestamp"] - 10_000) == first["queueOffset"]
+        assert store.reader.find_offset(topic, queue_id, last["storeTimestamp"] + 10_000) == last["queueOffset"]
         for message in messages:
-            found = store.find_offset(topic, queue_id, message["storeTimestamp"])
+            found = store.reader.find_offset(topic, queue_id, message["storeTimestamp"])
             assert messages[found - first["queueOffset"]]["storeTimestamp"] == message["storeTimestamp"]
 
 
@@ -301,7 +303,7 @@ def test_delayed_messages_keep_their_due_time(opened: Opened) -> None:
     for offset in range(queue.max_offset):
         entry = queue.entry(offset)
         assert entry is not None
-        message = decode_record(store.read(SCHEDULE_TOPIC, 17, offset).slices[0])
+        message = decode_record(store.reader.read(SCHEDULE_TOPIC, 17, offset).slices[0])
         assert entry.tags_code == message.store_timestamp + 2 * 3_600_000, kind
 
 

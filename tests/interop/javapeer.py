@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +49,8 @@ _JVM_FLAGS = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "-Dio.netty.tryReflectionSetAccessible=true",
+    # Nobody here speaks TLS to Java's servers, and each would make keys for it at its start.
+    "-Dtls.server.mode=disabled",
     "-Dfile.encoding=UTF-8",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -372,6 +374,18 @@ class JavaBroker(JavaProcess):
     def address(self) -> str:
         """Where clients find it."""
         return f"{LOOPBACK}:{self.port}"
+
+    def end(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; gives the exit status. Safe to call again.
+
+        Each of its two listeners ends as soon as a connection ends, otherwise within three seconds: so each gets some,
+        one for each of its threads and more.
+        """
+        with ExitStack() as stack:
+            for port in (self.port, self.port - 2) * 6 if with_signal is signal.SIGTERM else ():
+                with suppress(OSError):
+                    stack.enter_context(socket.create_connection((LOOPBACK, port), timeout=1))
+            return super().end(with_signal)
 
     def list_complaints(self, allow: Sequence[str] = ()) -> list[str]:
         """Errors, and warnings of its store, up to when it was told to end; without harmless and expected ones."""

@@ -15,7 +15,7 @@ import pytest
 from eruca.clock import SystemClock
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.tables import Tables
+from eruca.store.tables.tables import Tables
 from eruca.testing.clock import VirtualClock
 from eruca.wire.names import SCHEDULE_TOPIC
 from tests.interop import crashing_writer

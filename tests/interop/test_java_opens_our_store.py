@@ -23,7 +23,7 @@ from eruca.config import StoreOptions
 from eruca.errors import StoreLocked
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.tables import Tables
+from eruca.store.tables.tables import Tables
 from eruca.testing.clock import VirtualClock
 from eruca.wire.host import V4_HOST_BYTES, unpack_host
 from eruca.wire.ids import encode_offset_id
@@ -122,9 +122,9 @@ def write_store(scenario: Scenario, folder: Path, port: int) -> OurStore:
 
         append_all(work, now, pause)
         store.commit()
-        ours = OurStore(root, scenario.options, work, store.commitlog.tail, {}, {})
+        ours = OurStore(root, scenario.options, work, store.log.tail, {}, {})
         ours.by_key = {key: [position for position, _ in find_key(store, key)] for key in KEYS_ASKED}
-        ours.by_time = {time: store.find_offset(*SEARCHED, time) for time in choose_times(work)}
+        ours.by_time = {time: store.reader.find_offset(*SEARCHED, time) for time in choose_times(work)}
         write_tables(Tables(LocalFileSystem(), store.paths.config))
         if scenario.left == "open":
             executor.submit(int).result()  # a segment that is being made is made first; Java takes no half one
@@ -139,7 +139,7 @@ def write_store(scenario: Scenario, folder: Path, port: int) -> OurStore:
 
 
 def find_key(store: MessageStore, key: str) -> list[tuple[int, memoryview]]:
-    return store.find_by_key("Keyed", key, 0, 2**62)
+    return store.reader.find_by_key("Keyed", key, 0, 2**62)
 
 
 def choose_times(work: Workload) -> list[int]:
@@ -171,7 +171,7 @@ def recover(ours: OurStore) -> None:
     assert not plan.clean
     assert plan.torn
     assert not plan.damage
-    assert plan.log_end == store.commitlog.tail == ours.tail
+    assert plan.log_end == store.log.tail == ours.tail
     store.close()
 
 
@@ -524,10 +524,10 @@ def test_we_read_everything_java_leaves(run: Run, back: MessageStore) -> None:
 def test_we_find_by_key_what_java_indexed(run: Run, back: MessageStore) -> None:
     for topic, answer in run.sent:
         if topic not in ("Batch", "Delayed"):
-            ((position, view),) = back.find_by_key(topic, answer["msgId"], 0, 2**62)
+            ((position, view),) = back.reader.find_by_key(topic, answer["msgId"], 0, 2**62)
             assert encode_offset_id(decode_record(view).store_host, position) == answer["offsetMsgId"]
-    assert len(back.find_by_key("Keyed", "JAVA", 0, 2**62)) == QUEUES
-    ((_, view),) = back.find_by_key("Batch", "JB17", 0, 2**62)
+    assert len(back.reader.find_by_key("Keyed", "JAVA", 0, 2**62)) == QUEUES
+    ((_, view),) = back.reader.find_by_key("Batch", "JB17", 0, 2**62)
     assert decode_record(view).get_property(KEYS) == "JB17"
 
 

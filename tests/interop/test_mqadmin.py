@@ -29,9 +29,9 @@ def sides(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
     """Eruca and Java with the same content."""
     home = tmp_path_factory.mktemp("mqadmin")
     with (
+        JavaProgram(peer, "eruca.interop.MqAdmin", home / "program") as program,  # comes up beside the others
         JavaCluster(peer, home / "java") as java,
         ErucaCluster(home / "eruca", {**SETTINGS, **KEEP_FILES}) as eruca,
-        JavaProgram(peer, "eruca.interop.MqAdmin", home / "program") as program,
     ):
         yield Side(program, eruca, home / "eruca"), Side(program, java, home / "java")
 

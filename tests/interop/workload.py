@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from eruca.config import StoreOptions
-from eruca.store.dispatch import has_queue_entry
 from eruca.store.messagestore import MessageStore
-from eruca.store.tables import Tables
+from eruca.store.queues.dispatch import has_queue_entry
+from eruca.store.tables.tables import Tables
 from eruca.testing.clock import VirtualClock
 from eruca.wire.bodies import ConsumerOffsets, DelayOffsets, GroupConfigTable, TopicConfigTable
 from eruca.wire.bodies.topics import GroupConfig, TopicConfig
@@ -319,7 +319,7 @@ def append_rolls(work: Workload) -> None:
 
 def _fill_segment(work: Workload, rest: int) -> None:
     """Append until exactly `rest` bytes of a segment are left."""
-    log, segment = work.store.commitlog, work.store.options.commitlog_segment_bytes
+    log, segment = work.store.log, work.store.options.commitlog_segment_bytes
     while True:
         message = work.make("Roll", 0)
         body = segment - log.tail % segment - rest - record_size(0, 4, len(message.properties), 0)
@@ -419,7 +419,7 @@ def iterate_queue(store: MessageStore, topic: str, queue_id: int) -> Iterator[Me
     queue = store.queues.get(topic, queue_id)
     offset, end = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
     while offset < end:
-        result = store.read(topic, queue_id, offset)
+        result = store.reader.read(topic, queue_id, offset)
         for view in result.slices:
             yield decode_record(view)
         assert result.next_offset > offset

@@ -6,9 +6,11 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 
-from eruca.broker.failover import FailoverDriver, LogEnd, open_client
-from eruca.broker.failoverkeys import Keys
 from eruca.broker.options import BrokerOptions
+from eruca.broker.replication.failover import FailoverDriver, LogEnd, open_client
+from eruca.broker.replication.failoverkeys import Keys
+from eruca.broker.replication.gate import Gate
+from eruca.broker.standing import Standing
 from eruca.clock import SystemClock
 from eruca.core.failover.rules import Rules
 from eruca.core.failover.view import Phase, Progress
@@ -38,8 +40,9 @@ class FakeBroker:
         self.refuses = False
         self.history: list[str] = []
         self.known: set[str] = set()
-        options = BrokerOptions(host=f"member{number}", configured_id=number, failover_lease_s=LEASE_S)
-        self.driver = FailoverDriver(options, SystemClock(), self, self, client, rules=RULES)
+        options = BrokerOptions(host=f"member{number}", broker_id=number, failover_lease_s=LEASE_S)
+        clock = SystemClock()
+        self.driver = FailoverDriver(options, Standing(options), clock, self, self, client, Gate(clock), rules=RULES)
 
     async def become_master(self, epoch: int, *, why: str) -> None:
         if self.refuses:
@@ -83,19 +86,15 @@ class FakeBroker:
 
     @property
     def is_running(self) -> bool:
-        return bool(self.driver._services)
+        return self.driver._role_change.is_running
 
     @property
     def is_master(self) -> bool:
-        return self.driver.phase is Phase.LEADING and self.driver.may_acknowledge()
+        return self.driver.phase is Phase.LEADING and self.driver.gate.is_open()
 
     async def kill(self) -> None:
         """Die without a word to etcd."""
-        self.driver._until = float("-inf")
-        for task in [*self.driver._services, *self.driver._calls]:
-            task.cancel()
-        await asyncio.gather(*self.driver._services, *self.driver._calls, return_exceptions=True)
-        self.driver._services.clear()
+        await self.driver._fall_silent()
         await self.driver._client.close()
 
 
@@ -126,7 +125,7 @@ class Cluster:
     async def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         async with asyncio.timeout(WAIT_S):
             while not condition():
-                masters = [broker.number for broker in self.brokers.values() if broker.driver.may_acknowledge()]
+                masters = [broker.number for broker in self.brokers.values() if broker.driver.gate.is_open()]
                 assert len(masters) <= 1, f"{masters} may all acknowledge while waiting for {what}"
                 await asyncio.sleep(0.01)
 
@@ -166,7 +165,7 @@ class Cluster:
         """Send to whoever is the master, as long as one is."""
         while True:
             for broker in self.brokers.values():
-                if broker.driver.may_acknowledge():
+                if broker.driver.gate.is_open():
                     broker.position += 1
                     self.sent += 1
                     reports = broker.measure().reports

@@ -21,8 +21,8 @@ from typing import Any
 from eruca import ClientOptions, MessageQueue, Producer
 from eruca.client.produce.outgoing import SendStatus
 from eruca.errors import ErucaError
-from eruca.store.readonly import Level
-from eruca.store.verify import verify_store
+from eruca.storetools.readonly import Level
+from eruca.storetools.verify import verify_store
 from tests.clients.stage import poll
 from tests.interop.javapeer import JavaBroker, JavaProgram, Peer
 from tests.patience import PATIENCE_S

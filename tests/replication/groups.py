@@ -18,8 +18,8 @@ from typing import Self
 
 from eruca.admin.replication import promote, read_state
 from eruca.errors import ErucaError, NetError
-from eruca.store.readonly import Level
-from eruca.store.verify import verify_store
+from eruca.storetools.readonly import Level
+from eruca.storetools.verify import verify_store
 from eruca.wire.bodies import MessageQueue, ReplicationState
 from tests.interop.javapeer import LOOPBACK
 from tests.patience import PATIENCE_S

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from eruca.store.chain import NAME_DIGITS
+from eruca.store.log.chain import NAME_DIGITS
 from eruca.wire.record import BlankView, RecordView, inspect_record
 from eruca.wire.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 

@@ -228,7 +228,7 @@ class _Visit:
 def _fill(root: Path, masterships: int) -> None:
     store = open_store(root, StoreOptions(commitlog_segment_bytes=_SEGMENT_BYTES))
     for number in range(masterships):
-        store.begin_epoch(number + 1)
+        store.lineage.begin_epoch(number + 1)
         store.append(make_message(body=b"a stranger's %d" % number))
     store.close()
 

@@ -17,8 +17,8 @@ from eruca import ClientOptions, Producer
 from eruca.admin.replication import demote
 from eruca.admin.session import Admin
 from eruca.broker.app import Broker
-from eruca.broker.failover import FailoverDriver
 from eruca.broker.options import BrokerRole
+from eruca.broker.replication.failover import FailoverDriver
 from eruca.client.produce.outgoing import SendStatus
 from eruca.core.failover.view import Phase
 from eruca.errors import ConfigError, NoRoute, SendFailed
@@ -30,7 +30,7 @@ from tests.replication.etcdserver import EtcdServer
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import find_port
 from tests.unit.broker.replication.members import Group, read_log, tail_of, wait_for_copy, wait_until
-from tests.unit.broker.requests import parts_of, try_send
+from tests.unit.broker.requests import try_send
 
 # With a lease so short, a machine that is busy with other tests changes masters by itself: not for the slice.
 LEASE_S = 1
@@ -41,11 +41,11 @@ pytestmark = pytest.mark.whole
 def allow_disk_work(forbid_blocking_calls: BlockBuster) -> None:
     """Let the store make files and cut its log in the loop, as in the tests of brokers."""
     for name, function in forbid_blocking_calls.functions.items():
-        function.can_block_in("eruca/store/truncation.py", {"truncate_store"})
-        function.can_block_in("eruca/store/commitlog.py", {"start_copy_at"})
+        function.can_block_in("eruca/store/lineage/lineage.py", {"truncate"})
+        function.can_block_in("eruca/store/log/commitlog.py", {"start_copy_at"})
         if name in ("os.rename", "os.mkdir", "os.stat", "os.fsync"):
             function.can_block_in("eruca/store/filesystem.py", {"create", "make_directory"})
-    forbid_blocking_calls.functions["threading.Lock.acquire"].can_block_in("eruca/store/chain.py", {"segment_for"})
+    forbid_blocking_calls.functions["threading.Lock.acquire"].can_block_in("eruca/store/log/chain.py", {"segment_for"})
 
 
 class Elected:
@@ -75,7 +75,7 @@ class Elected:
             for number, broker in self.brokers.items():
                 if number in numbers and driver_of(broker).phase is Phase.LEADING:
                     others = self.brokers.keys() - {number}
-                    if {link.member for link in broker.roles.server.links if link.is_joined} >= others:
+                    if {link.member for link in broker.server.links if link.is_joined} >= others:
                         return broker
             return None
 
@@ -93,15 +93,10 @@ class Elected:
         """Let a member vanish without a word to etcd or anybody."""
         broker = self.brokers.pop(number)
         driver = driver_of(broker)
-        tasks = [*driver._services, *driver._calls]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        driver._until = float("-inf")
+        await driver._fall_silent()
         await driver._client.close()
         broker.failover = None
-        assert broker.registration is not None
-        broker.registration.is_paused = True
+        broker.standing.may_register = False
         await self.group.remove(broker)
         return broker
 
@@ -130,7 +125,7 @@ async def test_first_start_and_sync_sends(elected: Elected) -> None:
     # Acknowledged means that every member of the set has it.
     logs = [read_log(broker) for broker in elected.brokers.values()]
     assert logs[0] == logs[1] == logs[2]
-    addresses = {number: broker.options.address for number, broker in elected.brokers.items()}
+    addresses = {number: broker.standing.address for number, broker in elected.brokers.items()}
     await wait_until(lambda: elected.group.route() == addresses, "the route")
 
 
@@ -146,17 +141,17 @@ async def test_dead_master_is_replaced_and_ids_change_places(elected: Elected) -
     pause_s = time.monotonic() - before
     await elected.group.connect(successor).send("T", body=b"second")
     assert [message.body for message in stored(successor, "T", 0)] == [b"first", b"second"]
-    assert parts_of(successor).store.replication.epochs[-1].epoch // 1000 == 2
+    assert successor.store.lineage.epochs[-1].epoch // 1000 == 2
     # The old master comes back as a slave, with the id that its successor left.
     await elected.start(0)
     await elected.wait_for_master(1, 2)
     await elected.wait_for_set(0, 1, 2)
     await wait_for_copy(elected.brokers[0], successor)
-    assert elected.brokers[0].roles.name == SLAVE
-    number = successor.options.configured_id
-    await wait_until(lambda: elected.group.route().get(0) == successor.options.address, "the successor has id 0")
+    assert elected.brokers[0].standing.state == SLAVE
+    number = successor.options.broker_id
+    await wait_until(lambda: elected.group.route().get(0) == successor.standing.address, "the successor has id 0")
     await wait_until(
-        lambda: elected.group.route().get(number) == elected.brokers[0].options.address, "the ids changed places"
+        lambda: elected.group.route().get(number) == elected.brokers[0].standing.address, "the ids changed places"
     )
     note_figures(f"failover with a lease of {LEASE_S} s: the successor led {pause_s:.2f} s after its master vanished")
 
@@ -192,7 +187,7 @@ async def test_a_member_that_starts_alone_after_etcd_lost_its_data_waits_for_the
     again = await elected.wait_for_master(0, 1, 2)
     assert [message.body for message in stored(again, "T", 0)] == [*bodies, b"after"]
     await elected.wait_for_set(0, 1, 2)
-    assert all(parts_of(broker).store.replication.diverged == [] for broker in elected.brokers.values())
+    assert all(broker.store.lineage.record.diverged == [] for broker in elected.brokers.values())
 
 
 async def test_too_few_in_the_set_is_not_acknowledged(elected: Elected) -> None:
@@ -228,7 +223,7 @@ async def test_tail_that_was_never_acknowledged_is_set_aside(elected: Elected) -
     peer = elected.group.connect(master)
     await peer.send("T", body=b"acknowledged")
     # The slave's link stands still, and with it the acknowledgement.
-    await elected.brokers[1].roles.follower.stop()
+    await elected.brokers[1].follower.stop()
     answer = await try_send(peer, body=b"not acknowledged")
     assert answer.code in (ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)
     assert tail_of(master) > tail_of(elected.brokers[1])
@@ -241,7 +236,7 @@ async def test_tail_that_was_never_acknowledged_is_set_aside(elected: Elected) -
     await wait_for_copy(elected.brokers[0], successor)
     assert read_log(elected.brokers[0]) == read_log(successor)
     assert [message.body for message in stored(successor, "T", 0)] == [b"acknowledged", b"after"]
-    (diverged,) = await asyncio.to_thread(parts_of(elected.brokers[0]).store.list_diverged)
+    (diverged,) = await asyncio.to_thread(elected.brokers[0].store.lineage.list_diverged)
     assert diverged.epoch == 1000
 
 
@@ -252,10 +247,10 @@ async def test_master_without_etcd_fences_itself(elected: Elected) -> None:
     peer = elected.group.connect(master)
     await peer.send("T", body=b"before")
     elected.etcd.freeze()
-    await wait_until(lambda: not driver_of(master).may_acknowledge(), "the gate closes")
+    await wait_until(lambda: not driver_of(master).gate.is_open(), "the gate closes")
     answer = await try_send(peer)
     assert answer.code in (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
-    await wait_until(lambda: not parts_of(master).writable, "the fence")
+    await wait_until(lambda: not master.standing.writable, "the fence")
     assert (await try_send(peer)).code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert [message.body for message in stored(elected.brokers[1], "T", 0)][:1] == [b"before"]
     elected.etcd.thaw()
@@ -287,9 +282,9 @@ async def test_admin_command_moves_the_mastership(elected: Elected) -> None:
     master = await elected.wait_for_master(0)
     await elected.wait_for_set(0, 1)
     async with Admin(elected.group.nameserver.address) as admin:
-        report = await demote(admin, master.options.address)
+        report = await demote(admin, master.standing.address)
     assert report.done
-    assert report.master == elected.brokers[1].options.address
+    assert report.master == elected.brokers[1].standing.address
     assert await elected.wait_for_master(1) is elected.brokers[1]
 
 
@@ -299,14 +294,14 @@ async def test_operator_forces_a_member_outside_the_set(elected: Elected, caplog
     await elected.wait_for_set(0, 1)
     slave = elected.brokers[1]
     await elected.group.connect(master).send("T", body=b"both")
-    await slave.roles.follower.stop()
+    await slave.follower.stop()
     await elected.wait_for_set(0)
     await elected.group.connect(master).send("T", body=b"only the master")
     await elected.kill(0)
     await wait_until(lambda: "may lack acknowledged messages" in caplog.text, "a word")
     peer = elected.group.connect(slave)
     await peer.expect(RequestCode.CHANGE_ROLE, ChangeRoleHeader(role=MASTER, force=True))
-    assert slave.roles.name == MASTER
+    assert slave.standing.state == MASTER
     await peer.send("T", body=b"forced")
     assert [message.body for message in stored(slave, "T", 0)] == [b"both", b"forced"]
 
@@ -330,7 +325,7 @@ async def test_producer_sees_a_short_pause(elected: Elected, caplog: pytest.LogC
                 number += 1
                 await producer.send("T", b"%d" % number)
                 sent.append(b"%d" % number)
-            victim = master.options.configured_id
+            victim = master.options.broker_id
             killed_at = time.monotonic()
             await elected.kill(victim)
             while True:

@@ -92,7 +92,7 @@ async def test_master_fences_itself_when_etcd_is_silent(cluster: Cluster) -> Non
     await cluster.wait_for_set(0, 1)
     cluster.etcd.freeze()
     frozen = asyncio.get_running_loop().time()
-    await cluster.wait_for(lambda: not master.driver.may_acknowledge(), "the gate to close")
+    await cluster.wait_for(lambda: not master.driver.gate.is_open(), "the gate to close")
     assert asyncio.get_running_loop().time() - frozen <= LEASE_S
     await cluster.wait_for(lambda: master.driver.phase is Phase.FENCED and not master.is_writable, "the fence")
     assert cluster.brokers[1].master is master, "slaves go on as they are"
@@ -127,7 +127,7 @@ async def test_operator_moves_the_mastership(cluster: Cluster) -> None:
     master = await cluster.wait_for_master(0)
     await cluster.wait_for_set(0, 1)
     stepping = asyncio.create_task(master.driver.step_down(5.0))
-    await cluster.wait_for(lambda: not master.driver.may_acknowledge(), "the gate to close")
+    await cluster.wait_for(lambda: not master.driver.gate.is_open(), "the gate to close")
     await stepping
     assert (await cluster.wait_for_master(1)).epoch == 2100
     assert master.history[-3:] == ["fenced", "alone", "slave of 1"]

@@ -9,7 +9,7 @@ from eruca.wire.codes import ResponseCode
 from eruca.wire.record import decode_records
 from tests.replication.test_failover_brokers import Elected, allow_disk_work, elected
 from tests.unit.broker.replication.members import wait_until
-from tests.unit.broker.requests import parts_of, try_pull, try_send
+from tests.unit.broker.requests import try_pull, try_send
 
 __all__ = ["allow_disk_work", "elected"]
 pytestmark = pytest.mark.whole
@@ -28,8 +28,8 @@ async def test_what_only_a_dead_master_had_was_never_shown(elected: Elected) -> 
     peer = elected.group.connect(master)
     await peer.send("T", body=b"all")
     for number in (1, 2):
-        await elected.brokers[number].roles.follower.stop()
-    await wait_until(lambda: not master.roles.server.links)
+        await elected.brokers[number].follower.stop()
+    await wait_until(lambda: not master.server.links)
     assert (await try_send(peer, body=b"one")).code != ResponseCode.SUCCESS
     seen = await read(elected, master)
     assert seen == [b"all"]
@@ -53,6 +53,6 @@ async def test_the_last_member_shows_what_was_acknowledged_and_what_is_not(elect
     assert (await try_send(elected.group.connect(last), body=b"alone")).code == ResponseCode.SLAVE_NOT_AVAILABLE
     # It may have died before it said that the last one is safe; nothing else is shown before it has left the set.
     assert await read(elected, last) in (sent[:-1], sent, [*sent, b"alone"])
-    await wait_until(lambda: parts_of(last).replication.condition.members == frozenset(), "it is alone in the set")
+    await wait_until(lambda: last.acknowledgement.condition.members == frozenset(), "it is alone in the set")
     # Nobody else can be elected, so nothing can be taken back.
     assert await read(elected, last) == [*sent, b"alone"]

@@ -59,8 +59,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         {
             "spark.ui.enabled": "false",
             "spark.driver.memory": "1g",
-            # It is soon over: what Java compiles with much effort is not used for long.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            # It is soon over: what Java compiles with much effort is not used for long. Loaded classes are no garbage,
+            # however many there are.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "2",

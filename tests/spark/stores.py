@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from eruca.config import StoreOptions, from_properties
-from eruca.store.consumequeue import ENTRY
 from eruca.store.messagestore import open_store
+from eruca.store.queues.consumequeue import ENTRY
 from eruca.testing.clock import VirtualClock
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.properties import encode_properties

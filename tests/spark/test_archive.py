@@ -190,7 +190,7 @@ def test_what_cannot_be_archived_is_said_in_one_line(spark: Any, eruca_cluster: 
         run_archive(spark, str(tmp_path))
     with pytest.raises(ConfigError, match="format orc is unknown"):
         run_archive(spark, str(tmp_path), access=access, form="orc")
-    with pytest.raises(ConfigError, match="is no archive"):
+    with pytest.raises(ConfigError, match="is not an archive"):
         read_contents(str(tmp_path / "none"))
 
 

@@ -11,8 +11,8 @@ from eruca.spark.pipelines.archive import read_archive, read_contents, run_archi
 from eruca.spark.pipelines.audit import read_transactions
 from eruca.spark.pipelines.compaction import compact_archive
 from eruca.spark.pipelines.inputs import MessageInput, open_messages
-from eruca.store.archived import ArchiveMark
 from eruca.store.filesystem import LocalFileSystem
+from eruca.store.log.archived import ArchiveMark
 from eruca.store.messagestore import MessageStore, open_store
 from eruca.wire.sysflag import TRANSACTION_PREPARED
 from tests.unit.store.samples import make_message, make_options
@@ -42,7 +42,7 @@ def test_closed_files_are_archived_and_the_last_one_when_asked(spark: Any, tmp_p
     store.append(make_message("RMQ_SYS_TRANS_HALF_TOPIC", body=b"half", sys_flag=TRANSACTION_PREPARED))
     stores = {"broker-a": str(root)}
     # While the broker runs: what is in files that are full, and that is one and a half of them.
-    start = store.commitlog.chain.segments[-1].start
+    start = store.log.chain.segments[-1].start
     assert start == SEGMENT
     summary = run_archive(spark, str(archive), stores=stores, mark=True)
     assert read_numbers(spark, archive) == list(range(summary.rows))
@@ -54,7 +54,7 @@ def test_closed_files_are_archived_and_the_last_one_when_asked(spark: Any, tmp_p
     again = run_archive(spark, str(archive), stores=stores)
     assert again.rows > 0
     assert read_numbers(spark, archive) == list(range(summary.rows + again.rows))
-    tail = store.commitlog.tail
+    tail = store.log.tail
     store.close()
     run_archive(spark, str(archive), stores=stores, everything=True, mark=True)
     assert read_numbers(spark, archive) == list(range(150))

@@ -10,7 +10,13 @@ import pytest
 
 from eruca import Decision, Message, Outgoing, Producer
 from eruca.spark.cluster import Access
-from eruca.spark.pipelines.audit import compare_messages, count_transactions, find_transactions, run_audit
+from eruca.spark.pipelines.audit import (
+    compare_messages,
+    count_transactions,
+    find_deliveries,
+    find_transactions,
+    run_audit,
+)
 from eruca.spark.pipelines.inputs import MessageInput
 from eruca.spark.pipelines.stats import collect
 from eruca.spark.pipelines.traces import parse_traces
@@ -87,7 +93,7 @@ def test_what_is_lost_doubled_and_late_is_found(spark: Any) -> None:
             *[_after(name, TEN + 90, "search") for name in ("twice", "late", "left")],
         )
     )
-    found = compare_messages(stored, traces, late_ms=MINUTE, settled_ms=TEN + MINUTE)
+    found = compare_messages(stored, traces, find_deliveries(traces), late_ms=MINUTE, settled_ms=TEN + MINUTE)
     assert _list(found) == [
         ("consumed twice", "orders", "search", "good"),
         ("late", "orders", "billing", "late"),
@@ -102,7 +108,8 @@ def test_what_is_lost_doubled_and_late_is_found(spark: Any) -> None:
 
 def test_nothing_is_claimed_without_traces(spark: Any) -> None:
     stored = make_messages(spark, {}, {})
-    assert compare_messages(stored, parse_traces(make_traces(spark)), settled_ms=2**60).count() == 0
+    none = parse_traces(make_traces(spark))
+    assert compare_messages(stored, none, find_deliveries(none), settled_ms=2**60).count() == 0
 
 
 def test_transactions_are_told_by_half_and_op_records(spark: Any) -> None:

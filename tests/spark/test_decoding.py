@@ -355,7 +355,7 @@ def test_protobuf_bodies_become_columns_or_a_reason(spark: Any, proto: Path) -> 
     assert found[3] == "there is no body"
     assert all(str(said).startswith("it is not Protobuf: ") for said in found[4:]), found[4:]
     strict = decode_protobuf(make_frame(spark, [full, unknown]), proto, "shop.Order", refuse_unknown=True)
-    assert collect(strict)[1] == "it is no shop.Order: there is no field 100"
+    assert collect(strict)[1] == "it is not a shop.Order: there is no field 100"
 
 
 def test_a_descriptor_set_will_do(spark: Any, proto: Path, tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_a_required_field_of_protobuf(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "old.proto"
     path.write_text('syntax = "proto2"; message Old { required int32 a = 1; optional int32 b = 2 [default = 5]; }')
     found = collect(decode_protobuf(make_frame(spark, [b"\x08\x01", b"\x10\x01"]), path))
-    assert found == [{"a": 1, "b": None}, "it is no Old: a missing"]
+    assert found == [{"a": 1, "b": None}, "it is not a Old: a missing"]
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_a_protobuf_schema_that_is_none(tmp_path: Path) -> None:
     for name, said in (
         ("gone.proto", "No such file"),
         ("gone.desc", "No such file"),
-        ("text.desc", "no descriptor set"),
+        ("text.desc", "is not a descriptor set"),
     ):
         (tmp_path / "text.desc").write_text("hello")
         with pytest.raises(ConfigError, match=said):

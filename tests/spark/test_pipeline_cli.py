@@ -173,13 +173,13 @@ def test_every_job_teaches() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["stats", "--since", "yesterday"], "is no time"),
+        (["stats", "--since", "yesterday"], "is not a time"),
         (["audit", "--late", "soon"], "expected a time span"),
         (["stats", "--store", "a=/x", "--store", "a=/y"], "two stores have the same broker"),
         (["query", "select 1", "-n", "nowhere"], "nowhere"),
         (["archive"], "Missing option '--archive'"),
-        (["query", "select 1", "--archive", "/nowhere/at/all"], "is no archive"),
-        (["stats", "--conf", "spark"], "is no KEY=VALUE"),
+        (["query", "select 1", "--archive", "/nowhere/at/all"], "is not an archive"),
+        (["stats", "--conf", "spark"], "is not KEY=VALUE"),
     ],
 )
 def test_a_wrong_command_line_is_said_before_spark_starts(

@@ -12,8 +12,8 @@ import pytest
 from eruca.errors import ConfigError, StoreError, StoreLocked
 from eruca.spark.pipelines.rebuild import run_rebuild
 from eruca.store.filesystem import LocalFileSystem
-from eruca.store.maintenance import rebuild_store, verify_store
 from eruca.store.messagestore import open_store
+from eruca.storetools.maintenance import rebuild_store, verify_store
 from tests.figures import note_figures
 from tests.paths import unpack_golden
 from tests.spark.stores import (
@@ -138,7 +138,7 @@ def test_a_queue_whose_records_expired_keeps_its_offset(spark: Any, tmp_path: Pa
     queue = store.queues.get_or_make("Old", 0)
     queue.start_at(57)
     queue.reserve(1)
-    queue.put(0, 2**31 - 1, 0)
+    queue.add(0, 2**31 - 1, 0)
     queue.sync()
     store.close()
     one_by_one = copy_store(root, "one-by-one")

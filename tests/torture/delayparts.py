@@ -172,9 +172,15 @@ class Timers(Part):
         """Compare when each copy was stored with when it was due."""
         copies = await self.stage.read_topic(self.name)
         self.blame_all("nobody sent", {m.body for m in copies} - self._delays_ms.keys())
-        # Born before it was stored, so it is due this much after that, or later.
-        due_ms = {m.body: m.record.born_timestamp + self._delays_ms.get(m.body, 0) for m in copies}
-        self.blame_all("early", [m.body for m in copies if m.record.store_timestamp < due_ms[m.body]])
+        # Born before it was stored, so it is due this much after that, or later. One that was sent twice, because its
+        # sender got no answer, was born twice.
+        due_ms: dict[bytes, int] = {}
+        for message in copies:
+            body, record = message.body, message.record
+            own_ms = record.born_timestamp + self._delays_ms.get(body, 0)
+            due_ms[body] = min(own_ms, due_ms.get(body, own_ms))
+            if record.store_timestamp < own_ms:
+                self.blame_all("early", [body])
         in_vain = [body for body in due_ms if self._cancelled_ms.get(body, 2**62) < due_ms[body]]
         self.blame_all("cancelled and delivered", in_vain)
         self._not_delivered = len(self._cancelled_ms.keys() - due_ms.keys())

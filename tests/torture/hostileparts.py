@@ -1,6 +1,8 @@
 """What hostile, or only very large, clients do to a broker and a name server. Each part ends by itself.
 
 A part is a function of a `Target` and of a size: 1 is the full attack, less is a small form of it for the tests.
+`python -m tests.torture.hostileparts BROKER NAMES SIZE` carries out each part that a line on standard input names, and
+says `done` behind it.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -48,6 +51,7 @@ LARGE = bytes(4 * 1000 * 1000)
 # What is written at once and not answered: a peer that pauses us here is not what is measured.
 _PART_S = 60.0
 _UNREAD_S = 4.0
+_MEMBERS_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ async def leave_unread(target: Target, size: float) -> None:
         for peer in crowd:
             stop_reading(peer)
             peer.write_bytes(pull * scale(2000, size))
-        await asyncio.sleep(_UNREAD_S)
+        await asyncio.sleep(_UNREAD_S * max(0.1, size))
 
 
 # -- floods -----------------------------------------------------------------------------------------------------------
@@ -231,11 +235,11 @@ async def join_and_leave(target: Target, size: float) -> None:
     for number in range(scale(2000, size)):
         _, member = await loop.create_connection(partial(MemberPeer, number, told), host, int(port))
         members.append(member)
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(_MEMBERS_S * max(0.1, size))
     for member in members:
         if member.transport is not None:
             member.transport.abort()
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(_MEMBERS_S * max(0.1, size))
     assert told[0] >= 1
 
 
@@ -389,3 +393,10 @@ PARTS: dict[str, Attack] = {
     "topics": make_topics,
     "questions": ask_much,
 }
+
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    for line in sys.stdin:
+        asyncio.run(PARTS[line.strip()](Target(sys.argv[1], sys.argv[2]), float(sys.argv[3])))  # type: ignore[arg-type]
+        print("done", flush=True)

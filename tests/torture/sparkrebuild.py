@@ -54,7 +54,7 @@ def fill_store(root: Path, log_bytes: int, seed: int, bar: Progress | None = Non
     noise = draw.randbytes(4096)
     task = None if bar is None else bar.add_task("fill", total=log_bytes)
     number = 0
-    while store.commitlog.tail < log_bytes:
+    while store.log.tail < log_bytes:
         number += 1
         dice = draw.random()
         begin = int(dice * 2000)
@@ -91,7 +91,7 @@ def fill_store(root: Path, log_bytes: int, seed: int, bar: Progress | None = Non
             )
         )
         if bar is not None and task is not None and number % 20_000 == 0:
-            bar.update(task, completed=store.commitlog.tail)
+            bar.update(task, completed=store.log.tail)
     store.close()
     return number
 

@@ -103,3 +103,92 @@ async def test_after_a_failure_it_may_wait_for_another_time() -> None:
     await work.wait_for(2)
     await repeating.stop()
     assert work.count == 2
+
+
+async def test_the_wait_after_a_failure_may_grow_until_one_succeeds() -> None:
+    asked: list[int] = []
+
+    def find_pause(failures: int) -> float:
+        asked.append(failures)
+        return 0.0
+
+    work = Work(ValueError("ours"), StoreError("full"), 0.0, ValueError("ours"))
+    repeating = Repeating("the work", work, lambda: WEEK_S, at_once=True, retry_s=find_pause)
+    repeating.start()
+    await work.wait_for(5)
+    await repeating.stop()
+    assert asked == [1, 2, 1]
+
+
+async def test_whoever_wakes_it_does_not_wait_for_the_interval() -> None:
+    work = Work(WEEK_S)
+    repeating = Repeating("the work", work, lambda: WEEK_S)
+    repeating.start()
+    await asyncio.sleep(0)
+    assert work.count == 0
+    for count in (1, 2):  # also when the work has said how long to wait
+        repeating.wake()
+        repeating.wake()
+        await work.wait_for(count)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert work.count == count  # two wakes before it began are one
+    await repeating.stop()
+
+
+async def test_work_that_is_under_way_when_it_is_woken_is_done_again() -> None:
+    began, may_end, count = asyncio.Event(), asyncio.Event(), 0
+
+    async def work() -> None:
+        nonlocal count
+        count += 1
+        began.set()
+        await may_end.wait()
+
+    repeating = Repeating("the work", work, lambda: WEEK_S, at_once=True)
+    repeating.start()
+    await began.wait()
+    repeating.wake()
+    began.clear()
+    may_end.set()
+    async with asyncio.timeout(60):
+        await began.wait()
+    await repeating.stop()
+    assert count == 2
+
+
+async def test_chance_shortens_the_interval_once_for_each_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[float] = []
+
+    def draw(seconds: float, share: float) -> float:
+        drawn.append(share)
+        return seconds * (1.0 - share)
+
+    monkeypatch.setattr("eruca.repeating.spread", draw)
+    work = Work()
+    repeating = Repeating("the work", work, lambda: WEEK_S, jitter=1.0)  # all of it may go
+    repeating.start()
+    await work.wait_for(2)
+    await repeating.stop()
+    assert set(drawn) == {1.0}
+
+    drawn.clear()
+    idle = Repeating("the work", work, lambda: WEEK_S, jitter=0.1)
+    idle.start()
+    for _ in range(3):
+        await asyncio.sleep(0)
+        idle.look_again()
+    assert drawn == [0.1]
+    await idle.stop()
+
+
+async def test_trouble_that_is_expected_is_a_warning_but_a_mistake_of_ours_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    work = Work(StoreError("gone"), ValueError("ours"))
+    repeating = Repeating("the work", work, lambda: 0.0, level=logging.WARNING)
+    with caplog.at_level(logging.WARNING, "eruca.repeating"):
+        repeating.start()
+        await work.wait_for(3)
+        await repeating.stop()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]

@@ -1,4 +1,4 @@
-"""Dead letters: what groups gave up, one by one, sent again or taken out."""
+"""Dead letters: what groups gave up on, one by one, sent again or taken out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eruca.client.produce.outgoing import Receipt
 from eruca.client.produce.sending import Parcel, Sender
 from eruca.errors import ConfigError, ErucaError, MessageIllegal, NetError, NoRoute, RequestRefused, WireError
 from eruca.wire.bodies import MessageQueue
-from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX, check_group
+from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_PRODUCER_GROUP, check_group
 from eruca.wire.properties import (
     ARRIVE_TIME,
     CLUSTER,
@@ -44,7 +44,6 @@ from eruca.wire.properties import (
 )
 from eruca.wire.sysflag import COMPRESSED, COMPRESSION_MASK
 
-_SENDERS_GROUP = "CLI_SENDERS"
 _TRIES = 3
 # What brokers and consumers wrote on the way to the dead letters. All else is the sender's and goes along.
 _WAY_MARKS = frozenset(
@@ -260,7 +259,7 @@ class Journal:
     _is_cut: bool = False
 
     def open(self) -> None:
-        """Read what earlier runs have sent. Raises ConfigError for a file that is none of ours."""
+        """Read what earlier runs have sent. Raises ConfigError for a file that is not one of ours."""
         if self.path is None or not self.path.exists():
             return
         text = self.path.read_text(encoding="utf-8")
@@ -299,7 +298,7 @@ async def resend(
     journal: Journal | None = None,
     dry_run: bool = False,
 ) -> AsyncIterator[Resent]:
-    """Send dead letters once more and give what became of each, in their order.
+    """Send dead letters once more and return what became of each, in their order.
 
     Each goes to the topic it came from, where every group of the topic gets it; with `only_group` to the retry topic
     of the group, where nobody else does; or to `topic`. Id, keys, tags, properties and body stay as they are. The dead
@@ -308,7 +307,7 @@ async def resend(
     """
     journal = journal or Journal()
     await asyncio.to_thread(journal.open)
-    sender = Sender(admin.session, _SENDERS_GROUP)
+    sender = Sender(admin.session, TOOLS_PRODUCER_GROUP)
     turn = 0
     async for letter in read(admin, group, wanted):
         target = RETRY_PREFIX + group if only_group else topic or find_topic(letter)

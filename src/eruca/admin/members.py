@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from eruca.admin.session import Admin
 from eruca.digits import read_digits
 from eruca.errors import ConfigError, ErucaError, NetError, RequestRefused
+from eruca.net.addresses import is_address
 from eruca.wire.bodies import KVTable, ReplicationState
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import EmptyHeader
@@ -18,8 +18,6 @@ from eruca.wire.names import MASTER, MASTER_ID, SLAVE
 
 #: The role of a member that has no other to tell.
 JAVA = "JAVA"
-
-_ADDRESS = re.compile(r"\S+:\d{1,5}")
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +241,7 @@ async def find_member(admin: Admin, target: str) -> Member:
     for row in registered:
         if target in (row.address, f"{row.broker}:{row.broker_id}"):
             return await _ask(admin, row)
-    if not _ADDRESS.fullmatch(target):
+    if not is_address(target):
         raise ConfigError(f"{target}: expected HOST:PORT or NAME:ID", hint="eruca cluster list shows both")
     if any(row.broker == target.rpartition(":")[0] for row in registered):
         raise ConfigError(f"no broker {target} is registered", hint="eruca cluster list shows who is")

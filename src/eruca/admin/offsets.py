@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from eruca.admin.session import TOOLS_GROUP, Admin
+from eruca.admin.session import Admin
 from eruca.client.consume.starting import find_offset_since
 from eruca.errors import ConfigError, ErucaError, NoRoute, RequestRefused
 from eruca.wire.bodies import ConsumeStats, MessageQueue, ResetOffsetBody
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CloneGroupOffsetHeader, ConsumeStatsHeader, ResetOffsetHeader
+from eruca.wire.names import TOOLS_CONSUMER_GROUP
 
 # What brokers take for the end of a queue.
 LATEST = -1
@@ -99,7 +100,7 @@ async def list_members(admin: Admin, address: str, group: str) -> list[str]:
 async def reset(
     admin: Admin, group: str, topic: str, time_ms: int, *, force: bool = True, dry_run: bool = False
 ) -> list[Move]:
-    """Move a group to the messages of a time: EARLIEST, LATEST or milliseconds. Gives what became of each queue.
+    """Move a group to the messages of a time: EARLIEST, LATEST or milliseconds. Returns what became of each queue.
 
     Where members are connected the broker tells them, and they go there and commit it. Where none is, the offsets are
     written; also those of a group that was never there, which then begins at that time. Without `force` a group only
@@ -159,7 +160,7 @@ async def _find_wanted(
     elif time_ms == EARLIEST:
         wanted = await admin.calls.find_min_offset(address, queue)
     else:
-        wanted = await find_offset_since(admin.calls, address, TOOLS_GROUP, queue, time_ms)
+        wanted = await find_offset_since(admin.calls, address, TOOLS_CONSUMER_GROUP, queue, time_ms)
     return wanted if force or before is None else min(wanted, before)
 
 
@@ -189,7 +190,7 @@ async def skip(admin: Admin, group: str, topic: str, *, dry_run: bool = False) -
 
 
 async def clone(admin: Admin, source: str, target: str, topic: str | None = None) -> list[Move]:
-    """Give a group the offsets another one has, in one topic or in all; gives what became of each queue.
+    """Give a group the offsets another one has, in one topic or in all; returns what became of each queue.
 
     Raises ConfigError while members of the target are connected: they would write their own over them.
     """

@@ -20,13 +20,11 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.ext import Header
 from eruca.wire.frame import make_request
 from eruca.wire.headers import EmptyHeader, QueryConsumeQueueHeader
-from eruca.wire.names import MASTER_ID
+from eruca.wire.names import MASTER_ID, TOOLS_CONSUMER_GROUP
 from eruca.wire.record import Message as Record
 
-# A group every broker has, for reading without leaving a trace.
-TOOLS_GROUP = "TOOLS_CONSUMER"
 _READ_COUNT = 32
-# A broker that gives nothing although there is something is asked so often, with a pause between.
+# How often a broker that returns nothing although there is something is asked, and the pause between.
 _SILENT_MAX = 10
 _SILENT_PAUSE_S = 0.1
 
@@ -37,8 +35,8 @@ class Admin:
     >>> async with Admin("127.0.0.1:9876") as admin:
     ...     rows = await offsets.show(admin, "billing")
 
-    It is no member of any group, so brokers do not count it among clients. Topics and groups are named as brokers know
-    them.
+    It is not a member of any group, so brokers do not count it among clients. Topics and groups are named as brokers
+    know them.
     """
 
     def __init__(self, nameservers: str | Sequence[str] | None = None, options: ClientOptions | None = None) -> None:
@@ -76,7 +74,7 @@ class Admin:
     @property
     def reader(self) -> QueueReader:
         """Single questions about queues."""
-        return QueueReader(self.session, TOOLS_GROUP)
+        return QueueReader(self.session, TOOLS_CONSUMER_GROUP)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
@@ -123,7 +121,7 @@ class Admin:
         return address
 
     async def ask(self, address: str, code: RequestCode, header: Header) -> tuple[object, object]:
-        """Ask a broker; gives header and body of its answer. Raises RequestRefused."""
+        """Ask a broker; returns header and body of its answer. Raises RequestRefused."""
         return await self.calls.ask(address, make_request(code, header))
 
     # -- reading -----------------------------------------------------------------------------------------------------

@@ -15,13 +15,14 @@ from pathlib import Path
 import msgspec
 
 from eruca.admin.session import Admin, explain_no_master
-from eruca.broker.halves import PROGRESS_GROUP, QUEUE, read_op
+from eruca.broker.transactions.halves import PROGRESS_GROUP, QUEUE, read_op
 from eruca.client.message import Message
 from eruca.digits import read_digits
 from eruca.errors import ConfigError, ErucaError, WireError
+from eruca.limits import POSITION_MAX
 from eruca.store.layout import StorePaths
-from eruca.store.readonly import ReadOnlyStore
-from eruca.store.scan import iter_records
+from eruca.store.log.scan import iter_records
+from eruca.storetools.readonly import ReadOnlyStore
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import RequestCode
 from eruca.wire.frame import make_request
@@ -33,7 +34,6 @@ from eruca.wire.record import Message as Record
 from eruca.wire.record import decode_record
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, get_transaction
 
-_TIME_MS_MAX = 2**63 - 1
 # Messages that one unique id leads to: the committed one, its retries, and what else has the same hash.
 _QUERY_COUNT_MAX = 64
 
@@ -279,7 +279,7 @@ async def _look_for_commit(admin: Admin, address: str, row: Transaction) -> Tran
         key=row.message_id,
         max_num=_QUERY_COUNT_MAX,
         begin_timestamp=0,
-        end_timestamp=_TIME_MS_MAX,
+        end_timestamp=POSITION_MAX,
         unique_key_query=True,
     )
     for record in await admin.calls.query_messages(address, header):

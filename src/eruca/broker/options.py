@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from eruca.config import option
 from eruca.limits import (
@@ -14,9 +14,12 @@ from eruca.limits import (
     PULL_TRANSFER_BYTES_MAX,
     TOPIC_QUEUES_MAX,
 )
+from eruca.wire.names import TRACE_TOPIC
 
-# The fast port, which takes no pulls, is so many below the service port.
+# How far the fast port, which takes no pulls, is below the service port.
 FAST_PORT_BELOW: Final = 2
+# How far the port for slaves is above the service port.
+HA_PORT_ABOVE: Final = 1
 
 
 class BrokerRole(enum.Enum):
@@ -35,9 +38,9 @@ class ReadConfirmed(enum.Enum):
     NEVER = "false"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BrokerOptions:
-    """Identity, ports, rules and intervals of one broker; mutable ones change while it runs."""
+    """Identity, ports, rules and intervals of one broker, as it is told them; `Standing` is what becomes of them."""
 
     cluster: str = option("DefaultCluster", "brokerClusterName", "the cluster the broker belongs to")
     name: str = option("broker-a", "brokerName", "brokers of one name are one master and its slaves")
@@ -71,7 +74,7 @@ class BrokerOptions:
     cluster_topic: bool = option(True, "clusterTopicEnable", "a topic named as the cluster is a template")
     broker_topic: bool = option(True, "brokerTopicEnable", "a topic named as the broker is a template")
     trace_topic: bool = option(False, "traceTopicEnable", "make the message trace topic at start")
-    trace_topic_name: str = option("RMQ_SYS_TRACE_TOPIC", "msgTraceTopicName", "name of the message trace topic")
+    trace_topic_name: str = option(TRACE_TOPIC, "msgTraceTopicName", "name of the message trace topic")
     register_interval_ms: int = option(
         30_000,
         "registerNameServerPeriod",
@@ -243,23 +246,11 @@ class BrokerOptions:
     store_root: str = option("eruca-data/store", "storePathRootDir", "the store directory")
     commitlog_path: str = option("", "storePathCommitLog", "the commit log's directory; empty: commitlog in the store")
     message_log_level: str = option("INFO", "logLevel", "what is logged: DEBUG, INFO, WARNING or ERROR")
-    # What `broker_id` was at the start: the current one changes with the role.
-    configured_id: int = 0
 
     @property
     def bind_host(self) -> str:
         """Where to listen."""
         return self.bind or self.host
-
-    @property
-    def address(self) -> str:
-        """What clients are told."""
-        return f"{self.host}:{self.port}"
-
-    @property
-    def ha_address(self) -> str:
-        """What slaves are told."""
-        return f"{self.ha_host or self.host}:{self.port + 1}"
 
     @property
     def reads_confirmed(self) -> bool:
@@ -268,7 +259,15 @@ class BrokerOptions:
             return self.failover == "etcd"
         return self.read_confirmed is ReadConfirmed.ALWAYS
 
-    @property
-    def is_slave(self) -> bool:
-        """Does the broker copy another?"""
-        return self.role is BrokerRole.SLAVE
+
+class LiveOptions:
+    """The options in force. Whoever reads one that is marked as mutable asks for `now` each time."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self.now = options
+
+    def change(self, **values: Any) -> None:
+        """Let options have other values from now on."""
+        self.now = replace(self.now, **values)

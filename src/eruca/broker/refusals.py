@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from eruca.broker.parts import Parts
+from eruca.broker.standing import Standing
+from eruca.broker.stats import Stats
 from eruca.errors import (
     BatchTooLarge,
     InvalidName,
@@ -27,10 +28,10 @@ def refuse(code: int, remark: str) -> NoReturn:
     raise RequestRefused(int(code), remark)
 
 
-def refuse_unless_writable(parts: Parts) -> None:
+def refuse_unless_writable(standing: Standing, store: MessageStore) -> None:
     """Refuse messages on a slave, and on a master that was replaced."""
-    if not parts.writable:
-        refuse(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {parts.store.refusal}")
+    if not standing.writable:
+        refuse(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {store.refusal}")
 
 
 def refuse_topic_name(topic: str, longest: int) -> None:
@@ -56,8 +57,14 @@ def refuse_store_error(error: StoreError, store: MessageStore) -> RequestRefused
             f"{store.options.message_bytes_max}B, msg properties length limit 32KB."
         )
         return RequestRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
-    if isinstance(error, StoreFull) and store.commitlog.transient is not None and not store.refusal:
+    if isinstance(error, StoreFull) and store.log.waiting_bytes is not None and not store.refusal:
         return RequestRefused(ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]system busy, {error}")
     if isinstance(error, StoreFull | StoreClosed | StoreReadOnly):
         return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}")
     return RequestRefused(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def refuse_unstored(error: StoreError, store: MessageStore, stats: Stats) -> RequestRefused:
+    """The same for a message that is counted as one that could not be stored."""
+    stats.put_failures += 1
+    return refuse_store_error(error, store)

@@ -9,7 +9,9 @@ import zlib
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from eruca.broker.options import BrokerOptions
+from eruca.broker.options import LiveOptions
+from eruca.broker.pulling.filterservers import FilterServers
+from eruca.broker.standing import Standing
 from eruca.broker.topics import Topics
 from eruca.core.replication.epochs import is_epoch
 from eruca.errors import ErucaError
@@ -18,6 +20,7 @@ from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
 from eruca.repeating import Repeating
+from eruca.signals import Signal
 from eruca.wire.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
 from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -33,6 +36,9 @@ _FAILED_PAUSE_S: Final = 1.0
 # Between two registrations there is a pause as long as the last one took, but no longer: what changes then goes
 # together.
 _PAUSE_S_MAX: Final = 0.1
+_NO_MASTER: Final = ("", "")
+# A registration comes when there is something to tell, and not before.
+_NEVER_S: Final = 86_400.0
 # With more topics than this, the body is encoded by a thread.
 _MANY_TOPICS: Final = 2000
 
@@ -40,27 +46,30 @@ _MANY_TOPICS: Final = 2000
 class _Teller:
     """Registers with one name server, once at a time: what changes meanwhile makes one registration more."""
 
-    def __init__(self, register: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, what: str, register: Callable[[], Awaitable[bool]]) -> None:
+        """`what` names the registration in logs; `register` says whether the name server took it."""
         self._register = register
         self._loop = asyncio.get_running_loop()
         # Those who wait for the registration that has not begun yet.
         self._next: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rest_until = 0.0
+        self._is_busy = False
         self._failed = False
         self._hurries = False
+        # It is woken whenever there is something to tell.
+        self._telling = Repeating(what, self._tell, lambda: _NEVER_S, retry_s=_NEVER_S)
+        self._telling.start()
 
     def ask(self, *, now: bool = False) -> asyncio.Future[None]:
         """Register soon, or now; the future is done when that is done, or when it could not be."""
         if self._next is None:
             self._next = self._loop.create_future()
         asked = self._next
-        if self._task is not None:
-            self._hurries |= now
-        elif now:
-            self._begin()
-        else:
+        if now:
+            self._hurries = True
+            self._telling.wake()
+        elif not self._is_busy:
             self._schedule()
         return self._make_done() if self._failed and not now else asked
 
@@ -71,52 +80,43 @@ class _Teller:
 
     def _schedule(self) -> None:
         if self._rest_until <= self._loop.time():
-            self._begin()
+            self._telling.wake()
         elif self._timer is None:
-            self._timer = self._loop.call_at(self._rest_until, self._begin)
+            self._timer = self._loop.call_at(self._rest_until, self._telling.wake)
 
-    def _begin(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._task = self._loop.create_task(self._run())
-
-    async def _run(self) -> None:
-        current = self._next
-        self._next, self._hurries = None, False
-        started = self._loop.time()
+    async def _tell(self) -> None:
+        self._stop_timer()
+        current, self._next, self._hurries = self._next, None, False
+        if current is None:
+            return
+        started, self._is_busy, self._failed = self._loop.time(), True, True
         try:
             self._failed = not await self._register()
-        except Exception:  # a mistake of ours must not end the registrations for good
-            log.exception("the registration failed")
-            self._failed = True
-        now = self._loop.time()
-        self._rest_until = now + (_FAILED_PAUSE_S if self._failed else min(_PAUSE_S_MAX, now - started))
-        self._task = None
-        _finish(current)
-        self._go_on()
+        finally:
+            now = self._loop.time()
+            self._rest_until = now + (_FAILED_PAUSE_S if self._failed else min(_PAUSE_S_MAX, now - started))
+            self._is_busy = False
+            _finish(current)
+            self._go_on()
 
     def _go_on(self) -> None:
-        """Begin with what was asked for meanwhile."""
-        if self._next is None:
-            return
-        if self._hurries:
-            self._begin()
+        """Begin with what was asked for meanwhile, after the pause unless somebody hurries."""
+        if self._next is None or self._hurries:
             return
         if self._failed:
             _finish(self._next)
             self._next = self._loop.create_future()
         self._schedule()
 
-    async def stop(self) -> None:
-        """Tell nothing more; what is on its way is given up."""
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """Tell nothing more; what is on its way is given up."""
+        await self._telling.stop()
+        self._stop_timer()
         _finish(self._next)
         self._next = None
 
@@ -141,34 +141,36 @@ class _Told(NamedTuple):
 class Registration:
     """Registers a broker with every name server, at start, in intervals, and when its topics change."""
 
-    def __init__(self, options: BrokerOptions, topics: Topics, caller: Caller) -> None:
+    def __init__(
+        self,
+        options: LiveOptions,
+        standing: Standing,
+        topics: Topics,
+        filter_servers: FilterServers,
+        caller: Caller,
+    ) -> None:
         self._options = options
+        self._standing = standing
         self._topics = topics
+        self._filter_servers = filter_servers
         self._caller = caller
-        self.nameservers = NameServers(options.nameservers, options.nameserver_domain)
-        # The filter servers that clients are to find.
-        self.list_filter_servers: Callable[[], list[str]] = list
-        # Which mastership of its name this broker's is; None on a slave.
-        self.epoch: int | None = None
-        # The identity of its store.
-        self.store_id: str | None = None
-        # A broker that does not know what it is (it was replaced, or has no id) does not register.
-        self.is_paused = False
+        self.nameservers = NameServers(options.now.nameservers, options.now.nameserver_domain)
         # What the last registration of a slave learnt of its master: its address, and that of its log.
-        self.master_address = ""
-        self.master_ha_address = ""
-        # Told when that is another one than before.
-        self.on_master: Callable[[str, str], None] = lambda address, ha_address: None
-        # Told when a name server says that another broker is the master, with a newer epoch.
-        self.on_replaced: Callable[[str, int], None] = lambda reason, epoch: None
+        self._master = _NO_MASTER
+        #: Told the address of the master and that of its log, when they are others than before.
+        self.master_named: Signal[str, str] = Signal()
+        #: Told the reason and the epoch when a name server says that another broker is the master, with a newer epoch.
+        self.replaced: Signal[str, int] = Signal()
         # Name servers that did not answer the last time; a slave without a master asks them every second.
         self._silent: set[str] = set()
         self._repeating = Repeating(
-            "the registration with name servers", self.register_all, lambda: options.register_interval_ms / 1000
+            "the registration with name servers", self.register_all, lambda: options.now.register_interval_ms / 1000
         )
         self._tellers: dict[str, _Teller] = {}
         # Name servers that take changes; Java's are told everything each time.
         self._told: dict[str, _Told] = {}
+        topics.changed.listen(self.tell_change)
+        filter_servers.changed.listen(self.tell_change)
 
     async def start(self) -> None:
         """Register now and from now on."""
@@ -177,17 +179,17 @@ class Registration:
 
     def tell_change(self) -> None:
         """Tell the name servers what is new without waiting for them."""
-        if self._repeating.is_running and not self.is_paused:
+        if self._repeating.is_running and self._standing.may_register:
             self._ask_all(now=False)
 
     async def announce(self) -> None:
         """Tell the name servers what is new, and wait until those that can be told know it."""
-        if self._repeating.is_running and not self.is_paused:
+        if self._repeating.is_running and self._standing.may_register:
             await _wait_for(self._ask_all(now=False))
 
     async def register_all(self) -> None:
         """Register with every name server at the same time; one that does not answer does not hold up the others."""
-        if self.is_paused:
+        if not self._standing.may_register:
             return
         await self.nameservers.refresh()
         await _wait_for(self._ask_all(now=True))
@@ -197,7 +199,8 @@ class Registration:
         for address in self.nameservers.addresses:
             teller = self._tellers.get(address)
             if teller is None:
-                teller = self._tellers[address] = _Teller(functools.partial(self._register, address))
+                what = f"the registration with name server {address}"
+                teller = self._tellers[address] = _Teller(what, functools.partial(self._register, address))
             asked.append(teller.ask(now=now))
         return asked
 
@@ -218,14 +221,14 @@ class Registration:
 
     async def _tell(self, address: str, base: _Told | None) -> RegisterBrokerAnswerHeader | None:
         """Register with all topics, or with those that changed since `base`; None when it was not taken."""
-        epoch, revision = self.epoch, self._topics.revision
+        epoch, revision = self._standing.epoch, self._topics.revision
         version = self._topics.data_version
         try:
             body = await self._encode_topics(base)
-            if self.is_paused:
+            if not self._standing.may_register:
                 return None
             command = self._build_registration(body, base.version if base is not None else "")
-            answer = await self._caller.call(address, command, self._options.register_timeout_ms)
+            answer = await self._caller.call(address, command, self._options.now.register_timeout_ms)
         except ErucaError as error:
             self._note_silent(address, f"not registered with name server {address}: {error}")
             return None
@@ -233,8 +236,8 @@ class Registration:
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or f"code {answer.code}"
             log.warning("name server %s does not take the registration: %s", address, remark)
-            if epoch is not None and epoch == self.epoch and remark.startswith(STALE_MASTER):
-                self.on_replaced(remark, _read_epoch(answer))
+            if epoch is not None and epoch == self._standing.epoch and remark.startswith(STALE_MASTER):
+                self.replaced.tell(remark, _read_epoch(answer))
             return None
         try:
             told = answer.decode_header(RegisterBrokerAnswerHeader)
@@ -243,7 +246,7 @@ class Registration:
             return None
         if told.eruca_known == f"{version.counter}:{version.timestamp}":
             self._told[address] = _Told(told.eruca_known, revision)
-        if self.epoch is None and told.master_addr:
+        if self._standing.epoch is None and told.master_addr:
             self._learn_master(told.master_addr, told.ha_server_addr or "")
         return told
 
@@ -253,37 +256,42 @@ class Registration:
         self._silent.add(address)
 
     def _learn_master(self, address: str, ha_address: str) -> None:
-        if (address, ha_address) != (self.master_address, self.master_ha_address):
-            self.master_address, self.master_ha_address = address, ha_address
-            self.on_master(address, ha_address)
+        if (address, ha_address) != self._master:
+            self._master = (address, ha_address)
+            self.master_named.tell(address, ha_address)
+
+    def forget_master(self) -> None:
+        """Tell of the master again, even if it is the one that was learnt last."""
+        self._master = _NO_MASTER
 
     async def find_master(self) -> str:
         """The address of the master of our name as a name server knows it, without registering; empty for none."""
+        options = self._options.now
         await self.nameservers.refresh()
         for address in self.nameservers.addresses:
             try:
                 command = make_request(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader())
-                answer = expect_success(await self._caller.call(address, command, self._options.register_timeout_ms))
+                answer = expect_success(await self._caller.call(address, command, options.register_timeout_ms))
                 info = decode_answer(RequestCode.GET_BROKER_CLUSTER_INFO, answer)[1]
             except ErucaError as error:
                 self._note_silent(address, f"name server {address} could not be asked for the master: {error}")
                 continue
             self._silent.discard(address)
-            if isinstance(info, ClusterInfo) and (broker := info.broker_addr_table.get(self._options.name)) is not None:
+            if isinstance(info, ClusterInfo) and (broker := info.broker_addr_table.get(options.name)) is not None:
                 found = broker.broker_addrs.get(MASTER_ID, "")
                 if found:
                     return found
         return ""
 
     async def _unregister(self, address: str) -> None:
-        if self.is_paused or not self._caller.is_connected(address):
+        if not self._standing.may_register or not self._caller.is_connected(address):
             return
-        options = self._options
+        options, standing = self._options.now, self._standing
         header = BrokerHeader(
             broker_name=options.name,
-            broker_addr=options.address,
+            broker_addr=standing.address,
             cluster_name=options.cluster,
-            broker_id=options.broker_id,
+            broker_id=standing.broker_id,
         )
         try:
             command = make_request(RequestCode.UNREGISTER_BROKER, header)
@@ -292,7 +300,7 @@ class Registration:
             log.warning("not unregistered from name server %s: %s", address, error)
 
     async def _encode_topics(self, base: _Told | None) -> bytes:
-        options = self._options
+        options = self._options.now
         changes = self._topics.list_changes(base.revision) if base is not None else None
         table = self._topics.snapshot() if changes is None else self._topics.make_table(changes)
         if options.permission & (READ | WRITE) != READ | WRITE:
@@ -309,22 +317,24 @@ class Registration:
                     for name, topic in table.topic_config_table.items()
                 },
             )
-        body = RegisterBrokerBody(filter_server_list=self.list_filter_servers(), topic_config_serialize_wrapper=table)
+        body = RegisterBrokerBody(
+            filter_server_list=self._filter_servers.list_addresses(), topic_config_serialize_wrapper=table
+        )
         encode = functools.partial(encode_registration, body, compressed=options.compressed_register)
         return await asyncio.to_thread(encode) if len(table.topic_config_table) > _MANY_TOPICS else encode()
 
     def _build_registration(self, body: bytes, base: str) -> Command:
-        options = self._options
+        options, standing = self._options.now, self._standing
         header = RegisterBrokerHeader(
             broker_name=options.name,
-            broker_addr=options.address,
+            broker_addr=standing.address,
             cluster_name=options.cluster,
-            ha_server_addr=options.ha_address,
-            broker_id=options.broker_id,
+            ha_server_addr=standing.ha_address,
+            broker_id=standing.broker_id,
             compressed=options.compressed_register,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
-            eruca_epoch=self.epoch,
-            eruca_store=self.store_id if self.epoch is not None else None,
+            eruca_epoch=standing.epoch,
+            eruca_store=standing.store_id if standing.epoch is not None else None,
             eruca_base=base,
         )
         return make_request(RequestCode.REGISTER_BROKER, header, body)

@@ -14,7 +14,7 @@ def read_message(store: MessageStore, position: int) -> Message | None:
     """
     if position < 0:
         return None
-    view = store.view_record(position)
+    view = store.reader.view_record(position)
     if view is None:
         return None
     try:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from eruca.broker.options import BrokerOptions
+from eruca.broker.standing import Standing
 from eruca.clock import Clock
 from eruca.errors import TableFull
 from eruca.limits import SHARED_TABLE_BYTES_MAX, TOPIC_BYTES_MAX
 from eruca.net.guards import Reporter
+from eruca.signals import Signal
 from eruca.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from eruca.wire.names import (
+    BENCHMARK_TOPIC,
     DLQ_PREFIX,
     FORBIDDEN_TO_SEND,
     HALF_TOPIC,
@@ -22,15 +24,13 @@ from eruca.wire.names import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
+    SYSTEM_PREFIX,
     TEMPLATE_TOPIC,
     WRITE,
     check_topic,
 )
 
 log = logging.getLogger(__name__)
-
-BENCHMARK_TOPIC = "BenchmarkTest"
-SYSTEM_PREFIX = "rmq_sys_"
 
 # Bytes one topic takes in the table besides its name, which is there twice: at most, with every number at its longest.
 _TOPIC_BYTES: Final = 200
@@ -42,18 +42,20 @@ class Topics:
     def __init__(
         self,
         options: BrokerOptions,
+        standing: Standing,
         clock: Clock,
         table: TopicConfigTable,
         *,
         name_length_max: int = TOPIC_BYTES_MAX,
     ) -> None:
         self._options = options
+        self._standing = standing
         self._clock = clock
         self._name_length_max = name_length_max
         self.data_version = table.data_version
         self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
         #: Told of every change.
-        self.on_change: Callable[[], None] = lambda: None
+        self.changed: Signal[[]] = Signal()
         #: Counts the changes of this run; name servers are told what changed since the one they know.
         self.revision = 0
         # When each topic last changed, the latest at the end, and when all of them did.
@@ -153,7 +155,7 @@ class Topics:
         self._changed_at[name] = self.revision
         if is_new:
             self.unsaved[name] = self.revision
-        self.on_change()
+        self.changed.tell()
         return config
 
     def delete(self, topic: str) -> bool:
@@ -164,7 +166,7 @@ class Topics:
         self._changed_at.pop(topic, None)
         self.unsaved.pop(topic, None)
         self._advance()
-        self.on_change()
+        self.changed.tell()
         return True
 
     def replace(self, table: TopicConfigTable) -> None:
@@ -174,13 +176,13 @@ class Topics:
         self.data_version = table.data_version
         self._note_all_changed()
         self.unsaved = {name: self.revision for name in self._topics if name not in known or name in self.unsaved}
-        self.on_change()
+        self.changed.tell()
 
     def renew(self) -> None:
         """Count the table as new, so that name servers take all of it from a broker that just became a master."""
         self._advance()
         self._note_all_changed()
-        self.on_change()
+        self.changed.tell()
 
     def _advance(self) -> None:
         self.revision += 1
@@ -228,7 +230,7 @@ class Topics:
             topic_sys_flag=sys_flag,
         )
         # On a slave it is its master that makes topics.
-        return made if self._options.is_slave else self.put(made)
+        return made if self._standing.is_slave else self.put(made)
 
     def adopt(self, topic: str, queues: int) -> None:
         """Know a topic that has messages in the store although the table has lost it: a crash came before the save."""

@@ -39,7 +39,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"{question} Nobody is here to answer", hint="add --yes when you are sure")
+        raise ConfigError(f"{question} Standard input is not a terminal", hint="pass --yes when you are sure")
     click.confirm(question, abort=True, err=True)
 
 

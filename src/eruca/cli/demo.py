@@ -17,7 +17,7 @@ from eruca.errors import ErucaError
 
 _START_SECONDS_MAX = 60
 _STEPS = (
-    ("Send a message; the topic makes itself.", ["send", "hello", "my first message"]),
+    ("Send a message; the topic is created automatically.", ["send", "hello", "my first message"]),
     ("Send three more, with a tag.", ["send", "hello", "message {n}", "--count=3", "--tags=demo"]),
     ("Read them.", ["tail", "hello"]),
     ("Only those with the tag, as JSON, from the beginning.",

@@ -91,7 +91,7 @@ def sum_up(orders: Sequence[Order]) -> dict[datetime, Takings]:
 
 
 async def send_orders(nameserver: str, orders: Sequence[Order]) -> int:
-    """Send all orders, in the order they were placed, and those that are none; gives how many messages that is."""
+    """Send all orders, in the order they were placed, and those that are none; returns how many messages that is."""
     messages = [order.pack() for order in orders]
     for number, body in enumerate(BROKEN):
         messages.insert(len(messages) * number // len(BROKEN), Outgoing(body, tags="broken"))

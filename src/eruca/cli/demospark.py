@@ -52,6 +52,9 @@ _CODE = f"""
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
+    # It is soon over: what Java compiles with much effort is not used for long. Loaded classes are no garbage,
+    # however many there are.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m",
     "spark.sql.shuffle.partitions": "2",
     # The state of one run is not worth its versions.
     "spark.sql.streaming.minBatchesToRetain": "2",

@@ -1,4 +1,4 @@
-"""`eruca dlq`: the messages that consumer groups gave up."""
+"""`eruca dlq`: the messages that consumer groups gave up on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN_MAX = 100
 
 @click.group()
 def dlq() -> None:
-    """Dead letters: messages that a group failed on so often that it gave them up.
+    """Dead letters: messages that a group gave up on after too many attempts.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def add_choice_options(function: Function) -> Function:
             click.option("-k", "--key", help="Only those with this key."),
             click.option("--from-time", type=parse_time, metavar="TIME", help="Dead at this time or later."),
             click.option("--to-time", type=parse_time, metavar="TIME", help="Dead at this time or earlier."),
-            click.option("--limit", type=click.IntRange(min=1), help="At most so many."),
+            click.option("--limit", type=click.IntRange(min=1), help="At most this many."),
         ]
     ):
         function = option(function)

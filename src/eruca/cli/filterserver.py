@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eruca.cli.optionlist import Role
 from eruca.cli.running import Service, run_services
 from eruca.cli.serve import add_server_options, announce, print_settings, start_logs
@@ -59,7 +61,7 @@ def filterserver(
         announce(
             output,
             {
-                "filterserver": options.address,
+                "filterserver": server.address,
                 "broker": options.broker,
                 "name": server.broker_name or "(not registered yet)",
                 "installed": " ".join(sorted(server.plugins)),
@@ -74,8 +76,8 @@ def _build(settings: Settings, host: str | None, insecure: bool) -> FilterServer
     options = settings.build(FilterServerOptions)
     check_addresses("connectWhichBroker", options.broker)
     if host is not None:
-        options.bind = host
+        options = replace(options, bind=host)
         if not settings.is_set("filterServerIP"):
-            options.host = choose_told_address(host)
+            options = replace(options, host=choose_told_address(host))
     require_loopback("the filter server", options.bind_host, insecure)
     return options

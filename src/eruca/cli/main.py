@@ -107,7 +107,7 @@ def main(ctx: click.Context, verbose: int) -> None:
       eruca up                         a running system: name server and broker, data in ./eruca-data
       eruca send hello "a message"     send, in another terminal
       eruca tail hello --follow        read
-      eruca dlq list                   messages that consumers gave up; also show, resend, export
+      eruca dlq list                   messages that consumers gave up on; also show, resend, export
       eruca offset reset G T --to -2h  let group G consume the last two hours of topic T again
       eruca txn list                   transactions that nobody has decided
       eruca cluster list               masters and slaves; also lag, promote, demote

@@ -103,7 +103,7 @@ def _draw_progress(row: QueueProgress) -> Sequence[str]:
     required=True,
     type=parse_moment,
     metavar="TIME|-2h|earliest|latest",
-    help="The time whose messages come next: 2026-11-15T07:21:06, milliseconds, or so long ago (s, m, h, d).",
+    help="The time whose messages come next: 2026-11-15T07:21:06, milliseconds, or an age (s, m, h, d).",
 )
 @click.option("--only-back", is_flag=True, help="Leave queues alone in which the group would go forward.")
 @click.option("--dry-run", is_flag=True, help="Show where it would go, and change nothing.")

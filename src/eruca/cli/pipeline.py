@@ -24,6 +24,7 @@ from eruca.cli.pipelineoptions import (
     show_summary,
     show_table,
 )
+from eruca.wire.names import TRACE_TOPIC
 
 _SECOND_MS = 1000.0
 
@@ -188,7 +189,7 @@ def query(
 @click.option(
     "--traces/--no-traces", "with_traces", default=True, show_default=True, help="Read traces of consumers too."
 )
-@click.option("--trace-topic", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="Where traces are.")
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
 @click.option(
     "--lag/--no-lag", "with_lag", default=True, show_default=True, help="Ask brokers how far groups are behind."
 )

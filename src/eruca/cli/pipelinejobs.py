@@ -25,6 +25,7 @@ from eruca.cli.pipelineoptions import (
     show_table,
 )
 from eruca.cli.store import read_properties
+from eruca.wire.names import TRACE_TOPIC
 
 
 @click.command()
@@ -141,7 +142,7 @@ def dlq(
 @click.command()
 @add_input_options
 @click.option("--out", default="", metavar="DIR", help="Where lists of all findings go, as CSV.")
-@click.option("--trace-topic", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="Where traces are.")
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
 @click.option(
     "--late", default="60s", show_default=True, metavar="SPAN", help="How long after it was sent a message is late."
 )

@@ -200,7 +200,7 @@ def open_session(job: str, master: str | None, conf: Sequence[str], *, delta: bo
     for text in conf:
         key, equals, value = text.partition("=")
         if not equals:
-            raise click.BadParameter(f"{text!r} is no KEY=VALUE", param_hint="--conf")
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--conf")
         settings[key] = value
         if key == "spark.jars":
             settings.pop("spark.jars.packages", None)

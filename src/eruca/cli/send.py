@@ -25,13 +25,12 @@ from eruca.client.routes import Routes
 from eruca.errors import ConfigError, ErucaError, NoRoute
 from eruca.limits import FRAME_BYTES_MAX
 from eruca.wire.bodies import MessageQueue
-from eruca.wire.names import check_topic
+from eruca.wire.names import TOOLS_PRODUCER_GROUP, check_topic
 from eruca.wire.properties import DELAY, KEYS, RESERVED, TAGS
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_GROUP = "CLI_SENDERS"
 
 # Sends on their way at the same time, when there are many.
 _WINDOW = 64
@@ -75,7 +74,7 @@ class Plan:
 @click.option("--delay", metavar="TIME", help="Deliver later: 1s 5s 10s 30s, 1m to 10m, 20m, 30m, 1h or 2h.")
 @click.option("--delay-level", type=click.IntRange(1, 18), help="The same by number, where a broker has other times.")
 @click.option("--shard", metavar="KEY", help="Messages of one KEY go to one queue, in order.")
-@click.option("--count", type=click.IntRange(min=1), help="Send each BODY so often; {n} in it becomes the number.")
+@click.option("--count", type=click.IntRange(min=1), help="Send each BODY N times; {n} in it becomes the number.")
 @add_nameserver_option
 @add_output_option
 def send(
@@ -110,7 +109,7 @@ def send(
     check_topic(topic)
     if delay is not None:
         if delay_level is not None:
-            raise click.UsageError("--delay and --delay-level say the same: give one of them")
+            raise click.UsageError("--delay and --delay-level are mutually exclusive")
         delay_level = find_delay_level(_parse_delay(delay))
     named = _gather_properties(properties)
     sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, delay_level), output)
@@ -219,7 +218,9 @@ class _Sender:
         plan = self._plan
         window = 1 if plan.shard is not None else _WINDOW
         waiting: set[asyncio.Task[None]] = set()
-        async with Producer(group=_GROUP, options=make_options(nameservers), timeout=TIMEOUT_S) as producer:
+        async with Producer(
+            group=TOOLS_PRODUCER_GROUP, options=make_options(nameservers), timeout=TIMEOUT_S
+        ) as producer:
             try:
                 async for body in _iterate(_repeat(plan)) if plan.bodies else _Lines():
                     if not body and not plan.bodies:

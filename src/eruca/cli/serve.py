@@ -19,6 +19,7 @@ from rich.text import Text
 from eruca import __version__
 from eruca.broker.app import Broker
 from eruca.broker.options import FAST_PORT_BELOW, BrokerOptions
+from eruca.cli.connecting import DEFAULT_NAMESERVER
 from eruca.cli.optionlist import OptionFacts, Role, options_of
 from eruca.cli.output import make_console, print_rows
 from eruca.cli.recovering import RecoveryWatch
@@ -41,7 +42,6 @@ from eruca.net.addresses import split_addresses
 from eruca.observe.logs import set_up_logs
 from eruca.store.layout import StorePaths
 
-DEFAULT_NAMESERVER = "127.0.0.1:9876"
 _DATA = Path("eruca-data")
 # Flags that --help shows; the others work too, and `eruca config list` names them.
 _EVERYDAY = frozenset(
@@ -265,7 +265,7 @@ def up(
         # Where it listens: what clients are told (a published address) may not lead here from inside.
         own = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(options.bind_host, options.bind_host)
         known = [f"{own}:{server.server.port}", *split_addresses(options.nameservers)]
-        options.nameservers = ";".join(dict.fromkeys(known))
+        keeper.live.change(nameservers=";".join(dict.fromkeys(known)))
 
     first.on_started = tell_nameservers
     run_services([first, second], lambda: _announce_up(output, server, keeper, data))
@@ -293,9 +293,9 @@ def _build_broker(settings: Settings, host: str | None, insecure: bool) -> Broke
     settings.add_kept(_find_kept(build_broker_options(settings)), BrokerOptions, StoreOptions)
     options = build_broker_options(settings)
     if host is not None:
-        options.bind = host
+        options = replace(options, bind=host)
         if not settings.is_set("brokerIP1"):
-            options.host = choose_told_address(host)
+            options = replace(options, host=choose_told_address(host))
     require_loopback("the broker", options.bind_host, insecure)
     return options
 
@@ -348,10 +348,10 @@ def print_settings(settings: Settings, output: str, *options: Any) -> None:
 
 
 def _describe_broker(server: Broker) -> dict[str, Any]:
-    options = server.options
+    options, standing = server.options, server.standing
     return {
-        "broker": options.address,
-        "fast": f"{options.host}:{options.port - FAST_PORT_BELOW}",
+        "broker": standing.address,
+        "fast": f"{options.host}:{standing.port - FAST_PORT_BELOW}",
         "name": options.name,
         "cluster": options.cluster,
         "store": options.store_root,

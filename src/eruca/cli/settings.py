@@ -171,7 +171,7 @@ def build_broker_options(settings: Settings) -> BrokerOptions:
         raise ConfigError("brokerRole=SLAVE needs a brokerId above 0", hint="set brokerId=1")
     if options.role is not BrokerRole.SLAVE and options.broker_id != 0:
         settings.notes.append(f"brokerId={options.broker_id} becomes 0: brokerRole={options.role.value} is a master")
-        options.broker_id = 0
+        options = replace(options, broker_id=0)
     check_addresses("namesrvAddr", options.nameservers)
     return options
 

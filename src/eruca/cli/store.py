@@ -26,8 +26,9 @@ from eruca.cli.output import (
 from eruca.config import StoreOptions, info_of
 from eruca.errors import ConfigError
 from eruca.javaconf import read_conf
-from eruca.store.diverged import dump_diverged, list_diverged
-from eruca.store.maintenance import (
+from eruca.store.lineage.replicationstate import Diverged
+from eruca.storetools.diverged import dump_diverged, list_diverged
+from eruca.storetools.maintenance import (
     Finding,
     Level,
     RebuildReport,
@@ -41,7 +42,6 @@ from eruca.store.maintenance import (
     rebuild_store,
     verify_store,
 )
-from eruca.store.replicationstate import Diverged
 
 # How often each command walks the log, for its progress bar.
 _VERIFY_WALKS = 2
@@ -215,7 +215,7 @@ def add_row_options(function: Callable[..., None]) -> Callable[..., None]:
             "--body-bytes", type=click.IntRange(min=0), default=120, show_default=True, help="Bytes of a body to show."
         ),
         click.option(
-            "--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many; 0 for all."
+            "--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most this many; 0 for all."
         ),
     ):
         function = add(function)

@@ -7,6 +7,7 @@ import base64
 import heapq
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,17 +16,16 @@ import click
 
 from eruca.cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca.cli.output import add_output_option, format_time, parse_time, print_rows, show_safely
-from eruca.cli.running import run_loop
+from eruca.cli.running import handle_signals, run_loop
 from eruca.client.message import Message
 from eruca.client.pull.pullconsumer import PullConsumer
 from eruca.errors import NetError, NoRoute, WireError
 from eruca.filter.tags import parse_tags
 from eruca.wire.bodies import MessageQueue
-from eruca.wire.names import check_group, check_topic
+from eruca.wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
 from eruca.wire.properties import KEYS, TAGS, UNIQ_KEY
 
 # A group every broker has, for reading without leaving a trace.
-_READER_GROUP = "TOOLS_CONSUMER"
 _LAST = "last"
 _LAST_COUNT = 10
 _RETRY_S = 1.0
@@ -67,7 +67,7 @@ class Reading:
     metavar="last|earliest|latest|TIME",
     help="Where to begin: the last messages, the first one there is, only new ones, or a time (2026-11-15T07:21:06).",
 )
-@click.option("--count", type=click.IntRange(min=1), help=f"Show so many and stop [default: the last {_LAST_COUNT}].")
+@click.option("--count", type=click.IntRange(min=1), help=f"Show this many and stop [default: the last {_LAST_COUNT}].")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more; Ctrl-C ends.")
 @click.option("-t", "--tags", default="*", help="Only messages with these tags: created || paid.")
 @click.option("-g", "--group", help="Go on where this group stopped, and remember how far it came.")
@@ -117,19 +117,14 @@ def _parse_start(text: str) -> str | datetime:
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        raise click.BadParameter(f"{text} ms since 1970 is no time that a calendar has") from None
+        raise click.BadParameter(f"{text} ms since 1970 is not a time that a calendar has") from None
 
 
 async def _run(tail_: _Tail) -> None:
     """Show until the end or the first Ctrl-C, which is how one ends it."""
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(tail_.run())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-    try:
+    task = asyncio.get_running_loop().create_task(tail_.run())
+    with handle_signals({signal.SIGINT: task.cancel, signal.SIGTERM: task.cancel}), suppress(asyncio.CancelledError):
         await task
-    except asyncio.CancelledError:
-        return
 
 
 class _Tail:
@@ -138,7 +133,7 @@ class _Tail:
     def __init__(self, wish: Wish, nameservers: str) -> None:
         self._wish = wish
         self._consumer = PullConsumer(
-            group=wish.group or _READER_GROUP, auto_commit=False, options=make_options(nameservers)
+            group=wish.group or TOOLS_CONSUMER_GROUP, auto_commit=False, options=make_options(nameservers)
         )
         self._shown = 0
         self._read_up_to: dict[MessageQueue, int] = {}
@@ -319,7 +314,7 @@ def _show_line(row: dict[str, Any]) -> None:
 
 
 def describe_message(message: Message) -> dict[str, Any]:
-    """A message as plain values; a body that is no text is given in base64."""
+    """A message as plain values; a body that is not text is given in base64."""
     record, properties = message.record, message.all_properties
     try:
         body = message.body

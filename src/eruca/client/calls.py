@@ -28,7 +28,6 @@ from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import (
     ConsumerGroupHeader,
     EmptyHeader,
-    EndTransactionHeader,
     OffsetAnswerHeader,
     PullMessageAnswerHeader,
     PullMessageHeader,
@@ -124,7 +123,7 @@ class Credentials:
 
 
 def explain_refusal(answer: Command, who: str) -> RequestRefused:
-    """The error for an answer that is no success."""
+    """The error for an answer that is not a success."""
     code = ResponseCode(answer.code) if answer.code in ResponseCode._value2member_map_ else None
     remark = " ".join((answer.remark or f"code {answer.code}")[:_REMARK_CHARS_MAX].split())
     return RequestRefused(answer.code, f"{who} refused: {remark}", hint=_HINTS.get(code) if code else None)
@@ -141,7 +140,7 @@ class Calls:
         self._damaged: set[tuple[str, int, int]] = set()
 
     async def call(self, address: str, command: Command, timeout_ms: int | None = None) -> Command:
-        """Ask and give the answer, whatever its code."""
+        """Ask and return the answer, whatever its code."""
         if self.credentials is not None:
             self.credentials.sign(command)
         return await self.caller.call(address, command, timeout_ms or self._timeout_ms)
@@ -153,7 +152,7 @@ class Calls:
         await self.caller.notify(address, command)
 
     async def ask(self, address: str, command: Command, timeout_ms: int | None = None) -> tuple[Any, Any]:
-        """Ask, and give header and body of the answer. Raises RequestRefused."""
+        """Ask, and return header and body of the answer. Raises RequestRefused."""
         code = command.code
         answer = await self.call(address, command, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
@@ -190,13 +189,13 @@ class Calls:
         return members
 
     async def lock(self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues for ordered consuming; gives those that are ours now."""
+        """Lock queues for ordered consuming; returns those that are ours now."""
         body = LockBody(client_id=client_id, consumer_group=group, mq_set=list(queues))
         _, locked = await self.ask(address, build_request(RequestCode.LOCK_BATCH_MQ, EmptyHeader(), body))
         return set(locked.locked) if isinstance(locked, LockedBody) else set()
 
     async def unlock(self, address: str, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
-        """Give queues free."""
+        """Release queues."""
         body = LockBody(client_id=client_id, consumer_group=group, mq_set=list(queues))
         await self.ask(address, build_request(RequestCode.UNLOCK_BATCH_MQ, EmptyHeader(), body))
 
@@ -310,10 +309,6 @@ class Calls:
         """Give a message back to be delivered again later."""
         await self.ask(address, make_request(RequestCode.CONSUMER_SEND_MSG_BACK, header), timeout_ms)
 
-    async def end_transaction(self, address: str, header: EndTransactionHeader) -> None:
-        """Decide a half message; as in Java there is no answer, the broker asks again if it is lost."""
-        await self.notify(address, make_request(RequestCode.END_TRANSACTION, header))
-
     async def view_message(self, address: str, position: int) -> Record:
         """Fetch the record at a position of a broker's log."""
         answer = await self.call(
@@ -342,7 +337,7 @@ class Calls:
 
 
 def has_entry(table: bytes, key: str, queue_id: int) -> bool:
-    """Has the offset table of a broker an entry for a queue? Raises WireError when it is none.
+    """Has the offset table of a broker an entry for a queue? Raises WireError when it is not one.
 
     Only the place of one key is read: the whole table of a large broker, with its numbers as keys, takes seconds.
     """

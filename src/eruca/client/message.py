@@ -179,7 +179,7 @@ class Message(ReceivedMessage):
             await self._settle.ack(self)
 
     async def retry(self, *, delay_level: int = 0) -> None:
-        """Deliver it again later: after `delay_level`, or the longer the more often it came."""
+        """Deliver it again later: after `delay_level`, or by default later each time."""
         if self._settle is not None:
             await self._settle.retry(self, delay_level)
 
@@ -190,11 +190,10 @@ class Message(ReceivedMessage):
 
 
 Handler = Callable[[Message], Awaitable[Outcome | None] | Outcome | None]
-BatchHandler = Callable[[list[Message]], Awaitable[Outcome | None] | Outcome | None]
 
 
 def _to_time(time_ms: int) -> datetime:
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        raise WireError(f"{time_ms} ms since 1970 is no time") from None
+        raise WireError(f"{time_ms} ms since 1970 is not a time") from None

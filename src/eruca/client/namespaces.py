@@ -6,39 +6,19 @@ from eruca.errors import ConfigError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.names import (
     DLQ_PREFIX,
-    HALF_TOPIC,
-    MAX_CHECK_TOPIC,
-    OFFSET_MOVED_TOPIC,
-    OP_HALF_TOPIC,
     RETRY_PREFIX,
-    SCHEDULE_TOPIC,
-    SELF_TEST_TOPIC,
-    TEMPLATE_TOPIC,
     check_group,
+    is_system_topic,
 )
 
 _SEPARATOR = "%"
 _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
-_SYSTEM_PREFIX = "rmq_sys_"
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-_SYSTEM_TOPICS = frozenset(
-    {
-        TEMPLATE_TOPIC,
-        SCHEDULE_TOPIC,
-        "BenchmarkTest",
-        HALF_TOPIC,
-        OP_HALF_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
-        MAX_CHECK_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-    }
-)
 
 
 def wrap(namespace: str, name: str) -> str:
     """A topic or group as the broker knows it."""
-    if not namespace or name in _SYSTEM_TOPICS or name.startswith((_SYSTEM_PREFIX, _SYSTEM_GROUP_PREFIX)):
+    if not namespace or is_system_topic(name) or name.startswith(_SYSTEM_GROUP_PREFIX):
         return name
     prefix, rest = _split(name)
     return name if rest.startswith(namespace + _SEPARATOR) else f"{prefix}{namespace}{_SEPARATOR}{rest}"
@@ -72,7 +52,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def check_own_group(group: str, reserved: str) -> str:
-    """Give the group of a client back; raises InvalidName, and ConfigError for the one that nobody may use."""
+    """Return the group of a client; raises InvalidName, and ConfigError for the one that nobody may use."""
     check_group(group)
     if group == reserved:
         raise ConfigError(f"the group {group} is reserved", hint="name the group after your application")

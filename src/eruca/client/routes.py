@@ -10,12 +10,14 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from eruca.backoff import Backoff
 from eruca.client.calls import Calls
 from eruca.client.outages import Outages
 from eruca.core.allocation import sort_queues
 from eruca.errors import ConnectFailed, ErucaError, NetError, NoRoute, RequestRefused, WireError
 from eruca.limits import ROUTE_BROKERS_MAX, ROUTE_BYTES_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
 from eruca.net.addresses import NameServers
+from eruca.net.arrivals import Arrivals
 from eruca.wire.bodies import MessageQueue, TopicList, TopicRouteData
 from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -70,6 +72,8 @@ class Routes:
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
         self._explaining: dict[str, asyncio.Task[NoRoute]] = {}
         self._learning: set[str] = set()
+        # Who wants to send to a topic and does not have its route yet.
+        self._arrivals: dict[str, Arrivals] = {}
         # Topics that consumers wait for although nobody knows them yet.
         self._watched: dict[str, int] = {}
         # Set when such a topic was added.
@@ -85,6 +89,15 @@ class Routes:
     def peek(self, topic: str) -> Route | None:
         """The route of a topic if it is known, without asking."""
         return self._routes.get(topic)
+
+    def peek_for_send(self, topic: str) -> Route | None:
+        """The route to send to if it is known and nobody who came earlier still waits for it."""
+        found = self._routes.get(topic)
+        return found if found is not None and found.write_queues and topic not in self._arrivals else None
+
+    def _get_writable(self, topic: str) -> Route | None:
+        found = self._routes.get(topic)
+        return found if found is not None and found.write_queues else None
 
     def list_brokers(self) -> dict[str, dict[int, str]]:
         """Addresses of every broker of every known topic, by name and id."""
@@ -144,11 +157,16 @@ class Routes:
 
     async def get_for_send(self, topic: str) -> Route:
         """The route to send to: that of the template when the topic is still to be made."""
-        found = self._routes.get(topic)
-        if found is not None and found.write_queues:
+        if (found := self.peek_for_send(topic)) is not None:
             return found
-        # Without a master there was nothing to write to; by now another one may be.
-        return await self.refresh_for_send(topic)
+        # Whoever waited for the route goes first, or messages would overtake each other.
+        arrivals = self._arrivals.setdefault(topic, Arrivals())
+        try:
+            # Without a master there was nothing to write to; by now another one may be.
+            return await arrivals.take(lambda: self._get_writable(topic), lambda: self.refresh_for_send(topic))
+        finally:
+            if not arrivals.waiting:
+                self._arrivals.pop(topic, None)
 
     async def refresh_for_send(self, topic: str) -> Route:
         """Ask for the route to send to again, now; like `refresh`, a route that was known stays in use."""
@@ -212,13 +230,16 @@ class Routes:
         """
         self._learning.add(topic)
         try:
-            pause = _LEARN_ALONE_S
-            if len({queue.broker_name for queue in self._routes[topic].write_queues}) > 1:
-                pause = _LEARN_S
-            while (known := self._routes.get(topic)) is not None and known.is_template and pause < _LEARN_S_MAX:
-                await asyncio.sleep(pause)
+            is_alone = len({queue.broker_name for queue in self._routes[topic].write_queues}) <= 1
+            backoff = Backoff(_LEARN_ALONE_S if is_alone else _LEARN_S, _LEARN_S_MAX, jitter=0.0)
+            tries = 1
+            while (known := self._routes.get(topic)) is not None and known.is_template:
+                pause_s = backoff.after(tries)
+                if pause_s >= _LEARN_S_MAX:
+                    break
+                await asyncio.sleep(pause_s)
                 await self._ask_once(topic)
-                pause *= 2
+                tries += 1
         except ErucaError as error:
             log.info("the route of %s is still that of its template: %s", topic, error)
         finally:
@@ -263,7 +284,7 @@ class Routes:
         return self._keep(make_route(topic, data))
 
     async def ask_nameserver(self, build: Callable[[], Command]) -> tuple[str, Command]:
-        """Ask the name servers, the one that answered last first; gives which one answered, and what."""
+        """Ask the name servers, the one that answered last first; returns which one answered, and what."""
         await self._nameservers.refresh()
         addresses = list(self._nameservers.addresses)
         if not addresses:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from typing import Any, Protocol
 
+from eruca.backoff import Backoff, spread
 from eruca.client.calls import Calls, Credentials
 from eruca.client.options import ClientOptions
 from eruca.client.outages import Outages
@@ -26,6 +27,7 @@ from eruca.errors import ClientClosed, ErucaError, RequestRefused
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
 from eruca.net.handlers import HandlerTable, Reply, Request
+from eruca.repeating import Repeating
 from eruca.wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -40,6 +42,7 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CheckTransactionHeader, PushReplyHeader
 from eruca.wire.ids import UniqueIds
 from eruca.wire.names import INNER_PRODUCER_GROUP, MASTER_ID
+from eruca.wire.properties import PGROUP
 from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
@@ -47,10 +50,10 @@ log = logging.getLogger(__name__)
 _JITTER = 0.1
 # The least time between two heartbeats that cannot wait.
 _HURRY_S = 0.2
-# How soon a route is asked for again while a broker in it has no master, or while nobody knows the topic.
-_LOOK_S = 1.0
-# And how often at least a topic that nobody knows is asked for: who waits for it is deaf that long after it was made.
-_MISSING_S_MAX = 5.0
+# How soon routes are asked for again while a broker has no master: at most as seldom as at other times.
+_LOOKS = Backoff(1.0, math.inf)
+# How soon a topic that nobody knows is asked for again: who waits for it is deaf that long after it was made.
+_MISSES = Backoff(1.0, 5.0, factor=1.1)
 
 
 class ProducerMember(Protocol):
@@ -117,14 +120,30 @@ class Session:
         self.consumers: dict[str, ConsumerMember] = {}
         self._users = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._beat_now = asyncio.Event()
-        # A broker has no master any more: routes are worth a look sooner than usual.
-        self._look_now = asyncio.Event()
         # How often in a row routes were looked at because of a lost master, or of a topic that nobody knows.
         self._looks = 0
         self._missed = 0
-        # When a heartbeat went out that could not wait.
-        self._hurried_at = float("-inf")
+        heartbeat_s, route_s = options.heartbeat_interval_ms / 1000, options.route_interval_ms / 1000
+        # Introduces us to brokers that do not know us, whenever there may be some.
+        self._greeting = Repeating(
+            "the first heartbeat to brokers", self._greet_strangers, lambda: math.inf, retry_s=_HURRY_S
+        )
+        # A broker that has no master any more is worth a look sooner than usual.
+        self._refreshing = Repeating(
+            "the refresh of routes",
+            self._refresh_routes,
+            lambda: 0.0 if self.routes.has_lost_master() else route_s,
+            retry_s=_HURRY_S,
+            jitter=_JITTER,
+        )
+        self._timers = [
+            Repeating("the heartbeat", self.heartbeat, lambda: heartbeat_s, retry_s=_HURRY_S, jitter=_JITTER),
+            self._greeting,
+            self._refreshing,
+            Repeating(
+                "the search for missing topics", self._look_for_missing, lambda: route_s, at_once=True, retry_s=_HURRY_S
+            ),
+        ]
         # Heartbeats and farewells to one broker take turns: Java's works on them in different threads, and a heartbeat
         # that passes a farewell leaves a member in the group that nobody is, with queues that nobody reads.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -190,20 +209,12 @@ class Session:
         await self._close()
 
     def _start(self) -> None:
-        self.spawn(self._repeat(self._beat_when_due))
-        self.spawn(self._repeat(self._refresh_when_due))
-        self.spawn(self._repeat(self._look_for_missing))
-
-    async def _repeat(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something again and again; a mistake in it is logged, and the next time comes all the same."""
-        while True:
-            try:
-                await work()
-            except Exception:
-                log.exception("a background task of the client failed and goes on")
-                await asyncio.sleep(_HURRY_S)
+        for timer in self._timers:
+            timer.start()
 
     async def _close(self) -> None:
+        for timer in self._timers:
+            await timer.stop()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -229,7 +240,7 @@ class Session:
         self.producers.setdefault(producer.group, []).append(producer)
         self._forget_greetings()
         # Not only with the next heartbeats: brokers ask and bring replies only to those they know.
-        self._beat_now.set()
+        self._greeting.wake()
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
         """Announce a consumer group with the next heartbeats."""
@@ -330,52 +341,42 @@ class Session:
                     found.add(address)
         return found
 
-    async def _beat_when_due(self) -> None:
-        try:
-            async with asyncio.timeout(self._jitter(self.options.heartbeat_interval_ms)):
-                await self._beat_now.wait()
-        except TimeoutError:
-            await self.heartbeat()
-            return
-        self._beat_now.clear()
-        if self._hurried_at > asyncio.get_running_loop().time() - _HURRY_S:
-            # A broker that takes us in and throws us out again must not keep us busy with it.
-            await asyncio.sleep(_HURRY_S)
-        self._hurried_at = asyncio.get_running_loop().time()
-        # Only to those that do not know us: all others get theirs in time.
+    async def _greet_strangers(self) -> float | None:
+        """Tell the brokers that do not know us; all others get their heartbeats in time."""
         await self.heartbeat(self._list_heartbeat_addresses() - self._greeted)
-        if self._list_heartbeat_addresses() - self._greeted:
+        # A broker that takes us in and throws us out again must not keep us busy with it.
+        await asyncio.sleep(_HURRY_S)
+        if self._has_strangers():
             # A broker that restarts takes a moment; the caller bounds how often it is really tried.
-            asyncio.get_running_loop().call_later(random.uniform(0.2, 1.0), self._beat_now.set)
+            return random.uniform(0.0, 1.0 - _HURRY_S)
+        return None
 
-    async def _refresh_when_due(self) -> None:
-        pause_s = self._jitter(self.options.route_interval_ms)
-        if self.routes.has_lost_master():
-            # A slave may take its place, and nobody tells us; if none does, we look less and less often.
-            pause_s = min(pause_s, _LOOK_S * 2 ** min(self._looks, 16) * random.uniform(0.5, 1.0))
-            self._looks += 1
-            await asyncio.sleep(pause_s)
-        else:
-            self._looks = 0
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._look_now.wait()
-        self._look_now.clear()
+    def _has_strangers(self) -> bool:
+        """Is there a broker that should know of our groups and does not?"""
+        return bool((self.consumers or self.producers) and self._list_heartbeat_addresses() - self._greeted)
+
+    async def _refresh_routes(self) -> float | None:
         await self.routes.refresh_all()
+        if not self.routes.has_lost_master():
+            self._looks = 0
+            return None
+        # A slave may take its place, and nobody tells us; if none does, we look less and less often.
+        self._looks += 1
+        return self._bound(_LOOKS.after(self._looks))
 
-    async def _look_for_missing(self) -> None:
+    async def _look_for_missing(self) -> float:
         """Ask for topics that a consumer waits for and nobody has made: often at first, and then every few seconds."""
+        await self.routes.refresh_missing()
+        self._missed += 1
         if not self.routes.list_missing():
             self._missed = 0
             self.routes.wanted.clear()
             await self.routes.wanted.wait()
-        pause_s = min(_LOOK_S * 1.1 ** min(self._missed, 100), _MISSING_S_MAX)
-        self._missed += 1
-        await asyncio.sleep(min(pause_s * random.uniform(0.5, 1.0), self._jitter(self.options.route_interval_ms)))
-        await self.routes.refresh_missing()
+        return self._bound(_MISSES.after(self._missed))
 
-    def _jitter(self, interval_ms: int) -> float:
-        return interval_ms / 1000 * random.uniform(1 - _JITTER, 1)
+    def _bound(self, pause_s: float) -> float:
+        """A pause before routes are asked for again: never longer than the interval in which they are asked for."""
+        return min(pause_s, spread(self.options.route_interval_ms / 1000, _JITTER))
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -384,13 +385,12 @@ class Session:
         if address in self._greeted:
             # The broker forgets us with the connection, so it must hear of us again before anything else works.
             self._greeted.discard(address)
-            self._beat_now.set()
+            self._greeting.wake()
 
     def _on_route_change(self, topic: str) -> None:
-        if self.routes.has_lost_master():
-            self._look_now.set()
-        if self._list_heartbeat_addresses() - self._greeted and (self.consumers or self.producers):
-            self._beat_now.set()
+        self._refreshing.look_again()
+        if self._has_strangers():
+            self._greeting.wake()
         for consumer in self.consumers.values():
             consumer.wake()
 
@@ -418,7 +418,7 @@ class Session:
         record: Record | None = request.body
         if record is None:
             return
-        group = record.get_property("PGROUP") or ""
+        group = record.get_property(PGROUP) or ""
         for producer in self.producers.get(group, []):
             if producer.check_transaction(request.link.peer, request.header, record):
                 return

@@ -1,4 +1,4 @@
-"""Running a client until it is stopped, also by SIGTERM, with which containers are stopped."""
+"""Starting and stopping clients, also by SIGTERM, with which containers are stopped."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ import asyncio
 import logging
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from signal import SIG_DFL
-from typing import Protocol
+from types import TracebackType
+from typing import Self
 
 log = logging.getLogger(__name__)
 
 SIGTERM_STATUS = 128 + signal.SIGTERM
 
 
-class Runnable(Protocol):
-    """A client that works by itself."""
+class Client(ABC):
+    """What is started and closed; `async with` does both."""
 
+    @abstractmethod
     async def start(self) -> None:
         """Begin."""
 
+    @abstractmethod
     async def close(self) -> None:
         """End cleanly."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 class _Termination:
@@ -39,7 +52,7 @@ class _Termination:
 _terminations: dict[asyncio.AbstractEventLoop, _Termination] = {}
 
 
-async def run_until_stopped(client: Runnable, find_ended: Callable[[], asyncio.Event]) -> None:
+async def run_until_stopped(client: Client, find_ended: Callable[[], asyncio.Event]) -> None:
     """Run a client until this task is cancelled, it has ended, or SIGTERM comes, and then close it.
 
     SIGTERM ends in SystemExit, unless the program has a handler of its own for it.

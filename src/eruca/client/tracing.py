@@ -11,7 +11,8 @@ from contextlib import suppress
 from eruca.clock import Clock
 from eruca.limits import PROPERTIES_BYTES_MAX
 from eruca.net.guards import Reporter
-from eruca.wire.trace import TRACE_TOPIC, TraceRecord, encode_trace, list_trace_keys
+from eruca.wire.names import TRACE_TOPIC
+from eruca.wire.trace import TraceRecord, encode_trace, list_trace_keys
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class TraceDispatcher:
             self._hurry.set()
 
     async def close(self, seconds: float = 3.0) -> None:
-        """Send what is left, for at most so long; records that come later are dropped."""
+        """Send what is left, for at most `seconds`; records that come later are dropped."""
         self._closed = True
         self._hurry.set()
         if self._records and (self._task is None or self._task.done()):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import zlib
 
 from eruca.client.calls import Calls, explain_refusal
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import RegisterFilterClassHeader
-
-_POSITIVE = 0x7FFFFFFF
+from eruca.wire.record import body_crc
 
 
 class Uploads:
@@ -27,9 +25,7 @@ class Uploads:
         if self._there.get(key) == (name, module):
             return
         body = base64.b64encode(module)
-        header = RegisterFilterClassHeader(
-            consumer_group=group, topic=topic, class_name=name, class_crc=zlib.crc32(body) & _POSITIVE
-        )
+        header = RegisterFilterClassHeader(consumer_group=group, topic=topic, class_name=name, class_crc=body_crc(body))
         command = make_request(RequestCode.REGISTER_MESSAGE_FILTER_CLASS, header, body)
         answer = await self._calls.call(server, command)
         if answer.code != ResponseCode.SUCCESS:

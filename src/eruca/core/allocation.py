@@ -38,7 +38,7 @@ class Strategy(Protocol):
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Give the part of one client. Queues and clients are sorted; a client that is not listed gets nothing."""
+        """Return the part of one client. Queues and clients are sorted; a client that is not listed gets nothing."""
         ...
 
 
@@ -85,7 +85,7 @@ class AverageStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Give the part of one client."""
+        """Return the part of one client."""
         if client_id not in clients:
             return []
         index = clients.index(client_id)
@@ -102,7 +102,7 @@ class CircleStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Give the part of one client."""
+        """Return the part of one client."""
         if client_id not in clients:
             return []
         return list(queues[clients.index(client_id) :: len(clients)])
@@ -119,7 +119,7 @@ class ConfigStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Give the configured queues, to a client that is not listed too."""
+        """Return the configured queues, for a client that is not listed too."""
         return list(self._queues)
 
 
@@ -134,7 +134,7 @@ class MachineRoomStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Give the part of one client: neighbours first, then one of those left over."""
+        """Return the part of one client: neighbours first, then one of those left over."""
         if client_id not in clients:
             return []
         index = clients.index(client_id)
@@ -163,7 +163,7 @@ class NearbyRoomStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Give the part of one client: of its own room first, then of rooms without clients in their order.
+        """Return the part of one client: of its own room first, then of rooms without clients in their order.
 
         Raises ConfigError when the resolver has no room for a queue or a client.
         """
@@ -212,7 +212,7 @@ class ConsistentHashStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Give the part of one client: the queues whose next point on the ring is one of its own."""
+        """Return the part of one client: the queues whose next point on the ring is one of its own."""
         if client_id not in clients:
             return []
         ring = self._build_ring(clients)

@@ -12,7 +12,7 @@ _STEP: Final = 1.5
 # A rate must be this much better to count as better, and this much worse to count as worse.
 _BETTER: Final = 1.05
 _WORSE: Final = 0.95
-# After so many looks at a limit that seemed best the next higher one is tried: the system behind may have changed.
+# After this many looks at a limit that seemed best the next higher one is tried: the system behind may have changed.
 _PATIENCE: Final = 10
 
 

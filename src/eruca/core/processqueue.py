@@ -36,7 +36,7 @@ class ProcessQueue(Generic[Item]):
         self.bytes = 0
 
     def put(self, items: list[Item]) -> list[Item]:
-        """Add pulled messages; gives those that are new. One that came before is not taken twice."""
+        """Add pulled messages; returns those that are new. One that came before is not taken twice."""
         fresh = [item for item in items if item.queue_offset >= self._end] if self._end >= 0 else items
         sizes = self._sizes
         size = 0

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from eruca.store.consumequeue import FILLER_SIZE
-
 # A delivery that the store refused is tried again this much later, as in Java.
 RETRY_MS = 10_000
 
@@ -21,7 +19,8 @@ RETRY_MS = 10_000
 class QueueRead:
     """What a level's queue holds: its bounds, and (position, size, due time) of entries from the cursor on.
 
-    Times are those of a clock that only runs forward: nothing is delivered early because somebody set another one.
+    The size of an entry that points at nothing is 0. Times are those of a clock that only runs forward: nothing is
+    delivered early because somebody set another one.
     """
 
     level: int
@@ -106,7 +105,7 @@ class DelaySchedule:
         return self._offsets.get(level, 0)
 
     def handle(self, event: Event, now_ms: int) -> list[Action]:
-        """Take note of what happened; give what is to be done now."""
+        """Take note of what happened; return what is to be done now."""
         if isinstance(event, QueueRead):
             return self._look(event, now_ms)
         if isinstance(event, Delivered):
@@ -130,8 +129,5 @@ class DelaySchedule:
             if now_ms < due_ms:
                 actions.append(WaitUntil(level, due_ms))
                 break
-            if size == FILLER_SIZE:
-                actions.append(Skip(level, offset))
-            else:
-                actions.append(Deliver(level, offset, position, size))
+            actions.append(Deliver(level, offset, position, size) if size else Skip(level, offset))
         return actions

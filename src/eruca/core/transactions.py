@@ -5,9 +5,9 @@ the last one stopped. A half that is decided is passed over. One that is too you
 written once more at the end of the queue (so that the walk can go on past it) and its producer is asked; after too many
 questions it is put aside instead.
 
-The machine reads and writes nothing. `handle` is told what happened and gives the one thing to do next; whoever does it
-must not let a decision in between reading the op queue to its end and doing what comes after, or a half that was just
-decided is asked about once more.
+The machine reads and writes nothing. `handle` is told what happened and returns the one thing to do next; whoever does
+it must not let a decision in between reading the op queue to its end and doing what comes after, or a half that was
+just decided is asked about once more.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class CheckPass:
         self._late: dict[int, Op] = {}
 
     def handle(self, event: Event, now_ms: int) -> Action:
-        """Take note of what happened; give the next thing to do."""
+        """Take note of what happened; return the next thing to do."""
         match event:
             case PassStarted(half_offset, op_offset):
                 self._started_ms = now_ms

@@ -178,7 +178,7 @@ class Compiler(Transformer[Token, Node]):
 
     comparison = equality
 
-    # -- conditions: each gives what is to be done with the expression on its left -----------------------------------
+    # -- conditions: each returns what is to be done with the expression on its left -----------------------------------
 
     def equal(self, parts: list[Any]) -> _Tail:
         sign, right = parts

@@ -26,14 +26,6 @@ class TagExpression:
     tags: frozenset[str]
     codes: frozenset[int]
 
-    def matches_code(self, code: int) -> bool:
-        """Could a message with this tags code be wanted?"""
-        return not self.codes or code in self.codes
-
-    def matches_tag(self, tag: str | None) -> bool:
-        """Is a message with this tag wanted?"""
-        return not self.tags or tag in self.tags
-
 
 def parse_tags(text: str | None) -> TagExpression:
     """Read a tag expression."""

@@ -40,6 +40,12 @@ class FilterServer:
             "the registration with the broker", self._register, lambda: options.register_interval_ms / 1000
         )
 
+    @property
+    def address(self) -> str:
+        """What clients are told."""
+        port = self._server.port if self._server is not None else self.options.port
+        return f"{self.options.host}:{port}"
+
     async def start(self) -> None:
         """Load what is installed, listen, and register with the broker; one that is not there yet is tried again.
 
@@ -62,10 +68,9 @@ class FilterServer:
         FilteredPulls(options, self._caller, self._classes).register(table)
         self._server = Server(table.handlers, refuse_unknown, ServerSettings(options.bind_host, options.port))
         await self._server.start()
-        options.port = self._server.port
         await self._register()
         self._registering.start()
-        log.info("filter server listens on %s, for broker %s", options.address, options.broker)
+        log.info("filter server listens on %s, for broker %s", self.address, options.broker)
 
     async def stop(self) -> None:
         """Close everything; the broker sees the connection end and takes us from the routes."""
@@ -83,7 +88,7 @@ class FilterServer:
 
     async def _register(self) -> None:
         options = self.options
-        header = RegisterFilterServerHeader(filter_server_addr=options.address)
+        header = RegisterFilterServerHeader(filter_server_addr=self.address)
         command = make_request(RequestCode.REGISTER_FILTER_SERVER, header)
         try:
             answer = expect_success(await self._caller.call(options.broker, command, options.call_timeout_ms))

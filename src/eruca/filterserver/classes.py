@@ -7,7 +7,6 @@ import base64
 import binascii
 import hashlib
 import logging
-import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,11 +26,9 @@ from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import RegisterFilterClassHeader
 from eruca.wire.names import check_group, check_topic
-from eruca.wire.record import Message
+from eruca.wire.record import Message, body_crc
 
 log = logging.getLogger(__name__)
-
-_POSITIVE = 0x7FFFFFFF
 
 
 class GroupFilter:
@@ -125,8 +122,8 @@ class FilterClasses:
             raise FilterFailed(f"the name has {len(name)} letters, at most {FILTER_NAME_CHARS_MAX} are taken")
         if len(body) > self._sandbox.limits.module_bytes * 4 // 3 + 4:
             raise FilterFailed(f"the module is larger than {self._sandbox.limits.module_bytes} bytes")
-        if crc_of(body) != header.class_crc:
-            raise FilterFailed(f"its CRC is {crc_of(body)}, not {header.class_crc}: it was damaged on its way")
+        if body_crc(body) != header.class_crc:
+            raise FilterFailed(f"its CRC is {body_crc(body)}, not {header.class_crc}: it was damaged on its way")
         try:
             code = base64.b64decode(body, validate=True)
         except (binascii.Error, ValueError):
@@ -180,8 +177,3 @@ class FilterClasses:
                     chosen.failure = f"filter class {chosen.name} is switched off: {error}"
                     log.warning("%s", chosen.failure)
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, chosen.failure or str(error)) from None
-
-
-def crc_of(body: bytes) -> int:
-    """The CRC of an upload's body, as Java's clients tell it: never negative."""
-    return zlib.crc32(body) & _POSITIVE

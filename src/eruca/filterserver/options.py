@@ -9,7 +9,7 @@ from eruca.config import option
 from eruca.filterserver.sandbox import SandboxLimits
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FilterServerOptions:
     """Where a filter server is, which broker it serves, and what the code of clients may use."""
 
@@ -53,11 +53,6 @@ class FilterServerOptions:
     def bind_host(self) -> str:
         """Where to listen."""
         return self.bind or self.host
-
-    @property
-    def address(self) -> str:
-        """What clients are told."""
-        return f"{self.host}:{self.port}"
 
     @property
     def sandbox(self) -> SandboxLimits:

@@ -13,8 +13,8 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, encode_command, make_request
 from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader
 from eruca.wire.record import decode_records
+from eruca.wire.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 
-COMMIT_OFFSET, SUSPEND, EXPRESSION = 1, 2, 4
 _HOLD_MS_MAX = 60_000
 _EMPTY = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED})
 
@@ -66,15 +66,15 @@ class FilteredPulls:
         return encode_command(command.answer(ResponseCode.SUCCESS, where, kept, remark="FOUND"))
 
     async def _ask_broker(self, asked: PullMessageHeader) -> Command:
-        hold_ms = max(0, min(asked.suspend_timeout_ms, _HOLD_MS_MAX)) if asked.sys_flag & SUSPEND else 0
+        hold_ms = max(0, min(asked.suspend_timeout_ms, _HOLD_MS_MAX)) if asked.sys_flag & PULL_SUSPEND else 0
         header = PullMessageHeader(
             consumer_group=asked.consumer_group,
             topic=asked.topic,
             queue_id=asked.queue_id,
             queue_offset=asked.queue_offset,
             max_message_nums=asked.max_message_nums,
-            # Everything, whatever the group said in its heartbeat: the name of the class is no tag.
-            sys_flag=asked.sys_flag & (COMMIT_OFFSET | SUSPEND) | EXPRESSION,
+            # Everything, whatever the group said in its heartbeat: the name of the class is not a tag.
+            sys_flag=asked.sys_flag & (PULL_COMMIT_OFFSET | PULL_SUSPEND) | PULL_SUBSCRIPTION,
             commit_offset=asked.commit_offset,
             suspend_timeout_ms=hold_ms,
             subscription="*",

@@ -117,7 +117,7 @@ class Sandbox:
         if len(code) > self.limits.module_bytes:
             raise FilterFailed(f"the module has {len(code)} bytes, at most {self.limits.module_bytes} are taken")
         if not code.startswith(b"\0asm"):
-            raise FilterFailed("that is no WebAssembly module", hint="Java and Python source is never run here")
+            raise FilterFailed("that is not a WebAssembly module", hint="Java and Python source is never run here")
         try:
             compiled = self._wasmtime.Module(self._engine, code)
         except self._wasmtime.WasmtimeError as error:
@@ -139,7 +139,7 @@ class Sandbox:
             if not isinstance(kind, self._wasmtime.FuncType):
                 raise FilterFailed(f"the module exports no function named {function}")
             if [str(value) for value in kind.params] != ["i32"] * count or [str(v) for v in kind.results] != ["i32"]:
-                raise FilterFailed(f"{function} of the module must take {count} i32 and give one")
+                raise FilterFailed(f"{function} of the module must take {count} i32 and return one")
 
     # -- running -----------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from pathlib import Path
@@ -15,6 +16,7 @@ from eruca.nameserver.running import RunningOptions
 from eruca.net.handlers import Authorize, ignore_unknown
 from eruca.net.link import Link
 from eruca.net.server import Server, ServerSettings
+from eruca.net.turns import find_turns
 from eruca.repeating import Repeating
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 
@@ -36,7 +38,7 @@ class NameServer:
         options = options or NameServerOptions()
         disk = disk or LocalFileSystem()
         self._clock = clock or SystemClock()
-        self.routes = RouteTables()
+        self.routes = RouteTables(self._drop_in_turns)
         self.kv = KVConfig(disk, Path(options.kv_config_path))
         self.running = RunningOptions(options, self._apply)
         self._handlers = NameServerHandlers(self.routes, self.kv, self.running, self._clock)
@@ -98,6 +100,16 @@ class NameServer:
         # When we stop, it is not the brokers that are gone.
         if not self._stopping:
             self.routes.drop_link(link)
+
+    def _drop_in_turns(self) -> None:
+        """Forget the queues of brokers that are gone, some in each turn of the loop."""
+
+        def drop() -> None:
+            if self.routes.drop_some():
+                turns.call(drop)
+
+        turns = find_turns(asyncio.get_running_loop())
+        turns.call(drop)
 
     def _apply(self, options: NameServerOptions) -> None:
         self.server.settings.idle_seconds = options.idle_seconds

@@ -11,10 +11,11 @@ from eruca.nameserver.kvconfig import ORDER_TOPICS, KVConfig
 from eruca.nameserver.options import to_properties
 from eruca.nameserver.routes import RouteTables
 from eruca.nameserver.running import RunningOptions
+from eruca.net.answers import InOrder
 from eruca.net.apart import run_apart
 from eruca.net.budget import Account
 from eruca.net.handlers import Authorize, HandlerTable, Reply, Request, encode_reply
-from eruca.net.link import Answer, InOrder, Link
+from eruca.net.link import Answer, Link
 from eruca.net.turns import Slices
 from eruca.wire.bodies import RegisterBrokerBody, TopicConfig
 from eruca.wire.catalog import decode_request

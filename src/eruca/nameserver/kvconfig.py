@@ -12,8 +12,8 @@ import msgspec
 from eruca.errors import InvalidName, TableFull
 from eruca.limits import KV_BYTES_MAX, KV_VALUE_CHARS_MAX
 from eruca.store.filesystem import FileSystem
-from eruca.store.saving import TableSaver
-from eruca.store.tables import TableFile
+from eruca.store.tables.saving import TableSaver
+from eruca.store.tables.tables import TableFile
 from eruca.wire.bodies import JsonBody, KVTable
 from eruca.wire.bodies.shared import kept_dict
 from eruca.wire.names import check_label

@@ -18,9 +18,9 @@ from eruca.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-#: A refusal of a master that was replaced begins so; its broker asks the others then whether that is true.
+#: A refusal of a master that was replaced starts with this; its broker asks the others then whether that is true.
 STALE_MASTER: Final = "stale master:"
-#: A refusal of a master whose name another store has begins so.
+#: A refusal of a master whose name another store has starts with this.
 NAME_TAKEN: Final = "name taken:"
 
 

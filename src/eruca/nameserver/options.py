@@ -83,7 +83,7 @@ def _to_text(value: object) -> str:
 
 
 def change_options(options: NameServerOptions, changes: Mapping[str, str]) -> NameServerOptions:
-    """Give the options with some changed. Refuses what may not change while it runs (code 16), and bad values.
+    """Return the options with some changed. Refuses what may not change while it runs (code 16), and bad values.
 
     Java lists what is forbidden; here what is not declared mutable is, so that a new option starts out safe.
     """

@@ -40,13 +40,14 @@ from eruca.wire.bodies import (
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
 from eruca.wire.names import MASTER_ID, READ, WRITE, check_topic
+from eruca.wire.sysflag import TOPIC_UNIT, TOPIC_UNIT_SUBSCRIBED
 
 log = logging.getLogger(__name__)
 
+# Queues of brokers that are gone, forgotten in one go: some 0.5 ms.
+_DROPPED_AT_ONCE: Final = 1000
 # Brokers that go together and are named in the log.
 _GONE_NAMED_MAX: Final = 10
-_UNIT: Final = 1
-_UNIT_SUBSCRIBED: Final = 2
 
 
 @dataclass(slots=True)
@@ -64,9 +65,14 @@ class LiveBroker:
 
 
 class RouteTables:
-    """Everything a name server knows of brokers and topics."""
+    """Everything a name server knows of brokers and topics.
 
-    def __init__(self) -> None:
+    `when_many_left` is called when a broker is gone and forgetting all its queues at once would take long. Then
+    `drop_some` is to be called until it returns False. Without it, all are forgotten at once.
+    """
+
+    def __init__(self, when_many_left: Callable[[], None] | None = None) -> None:
+        self._when_many_left = when_many_left
         # Topic to broker name to queues.
         self._queues: dict[str, dict[str, QueueData]] = {}
         # Broker name to its addresses.
@@ -83,6 +89,8 @@ class RouteTables:
         self._names: dict[str, set[str]] = {}
         self._topics: dict[str, set[str]] = {}
         self._clusters_of: dict[str, set[str]] = {}
+        # The topics of broker names that are gone, whose queues are still to be forgotten. No answer has them.
+        self._leaving: dict[str, set[str]] = {}
         # Entries of a broker under a topic.
         self._entries = 0
         self._reporter = Reporter(log)
@@ -121,6 +129,8 @@ class RouteTables:
             self._masterships.check(name, address, epoch, header.eruca_store, self._find_leading(name))
             if epoch is not None:
                 self._masterships.note(name, epoch, self._brokers)
+        for left in self._leaving.pop(name, ()):
+            self._drop_queues(left, name)  # or it would get back what it does not have any more
         table = body.topic_config_serialize_wrapper
         self._clusters.setdefault(header.cluster_name, {})[name] = None
         self._clusters_of.setdefault(name, set()).add(header.cluster_name)
@@ -282,22 +292,25 @@ class RouteTables:
         self._forget_name(broker.broker_addrs.get(header.broker_id), header.broker_name, broker)
         broker.broker_addrs.pop(header.broker_id, None)
         self._drop_name_without_address(broker)
+        self._begin_dropping()
 
     def expire(self, now: float, age_max: float) -> list[object]:
-        """Forget the brokers that were silent for longer than `age_max` seconds; gives the links they were on."""
+        """Forget the brokers that were silent for longer than `age_max` seconds; returns the links they were on."""
         late = [address for address, live in self._live.items() if now - live.updated > age_max]
         links = []
         for address in late:
             links.append(self._live[address].link)
             log.warning("broker %s is gone: no registration for more than %g s", address, age_max)
             self._drop_address(address)
+        self._begin_dropping()
         return links
 
     def drop_link(self, link: object) -> list[str]:
-        """Forget the brokers whose connection ended; gives their addresses."""
+        """Forget the brokers whose connection ended; returns their addresses."""
         dropped = [address for address, live in self._live.items() if live.link is link]
         for address in dropped:
             self._drop_address(address)
+        self._begin_dropping()
         for address in dropped[:_GONE_NAMED_MAX]:
             log.warning("broker %s is gone: its connection ended", address)
         if len(dropped) > _GONE_NAMED_MAX:
@@ -324,17 +337,26 @@ class RouteTables:
             del names[name]
             if not names:
                 del self._clusters[cluster]
-        # There may be a hundred thousand.
-        tables, dropped = self._queues, 0
-        for topic in self._topics.pop(name, ()):
-            queues = tables.get(topic)
-            if queues is not None and name in queues:
-                dropped += 1
-                if len(queues) == 1:
-                    del tables[topic]
-                else:
-                    del queues[name]
-        self._entries -= dropped
+        if topics := self._topics.pop(name, None):
+            self._leaving[name] = topics
+
+    def _begin_dropping(self) -> None:
+        while self.drop_some():
+            if self._when_many_left is not None:
+                self._when_many_left()
+                return
+
+    def drop_some(self) -> bool:
+        """Forget some queues of brokers that are gone. Are there more?"""
+        left = _DROPPED_AT_ONCE
+        while self._leaving and left > 0:
+            name, topics = next(iter(self._leaving.items()))
+            while topics and left > 0:
+                self._drop_queues(topics.pop(), name)
+                left -= 1
+            if not topics:
+                del self._leaving[name]
+        return bool(self._leaving)
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._queues.get(topic)
@@ -363,7 +385,7 @@ class RouteTables:
             filter_server_table={
                 address: self._filter_servers[address] for address in addresses if address in self._filter_servers
             },
-            queue_datas=list(queues.values()),
+            queue_datas=[queue for name, queue in queues.items() if name in self._brokers],
         )
 
     def describe_clusters(self) -> ClusterInfo:
@@ -375,7 +397,16 @@ class RouteTables:
 
     def list_topics(self) -> TopicList:
         """All topics."""
-        return TopicList(topic_list=list(self._queues))
+        return TopicList(topic_list=[topic for topic, _ in self._iterate_topics()])
+
+    def _iterate_topics(self) -> Iterator[tuple[str, dict[str, QueueData]]]:
+        """Every topic with its queues, without those of brokers that are gone."""
+        if not self._leaving:
+            yield from self._queues.items()
+            return
+        for topic, queues in self._queues.items():
+            if found := {name: queue for name, queue in queues.items() if name in self._brokers}:
+                yield topic, found
 
     def list_cluster_topics(self, cluster: str) -> TopicList:
         """The topics that have queues on a broker of a cluster; none for a cluster nobody knows."""
@@ -392,35 +423,37 @@ class RouteTables:
 
     def list_unit_topics(self) -> TopicList:
         """Topics that belong to a unit."""
-        return self._list_flagged(lambda flag: flag & _UNIT != 0)
+        return self._list_flagged(lambda flag: flag & TOPIC_UNIT != 0)
 
     def list_unit_subscribed_topics(self) -> TopicList:
         """Topics that a unit subscribes."""
-        return self._list_flagged(lambda flag: flag & _UNIT_SUBSCRIBED != 0)
+        return self._list_flagged(lambda flag: flag & TOPIC_UNIT_SUBSCRIBED != 0)
 
     def list_unit_subscribed_foreign_topics(self) -> TopicList:
         """Topics that a unit subscribes and that belong to none."""
-        return self._list_flagged(lambda flag: flag & (_UNIT | _UNIT_SUBSCRIBED) == _UNIT_SUBSCRIBED)
+        return self._list_flagged(lambda flag: flag & (TOPIC_UNIT | TOPIC_UNIT_SUBSCRIBED) == TOPIC_UNIT_SUBSCRIBED)
 
     def _list_flagged(self, is_wanted: Callable[[int], bool]) -> TopicList:
         """The topics by the flags of their first broker, as in Java."""
         return TopicList(
             topic_list=[
-                topic for topic, queues in self._queues.items() if is_wanted(next(iter(queues.values())).topic_sys_flag)
+                topic
+                for topic, queues in self._iterate_topics()
+                if is_wanted(next(iter(queues.values())).topic_sys_flag)
             ]
         )
 
     # -- changes by an operator --------------------------------------------------------------------------------------
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Take the write permission from every topic of a broker; gives how many there are."""
+        """Take the write permission from every topic of a broker; returns how many there are."""
         queues = self._list_queues_of(broker_name)
         for queue in queues:
             queue.perm &= ~WRITE
         return len(queues)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Allow reading and writing every topic of a broker; gives how many there are."""
+        """Allow reading and writing every topic of a broker; returns how many there are."""
         queues = self._list_queues_of(broker_name)
         for queue in queues:
             queue.perm = READ | WRITE

@@ -17,6 +17,11 @@ _ADDRESS_SERVER_INTERVAL_S = 120.0
 _ADDRESS = re.compile(r"\S+:\d{1,5}")
 
 
+def is_address(text: str) -> bool:
+    """Is it host:port?"""
+    return _ADDRESS.fullmatch(text) is not None
+
+
 def split_addresses(text: str) -> list[str]:
     """Addresses from a list separated by `;` or `,`."""
     return [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
@@ -25,7 +30,7 @@ def split_addresses(text: str) -> list[str]:
 def check_addresses(key: str, text: str) -> None:
     """Refuse a list of addresses that Java's start would refuse."""
     for part in split_addresses(text):
-        if not _ADDRESS.fullmatch(part):
+        if not is_address(part):
             raise ConfigError(f"{key}={text}: {part!r} is not host:port", hint="for example 127.0.0.1:9876")
 
 
@@ -69,5 +74,5 @@ def fetch_addresses(url: str) -> str:
         with urlopen(url, timeout=_ADDRESS_SERVER_SECONDS) as answer:
             content: bytes = answer.read(_ADDRESS_SERVER_BYTES_MAX)
     except HTTPException as error:
-        raise ValueError(f"that is no HTTP: {error!r}") from error
+        raise ValueError(f"that is not HTTP: {error!r}") from error
     return content.decode("utf-8", "replace").strip()

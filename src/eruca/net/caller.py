@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import ssl
 from collections.abc import Callable, Mapping
 
+from eruca.backoff import Backoff
 from eruca.errors import ConnectFailed, ConnectionLost, TooManyCalls
 from eruca.limits import CALLS_IN_FLIGHT_MAX, IDLE_SECONDS_MAX
+from eruca.net.arrivals import Arrivals
 from eruca.net.guards import Reporter
 from eruca.net.handlers import refuse_unknown
 from eruca.net.link import Handler, Link
+from eruca.repeating import Repeating
 from eruca.wire.frame import Command
 
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 3.0
 _GOODBYE_SECONDS = 1.0
-_RETRY_SECONDS_MIN = 0.1
-_RETRY_SECONDS_MAX = 5.0
-# A connection on which nothing came for so long and a call got no answer may stay like that for ever: a firewall forgot
+# When a peer that could not be reached may be tried again; until then calls fail at once. Much is left to chance, so
+# that a thousand clients do not come back in the same moment.
+_RETRIES = Backoff(0.2, 5.0, jitter=0.9)
+# A connection on which nothing came for this long and a call got no answer may stay like that: a firewall forgot
 # it, or the peer waits for the rest of a frame whose size was damaged on the way. Java gives it up, too.
 _SILENCE_SECONDS = 3.0
 # What wrong addresses and unwilling systems raise: a port above 65,535 is an overflow to the socket module.
@@ -38,6 +41,12 @@ class _Peer:
         self.retry_at = 0.0
         # Why the last attempt failed.
         self.reason = ""
+        # Who wants the link and does not have it yet.
+        self.arrivals = Arrivals()
+
+    def get_open_link(self) -> Link | None:
+        """The connection if it stands."""
+        return self.link if self.link is not None and self.link.is_open else None
 
 
 class Caller:
@@ -59,17 +68,16 @@ class Caller:
         self._tls = tls
         self._calls_max = calls_max
         self._idle_seconds = idle_seconds
-        self._scan_seconds = scan_seconds
         self._silence_seconds = silence_seconds
         self._on_close = on_close
         self._peers: dict[str, _Peer] = {}
         self._addresses: dict[Link, str] = {}
         self._reporter = Reporter(log)
-        self._scan: asyncio.TimerHandle | None = None
+        self._scanning = Repeating("the scan of connections to peers", self._scan_links, lambda: scan_seconds)
         self._closed = False
 
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
-        """Send a request to a peer and give its answer. Raises a NetError."""
+        """Send a request to a peer and return its answer. Raises a NetError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         link = await self._get_link(address, timeout_ms / 1000)
@@ -81,7 +89,7 @@ class Caller:
     def find_link(self, address: str) -> Link | None:
         """The connection to a peer if it stands and may take one more call: the quick way for frequent calls."""
         peer = self._peers.get(address)
-        if peer is None or peer.link is None or not peer.link.is_open or self._closed:
+        if peer is None or peer.link is None or not peer.link.is_open or self._closed or peer.arrivals.waiting:
             return None
         return peer.link if peer.link.calls_waiting < self._calls_max // 2 else None
 
@@ -98,8 +106,6 @@ class Caller:
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True
-        if self._scan is not None:
-            self._scan.cancel()
         loop = asyncio.get_running_loop()
         for peer in self._peers.values():
             if peer.opening is not None:
@@ -109,21 +115,27 @@ class Caller:
                 # A peer that does not read its last requests would keep the connection for ever.
                 loop.call_later(_GOODBYE_SECONDS, peer.link.abort)
         self._peers.clear()
+        await self._scanning.stop()
 
     async def _get_link(self, address: str, timeout_s: float) -> Link:
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = _Peer()
+        if (link := peer.get_open_link()) is not None and not peer.arrivals.waiting:
+            return link
+        # Whoever waited for the connection goes first, or calls would overtake each other.
+        return await peer.arrivals.take(peer.get_open_link, lambda: self._wait_for_link(address, peer, timeout_s))
+
+    async def _wait_for_link(self, address: str, peer: _Peer, timeout_s: float) -> Link:
         if self._closed:
             raise ConnectionLost("the caller is closed")
-        peer = self._peers.setdefault(address, _Peer())
-        if peer.link is not None and peer.link.is_open:
-            return peer.link
         loop = asyncio.get_running_loop()
-        if self._scan is None:
-            self._scan = loop.call_later(self._scan_seconds, self._scan_links)
+        self._scanning.start()
         opening = peer.opening
         if opening is None:
             wait_s = peer.retry_at - loop.time()
             if wait_s > 0:
-                # The same words as at the attempt itself, so that whoever logs it can tell that it is no news.
+                # The same words as at the attempt itself, so that whoever logs it can tell that it is not new.
                 raise ConnectFailed(
                     f"cannot connect to {address}: {peer.reason}", hint=f"tried again in {wait_s:.1f} s"
                 )
@@ -154,9 +166,7 @@ class Caller:
                 raise ConnectionResetError("closed by the peer at once")
         except _CONNECT_ERRORS as error:
             peer.failures += 1
-            # Jitter, so that a thousand clients do not come back in the same moment.
-            longest = min(_RETRY_SECONDS_MAX, _RETRY_SECONDS_MIN * 2 ** min(peer.failures, 16))
-            peer.retry_at = loop.time() + random.uniform(_RETRY_SECONDS_MIN, longest)
+            peer.retry_at = loop.time() + _RETRIES.after(peer.failures)
             peer.reason = "no answer" if isinstance(error, TimeoutError) else str(error)
             raise ConnectFailed(f"cannot connect to {address}: {peer.reason}", hint="is it running?") from error
         finally:
@@ -184,9 +194,8 @@ class Caller:
         """Log what a peer did, once in a while."""
         self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
 
-    def _scan_links(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+    async def _scan_links(self) -> None:
+        now = asyncio.get_running_loop().time()
         for link in list(self._addresses):
             is_late = link.expire_calls(now)
             if is_late and link.last_heard <= now - self._silence_seconds:
@@ -194,7 +203,6 @@ class Caller:
                 link.abort()
             elif link.last_active < now - self._idle_seconds:
                 link.abort()
-        self._scan = loop.call_later(self._scan_seconds, self._scan_links)
 
 
 def _forget_error(opening: asyncio.Task[Link]) -> None:

@@ -190,12 +190,12 @@ class EtcdClient:
     # -- leases ------------------------------------------------------------------------------------------------------
 
     async def grant_lease(self, seconds: int) -> Lease:
-        """Get a new lease of at least so many seconds."""
+        """Get a new lease of at least this many seconds."""
         answer = await self._call("/v3/lease/grant", {"TTL": str(seconds)}, _GrantAnswer)
         return Lease(answer.ID, float(answer.TTL))
 
     async def keep_lease(self, lease: int) -> float:
-        """Make a lease live on; gives the seconds it has now, 0 when it is over."""
+        """Make a lease live on; returns the seconds it has now, 0 when it is over."""
         answer = await self._call("/v3/lease/keepalive", {"ID": str(lease)}, _KeepAnswer)
         return float(answer.result.TTL)
 
@@ -215,17 +215,17 @@ class EtcdClient:
         return answer.kvs[0] if answer.kvs else None
 
     async def get_prefix(self, prefix: str) -> Snapshot:
-        """Read all keys that begin so, at one revision, as the majority has them."""
+        """Read all keys that start with this prefix, at one revision, as the majority has them."""
         answer = await self._call("/v3/kv/range", _range(prefix), _RangeAnswer)
         return Snapshot(answer.header.revision, {_read_key(item): item for item in answer.kvs})
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
-        """Write a key; gives the revision."""
+        """Write a key; returns the revision."""
         body = {"key": key.encode(), "value": value, "lease": str(lease)}
         return (await self._call("/v3/kv/put", body, _WriteAnswer)).header.revision
 
     async def delete_prefix(self, prefix: str) -> int:
-        """Delete all keys that begin so; gives the revision."""
+        """Delete all keys that start with this prefix; returns the revision."""
         return (await self._call("/v3/kv/deleterange", _range(prefix), _WriteAnswer)).header.revision
 
     async def commit(self, transaction: Transaction) -> Result:
@@ -237,7 +237,7 @@ class EtcdClient:
     # -- watching ----------------------------------------------------------------------------------------------------
 
     async def watch(self, prefix: str, revision: int) -> AsyncIterator[tuple[int, list[Change]]]:
-        """Give the revision etcd is at and what changed, from a revision on, each change once and in order.
+        """Return the revision etcd is at and what changed, from a revision on, each change once and in order.
 
         It goes on at another endpoint by itself and ends with `EtcdRefused` when etcd does not have the changes from
         there on any more: read the prefix again. When no endpoint can be reached it raises what the last one met.
@@ -365,7 +365,7 @@ def split_endpoints(text: str) -> list[str]:
 
 
 def _range(prefix: str) -> dict[str, Any]:
-    """Every key that begins so: up to the prefix with its last byte one higher."""
+    """Every key that starts with this prefix: up to the prefix with its last byte one higher."""
     begin = prefix.encode()
     return {"key": begin, "range_end": begin[:-1] + bytes([begin[-1] + 1])}
 
@@ -379,7 +379,7 @@ def _read_key(item: KeyValue) -> str:
     try:
         return item.key.decode()
     except UnicodeDecodeError as error:
-        raise ConnectionLost(f"etcd answered a key that is none: {error}") from error
+        raise ConnectionLost(f"etcd answered with a key that is not valid: {error}") from error
 
 
 async def _read(response: httpx.Response) -> bytes:

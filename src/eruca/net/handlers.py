@@ -1,6 +1,6 @@
 """Handler tables: from a request code to the typed function that answers it.
 
-A handler of this kind sees a `Request` (typed header and body, as the catalog declares them) and gives a `Reply`, or
+A handler of this kind sees a `Request` (typed header and body, as the catalog declares them) and returns a `Reply`, or
 None for no answer, or something to wait for. It refuses by raising RequestRefused. Codes so hot that decoding their
 body by the catalog is too slow are registered raw.
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from eruca.errors import RequestRefused
 from eruca.limits import BODY_BYTES_AT_ONCE, JSON_BODY_BYTES_MAX, JSON_BODY_OBJECTS_MAX
+from eruca.net.answers import InOrder
 from eruca.net.apart import run_apart
-from eruca.net.link import Answer, Handler, InOrder, Link
+from eruca.net.link import Answer, Handler, Link
 from eruca.net.turns import find_turns
 from eruca.wire.catalog import RequestSpec, Right, decode_request, encode_answer_body, find_spec
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -92,6 +93,13 @@ class HandlerTable:
         return guarded
 
 
+class Handlers(Protocol):
+    """What answers some codes."""
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+
+
 def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
     has_body = spec.body is not None
 
@@ -112,7 +120,7 @@ def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
         return later if later is None or isinstance(later, bytes) else await later
 
     def adapted(link: Link, command: Command) -> Answer:
-        link.looks_at_clock = True
+        link.need_time()
         if has_body and len(command.body) > BODY_BYTES_AT_ONCE:
             _check_body(command.body)
             return InOrder(answer_large(link, command))
@@ -168,7 +176,7 @@ def ignore_unknown(link: Link, command: Command) -> bytes | None:
 
 
 def expect_success(answer: Command) -> Command:
-    """Give a successful answer back, or raise what it refused."""
+    """Return a successful answer, or raise what it refused."""
     if answer.code != ResponseCode.SUCCESS:
         raise RequestRefused(answer.code, answer.remark or f"code {answer.code}")
     return answer

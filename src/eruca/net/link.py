@@ -12,40 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from time import perf_counter
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
-from eruca.errors import CallTimeout, ConnectionLost, ErucaError, RequestRefused
+from eruca.errors import CallTimeout, ConnectionLost
 from eruca.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX, UNSENT_BYTES_MAX, UNSENT_BYTES_PAUSE
+from eruca.net.answers import InOrder, NotNow, encode_refusal
 from eruca.net.turns import find_turns
-from eruca.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
+from eruca.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from eruca.wire.frame import Command, FrameBuffer, FrameError, encode_command
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-
-class InOrder(Awaitable[T]):
-    """Something to wait for before the next request of the connection is looked at."""
-
-    __slots__ = ("_awaitable",)
-
-    def __init__(self, awaitable: Awaitable[T]) -> None:
-        self._awaitable = awaitable
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self._awaitable.__await__()
-
-
-# A handler gives the encoded answer, None for none (or later, by `Link.send`), or something to wait for.
+# A handler returns the encoded answer, None for none (or later, by `Link.send`), or something to wait for.
 Answer: TypeAlias = bytes | Awaitable[bytes | None] | None
 Handler: TypeAlias = Callable[["Link", Command], Answer]
 
 _INT32_MAX = 2**31 - 1
-# A remark quotes what the peer sent; without a bound, a name of a megabyte makes an answer that is no frame.
-_REMARK_CHARS_MAX = 4096
 # Answers are gathered up to this many bytes before they are written. Without a bound, one read full of small pulls for
 # large messages would build gigabytes before the first look at whether the peer reads any of it.
 _GATHERED_BYTES_MAX = 1024 * 1024
@@ -62,6 +47,10 @@ _REQUEST_BYTES: Final = 4096
 _FRAMES_AT_ONCE: Final = 64
 # A bit mask: a quick request is a hundred times cheaper than the slice is long, and the clock is not free.
 _REQUESTS_BETWEEN_LOOKS: Final = 7
+# What a request that is answered later does first is done behind the slice, and so it is taken off before.
+_TASK_SECONDS: Final = SLICE_SECONDS / 20
+# A request with a larger body takes its time from that of the turn, even when it comes alone.
+_QUICK_BODY_BYTES_MAX: Final = 64 * 1024
 
 # Why a connection takes no more requests: the peer does not read, too many of its requests are unanswered, or one of
 # them is to be done first.
@@ -113,6 +102,7 @@ class Link(asyncio.Protocol):
         self._slice_end = 0.0
         #: Look at the clock behind this request: it may have taken long. Otherwise that is done at every eighth.
         self.looks_at_clock = False
+        self._has_turn = False
         # Bad bytes came behind the requests of the backlog.
         self._ends = False
         # Answers on their way, with what their requests hold. The loop itself holds tasks weakly, so one could vanish
@@ -150,12 +140,16 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle the whole frames of one read and answer them in few writes."""
-        self.last_active = self.last_heard = now = self._loop.time()
+        self.last_active = self.last_heard = self._loop.time()
         commands = self._cut(data)
+        # A client takes the answers it asked for at once: there is nobody else to be fair to.
+        self._slice_end = 0.0 if self._serves else inf
         if not commands:
             self._owner.on_held(self, len(data))
-        if len(commands) > 1:
-            self._slice_end = self._turns.begin(now)
+            if self._serves and not self._waits and not self._turns.begin():
+                self._pause_for_turn()  # a large body comes in many reads
+        elif self._serves and (len(commands) > 1 or len(commands[0].body) > _QUICK_BODY_BYTES_MAX):
+            self._slice_end = self._turns.begin()
             if not self._slice_end and not self._backlog and not self._waits:
                 # Others have had the time of this turn already: whoever has much to do waits for another.
                 self._backlog = commands
@@ -238,7 +232,7 @@ class Link(asyncio.Protocol):
     def _handle_all(self, commands: list[Command]) -> None:
         """Handle commands in their order; what is left when the slice is over, or the peer has to wait, waits."""
         self._reading = True
-        is_over = False
+        handlers, is_over = self._handlers, False
         while not is_over:
             last = len(commands)
             for number, command in enumerate(commands, 1):
@@ -246,12 +240,21 @@ class Link(asyncio.Protocol):
                 if flag & FLAG_RESPONSE:
                     self._finish_call(command)
                     continue
-                answer = self._handle(command)
-                if answer is not None and not flag & FLAG_ONEWAY:
-                    self._outbox.append(answer)
-                    self._outbox_bytes += len(answer)
-                    if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
-                        self._flush()
+                try:
+                    answer = handlers.get(command.code, self._owner.handle_unknown)(self, command)
+                except Exception as error:
+                    answer = encode_refusal(command, error, self.peer)
+                except NotNow:
+                    self._backlog = commands[number - 1 :]
+                    break
+                if answer is not None:
+                    if not isinstance(answer, bytes):
+                        self._await_answer(command, answer)
+                    elif not flag & FLAG_ONEWAY:
+                        self._outbox.append(answer)
+                        self._outbox_bytes += len(answer)
+                        if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
+                            self._flush()
                 if self.looks_at_clock or not number & _REQUESTS_BETWEEN_LOOKS:
                     self.looks_at_clock = False
                     if number < last and (self._waits or perf_counter() >= self._slice_end):
@@ -276,7 +279,9 @@ class Link(asyncio.Protocol):
     def _queue_up(self) -> None:
         if not self._is_queued:
             self._is_queued = True
-            self._turns.call(self._go_on)
+            backlog = self._backlog
+            is_short = len(backlog) == 1 and len(backlog[0].body) <= _QUICK_BODY_BYTES_MAX
+            self._turns.call(self._go_on, is_short=is_short and not self._frames.has_more)
 
     def _go_on(self) -> None:
         self._is_queued = False
@@ -284,29 +289,25 @@ class Link(asyncio.Protocol):
             return
         self._slice_end = perf_counter() + SLICE_SECONDS
         backlog, self._backlog = self._backlog, []
+        self._has_turn = True
         self._handle_all(backlog or self._cut(b""))
+        self._has_turn = False
         self._wait_no_more(0)
 
-    def _handle(self, command: Command) -> bytes | None:
-        handler = self._handlers.get(command.code, self._owner.handle_unknown)
-        try:
-            answer = handler(self, command)
-        except Exception as error:
-            return encode_refusal(command, error, self)
-        if answer is None or isinstance(answer, bytes):
-            return answer
+    def _await_answer(self, command: Command, answer: Awaitable[bytes | None]) -> None:
         if isinstance(answer, InOrder):
             self._wait_for(_ORDER)
             task = self._loop.create_task(self._answer_first(command, answer))
         else:
             task = self._loop.create_task(self._answer_later(command, answer))
+        self._slice_end -= _TASK_SECONDS
+        self.looks_at_clock = True
         size = self._tasks[task] = _REQUEST_BYTES + len(command.body)
         task.add_done_callback(self._on_answered)
         self._unanswered_bytes += size
         self._owner.on_held(self, size)
         if self._unanswered_bytes > UNANSWERED_BYTES_MAX and self._serves:
             self._wait_for(_UNANSWERED)
-        return None
 
     def _on_answered(self, task: asyncio.Task[None]) -> None:
         self._unanswered_bytes -= self._tasks.pop(task)
@@ -317,7 +318,7 @@ class Link(asyncio.Protocol):
         try:
             data = await answer
         except Exception as error:
-            data = encode_refusal(command, error, self)
+            data = encode_refusal(command, error, self.peer)
         if data is not None and not command.flag & FLAG_ONEWAY:
             self.send(data)
 
@@ -326,6 +327,20 @@ class Link(asyncio.Protocol):
             await self._answer_later(command, answer)
         finally:
             self._wait_no_more(_ORDER)
+
+    def need_time(self) -> None:
+        """For a handler that is about to do something long and has changed nothing yet.
+
+        When this turn of the loop has no time left, it does not return: the handler is called again in a turn of this
+        connection.
+        """
+        self.looks_at_clock = True
+        if self._has_turn or not self._reading:
+            return
+        if self._slice_end <= 0:
+            self._slice_end = self._turns.begin()
+        if perf_counter() >= self._slice_end:
+            raise NotNow
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -341,7 +356,7 @@ class Link(asyncio.Protocol):
             self._flush()
 
     async def drain(self) -> None:
-        """Wait while the peer reads too slowly; for who sends much that is never answered."""
+        """Wait while the peer reads too slowly; for those who send much that is never answered."""
         # One turn of the loop at least now and then: what only sends never lets the loop write.
         if self._outbox_bytes > _GATHERED_BYTES_MAX // 16:
             await asyncio.sleep(0)
@@ -461,20 +476,6 @@ class Link(asyncio.Protocol):
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
-
-
-def encode_refusal(command: Command, error: Exception, link: Link) -> bytes | None:
-    """The answer to a request that could not be done: its code and why; one of our own mistakes is logged whole."""
-    if isinstance(error, RequestRefused):
-        code, remark = error.code, error.remark
-    elif isinstance(error, ErucaError):
-        code, remark = int(ResponseCode.SYSTEM_ERROR), str(error)
-    else:
-        log.error("request %d of %s failed", command.code, link.peer, exc_info=error)
-        code, remark = int(ResponseCode.SYSTEM_ERROR), f"{error.__class__.__name__}: {error}"
-    if command.flag & FLAG_ONEWAY:
-        return None
-    return encode_command(command.answer(code, remark=remark[:_REMARK_CHARS_MAX]))
 
 
 def _name(address: Any) -> tuple[str, tuple[str, int]]:

@@ -13,6 +13,7 @@ from eruca.limits import CONNECTIONS_MAX, IDLE_SECONDS_MAX
 from eruca.net.budget import PROCESS, Budget
 from eruca.net.guards import Reporter
 from eruca.net.link import Handler, Link
+from eruca.repeating import Repeating
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Server:
         self._on_close = on_close
         self._reporter = Reporter(log)
         self._server: asyncio.Server | None = None
-        self._scan: asyncio.TimerHandle | None = None
+        self._scanning = Repeating("the scan of connections", self._scan_links, lambda: settings.scan_seconds)
         self._emptied: asyncio.Event | None = None
 
     async def start(self) -> None:
@@ -75,7 +76,7 @@ class Server:
                 f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
                 hint="another process has the port; name another one",
             ) from error
-        self._scan = loop.call_later(settings.scan_seconds, self._scan_links)
+        self._scanning.start()
 
     @property
     def port(self) -> int:
@@ -86,8 +87,7 @@ class Server:
 
     async def stop(self) -> None:
         """Close the port and every connection; a peer that does not read its last answers is cut off."""
-        if self._scan is not None:
-            self._scan.cancel()
+        await self._scanning.stop()
         if self._server is None:
             return
         self._server.close()
@@ -133,10 +133,9 @@ class Server:
         """Log what a peer did, once in a while."""
         self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
 
-    def _scan_links(self) -> None:
+    async def _scan_links(self) -> None:
         """Close idle connections, end late calls, and keep what connections hold within its bound."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         idle_before = now - self.settings.idle_seconds
         for link in list(self.links):
             link.expire_calls(now)
@@ -144,4 +143,3 @@ class Server:
                 # Not close(): that waits until the peer has read everything, and this one does not read.
                 link.abort()
         self.settings.budget.bound()
-        self._scan = loop.call_later(self.settings.scan_seconds, self._scan_links)

@@ -1,7 +1,7 @@
 """Turns: long work of many connections shares the loop, one slice in each turn of it.
 
 Whoever has more to do than a slice of time allows queues up here for the rest. However many do, requests that come
-meanwhile wait for one slice at most.
+meanwhile wait for one slice at most. Short work has a queue of its own and does not wait behind long work.
 """
 
 from __future__ import annotations
@@ -23,39 +23,47 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[Callable[[], None]] = deque()
+        self._short: deque[Callable[[], None]] = deque()
         self._is_due = False
         #: For questions with large answers: memory is for a few of them.
         self.few = asyncio.Semaphore(_LONG_AT_ONCE)
-        # The loop's time in the turn that is now, and when the time for reads in it is over, by `perf_counter`.
-        self._turn = 0.0
+        # When the time for reads of this turn is over, by `perf_counter`; 0 before the first of them.
         self._turn_end = 0.0
 
-    def begin(self, now: float) -> float:
-        """When the work on a read is to end, by `perf_counter`; 0 when this turn, at loop time `now`, has no time left.
+    def begin(self) -> float:
+        """When the work on a read is to end, by `perf_counter`; 0 when this turn of the loop has no time left.
 
-        uvloop reads of many connections, and up to 32 times of each, in one turn, and its time stands still meanwhile.
+        uvloop reads from many connections, and up to 32 times from each, in one turn.
         """
         here = perf_counter()
-        if now != self._turn:
-            self._turn = now
+        if not self._turn_end:
             self._turn_end = here + SLICE_SECONDS
+            self._loop.call_soon(self._end_turn)
         return self._turn_end if here < self._turn_end else 0.0
 
-    def call(self, work: Callable[[], None]) -> None:
+    def _end_turn(self) -> None:
+        self._turn_end = 0.0
+
+    def call(self, work: Callable[[], None], *, is_short: bool = False) -> None:
         """Have a function called in a later turn of the loop, when all who came before have had theirs."""
-        self._waiting.append(work)
+        (self._short if is_short else self._waiting).append(work)
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        self._is_due = bool(self._waiting)
+        waiting, short = self._waiting, self._short
+        self._is_due = bool(waiting or short)
         if not self._is_due:
             return
-        work = self._waiting.popleft()
         # Behind it, so that the sockets are looked at in between; before it runs, because it may raise.
         self._loop.call_soon(self._run)
-        work()
+        if short:
+            end = perf_counter() + SLICE_SECONDS
+            while short and perf_counter() < end:
+                short.popleft()()
+        if waiting:
+            waiting.popleft()()
 
     async def wait(self) -> None:
         """Wait for a turn."""

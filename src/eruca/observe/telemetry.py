@@ -1,6 +1,6 @@
 """OpenTelemetry spans and metrics of a client by the messaging conventions, for programs that have set a provider.
 
-`find_telemetry` gives None unless the program has loaded the API and set a provider of spans or of metrics, so that
+`find_telemetry` returns None unless the program has loaded the API and set a provider of spans or of metrics, so that
 everyone else pays for one `if`. The context of a send travels in the user properties `traceparent` and `tracestate`.
 A handler's span links to the sends of its messages; with one message, and no other span at work, it is also the send's
 child, so that both are seen in one trace.
@@ -32,7 +32,7 @@ _TRACEPARENT: Final = "traceparent"
 
 
 def find_telemetry() -> Telemetry | None:
-    """Give what reports to the providers that the program has set, or None when it has set none.
+    """Return what reports to the providers that the program has set, or None when it has set none.
 
     Clients ask once, when they start: a provider set later is not seen.
     """
@@ -72,7 +72,7 @@ class Operation:
         self.span.set_status(StatusCode.ERROR, str(error))
 
     def end(self) -> float:
-        """End the span; gives the seconds it took."""
+        """End the span; returns the seconds it took."""
         elapsed_ns = time.perf_counter_ns() - self.ticks_ns
         if self.error_type is not None:
             self.labels["error.type"] = self.error_type
@@ -171,7 +171,7 @@ class Telemetry:
     ) -> Iterator[Operation]:
         """Around a handler's call: its span is the current one inside, and an exception is reported and goes on.
 
-        Call `fail` of what it gives when the handler says without an exception that it has failed.
+        Call `fail` of what it returns when the handler says without an exception that it has failed.
         """
         labels = _label("process", "process", topic, group, server)
         attributes = labels | _describe(properties, group, queue_id)

@@ -11,13 +11,15 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 
-from eruca.admin.session import TOOLS_GROUP, Admin
+from eruca.admin.session import Admin
+from eruca.backoff import Backoff
 from eruca.client.calls import Calls
 from eruca.client.consume.starting import find_offset_since
 from eruca.client.options import ClientOptions
@@ -25,12 +27,12 @@ from eruca.client.routes import Route
 from eruca.errors import BAD_JSON, ConfigError, ConnectFailed, NetError, NoRoute
 from eruca.spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
 from eruca.wire.bodies import MessageQueue
+from eruca.wire.names import TOOLS_CONSUMER_GROUP
 
 _Result = TypeVar("_Result")
 
-# The first pause between two tries; each is twice as long as the one before.
-_PAUSE_S = 0.2
-_PAUSE_S_MAX = 5.0
+# The pauses between two tries when a server is away.
+RETRIES = Backoff(0.2, 5.0, jitter=0.2)
 
 ACCESS_OPTIONS = (
     SourceOption("nameServer", read_text, "", "where the name servers are, host:port separated by `;`"),
@@ -156,17 +158,15 @@ class Cluster:
 
     async def insist(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
         """Ask again when a server is away for a moment, with pauses that grow."""
-        pause = _PAUSE_S
-        for left in range(self.access.retries, -1, -1):
+        for failures in count(1):
             try:
                 return await ask()
             except NoRoute:
                 raise
             except NetError:
-                if not left:
+                if failures > self.access.retries:
                     raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _PAUSE_S_MAX)
+            await asyncio.sleep(RETRIES.after(failures))
         raise AssertionError("unreachable")
 
     # -- topics and queues -------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Cluster:
     def find_since(self, queues: Collection[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
         """The offset of the first message that was stored at a time or later, in each queue."""
         return self.ask_each(
-            queues, lambda address, queue: find_offset_since(self.calls, address, TOOLS_GROUP, queue, time_ms)
+            queues, lambda address, queue: find_offset_since(self.calls, address, TOOLS_CONSUMER_GROUP, queue, time_ms)
         )
 
     def read_group(self, group: str, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:

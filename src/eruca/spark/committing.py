@@ -65,7 +65,7 @@ class GroupCommits:
         self._known: set[str] = set()
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> Offsets:
-        """Commit offsets where the group is not further already; gives what was committed. Raises ErucaError."""
+        """Commit offsets where the group is not further already; returns what was committed. Raises ErucaError."""
         last = self._last.get(group, {})
         new = {queue: offset for queue, offset in offsets.items() if last.get(queue) != offset}
         if not new:

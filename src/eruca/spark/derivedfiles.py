@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from eruca.errors import StoreError
-from eruca.store.chain import NAME_DIGITS
-from eruca.store.consumequeue import ENTRY_BYTES, FILLER_SIZE
-from eruca.store.indexfile import HEADER, HEADER_BYTES, SLOT_BYTES, file_bytes
+from eruca.store.log.chain import NAME_DIGITS
+from eruca.store.queues.consumequeue import ENTRY_BYTES, FILLER_SIZE
+from eruca.store.queues.indexfile import HEADER, HEADER_BYTES, SLOT_BYTES, file_bytes
 
 # Names that begin so are files on their way; a store does not look at them.
 STAGING_PREFIX = ".eruca-new-"

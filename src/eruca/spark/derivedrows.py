@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from eruca.spark.derivedfiles import INDEX_ENTRY, QUEUE_ENTRY
-from eruca.store.indexfile import HEADER, HEADER_BYTES, SLOT_BYTES, file_bytes
+from eruca.store.queues.indexfile import HEADER, HEADER_BYTES, SLOT_BYTES, file_bytes
 
 QUEUE_ROWS = (
     "store string, path string, topic string, queueId int, queueOffset bigint, position bigint, size int, "

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from eruca.spark.derivedfiles import STAGING_PREFIX, write_index_file, write_queue_segment
 from eruca.spark.derivedrows import make_arrow
-from eruca.store.dispatch import Dispatch
 from eruca.store.filesystem import LocalFileSystem
-from eruca.store.queues import Queues
-from eruca.store.rebuild import remove_tree
+from eruca.store.queues.allqueues import Queues
+from eruca.store.queues.dispatch import Dispatch
+from eruca.storetools.rebuild import remove_tree
 
 # What each kind of task says at its end.
 WRITTEN = (
@@ -81,8 +81,7 @@ class QueueReplayer:
             if offset != queue.max_offset and not dispatch.settle_offset(queue, offset, position):
                 continue
             begin = offset if begin is None else begin
-            queue.reserve(1)
-            queue.put(position, size, code)
+            queue.add(position, size, code)
         count = queue.max_offset - (begin or 0)
         queues.sync()
         queues.close()

@@ -36,14 +36,14 @@ def read_moment(given: Any) -> Moment:
                 raise ValueError  # minutes, or milliseconds? Nobody knows
             return Moment(-read_duration_ms(text[1:].strip()), is_relative=True)
         except ValueError:
-            raise ValueError(f"{text!r} is no time: {_HINT}") from None
+            raise ValueError(f"{text!r} is not a time: {_HINT}") from None
     if text.isdecimal():
         number = int(text)
         return Moment(number * 1000 if number < _SECONDS_BELOW else number)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no time: {_HINT}") from None
+        raise ValueError(f"{text!r} is not a time: {_HINT}") from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     at_ms = round(time.timestamp() * 1000)

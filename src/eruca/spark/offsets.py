@@ -51,7 +51,7 @@ def decode_offsets(given: str | Mapping[str, Any]) -> Offsets:
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise OffsetLost(
-            f"these are no offsets of ours: {str(given)[:200]}", hint="is the checkpoint that of another query?"
+            f"these are not offsets of ours: {str(given)[:200]}", hint="is the checkpoint that of another query?"
         ) from None
 
 
@@ -122,7 +122,7 @@ def _refuse_unknown(option: str, what: str, name: str, known: set[str]) -> None:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     listed = ", ".join(sorted(known)[:20]) or "none"
     raise ConfigError(
-        f"{option} names {name}, which is no {what} that is read",
+        f"{option} names {name}, which is not a {what} that is read",
         hint=f"did you mean {near[0]}?" if near else f"there are: {listed}",
     )
 
@@ -157,7 +157,7 @@ def read_offset(value: Any) -> int:
         try:
             value = int(value)
         except ValueError:
-            raise ValueError(f"{value!r} is no offset: expected a number, earliest or latest") from None
+            raise ValueError(f"{value!r} is not an offset: expected a number, earliest or latest") from None
     if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
-        raise ValueError(f"{value!r} is no offset: expected a number, -2 for earliest or -1 for latest")
+        raise ValueError(f"{value!r} is not an offset: expected a number, -2 for earliest or -1 for latest")
     return value

@@ -1,6 +1,6 @@
 """From records to Arrow batches: the bytes of a pull answer and those of a commit log are the same, and so is this.
 
-The loops are in `wire.hotcolumns`; here buffers of the right size are made for them, and columns of the buffers. Only
+The loops are in `spark.kernel`; here buffers of the right size are made for them, and columns of the buffers. Only
 the columns that are asked for are read.
 """
 
@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from eruca.errors import WireError
 from eruca.spark.columns import Column, make_arrow_schema
+from eruca.spark.kernel import columns, properties
 from eruca.store.filesystem import Buffer
-from eruca.wire import hotcolumns, hotproperties
 from eruca.wire.compression import decompress
 from eruca.wire.host import unpack_host
 from eruca.wire.properties import RAW_KEYS, RAW_TAGS, RAW_UNIQ_KEY, parse_properties
@@ -57,26 +57,24 @@ class Records:
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Records:
         """Only some of them."""
-        rows = self.spans.reshape(-1, hotcolumns.SPAN)[: self.count][chosen]
+        rows = self.spans.reshape(-1, columns.SPAN)[: self.count][chosen]
         return Records(self.buffer, np.ascontiguousarray(rows).reshape(-1), len(rows), self.end)
 
     def count_bytes(self, begins: int, ends: int) -> int:
         """How many bytes lie between two numbers of the spans, over all records."""
-        rows = self.spans.reshape(-1, hotcolumns.SPAN)[: self.count]
+        rows = self.spans.reshape(-1, columns.SPAN)[: self.count]
         return int(rows[:, ends].sum() - rows[:, begins].sum())
 
     def find_values(self) -> Ints:
         """Where keys, tags and id lie; found for all three at once."""
         if self.places is None:
             self.places = np.empty(self.count * 6, np.int64)
-            hotproperties.find_values(
-                self.buffer, self.spans, self.count, RAW_KEYS, RAW_TAGS, RAW_UNIQ_KEY, self.places
-            )
+            properties.find_values(self.buffer, self.spans, self.count, RAW_KEYS, RAW_TAGS, RAW_UNIQ_KEY, self.places)
         return self.places
 
     def slice(self, begin: int, end: int) -> Records:
         """Those from one number to another."""
-        span = hotcolumns.SPAN
+        span = columns.SPAN
         return Records(self.buffer, self.spans[begin * span : end * span], end - begin, self.end)
 
 
@@ -89,17 +87,17 @@ def find_records(
     count_max: int = BATCH_ROWS,
     topics: Collection[bytes] | None = None,
 ) -> Records:
-    """Find up to `count_max` records from `at` on; see `hotcolumns.find_records`."""
-    spans = np.empty(count_max * hotcolumns.SPAN, np.int64)
+    """Find up to `count_max` records from `at` on; see `columns.find_records`."""
+    spans = np.empty(count_max * columns.SPAN, np.int64)
     stop = len(buffer) if end is None else end
-    count, reached = hotcolumns.find_records(buffer, at, stop, base, spans, count_max, topics)
+    count, reached = columns.find_records(buffer, at, stop, base, spans, count_max, topics)
     return Records(buffer, spans, count, reached)
 
 
 def split(records: Records, bytes_max: int = BATCH_BYTES) -> Iterator[Records]:
     """Pieces of at most so many bytes, but at least one record each."""
-    ends = records.spans.reshape(-1, hotcolumns.SPAN)[: records.count, 4]
-    starts = records.spans.reshape(-1, hotcolumns.SPAN)[: records.count, 0]
+    ends = records.spans.reshape(-1, columns.SPAN)[: records.count, 4]
+    starts = records.spans.reshape(-1, columns.SPAN)[: records.count, 0]
     sums = np.cumsum(ends - starts)
     begin = 0
     while begin < records.count:
@@ -112,14 +110,14 @@ def split(records: Records, bytes_max: int = BATCH_BYTES) -> Iterator[Records]:
 def read_int32(records: Records, where: int, behind: int = 0) -> npt.NDArray[np.int32]:
     """A field of 4 bytes of every record: where it lies with IPv4 hosts, and behind how many hosts."""
     out = np.empty(records.count, np.int32)
-    hotcolumns.take_int32(records.buffer, records.spans, records.count, where, behind, out)
+    columns.take_int32(records.buffer, records.spans, records.count, where, behind, out)
     return out
 
 
 def read_int64(records: Records, where: int, behind: int = 0) -> Ints:
     """A field of 8 bytes of every record."""
     out = np.empty(records.count, np.int64)
-    hotcolumns.take_int64(records.buffer, records.spans, records.count, where, behind, out)
+    columns.take_int64(records.buffer, records.spans, records.count, where, behind, out)
     return out
 
 
@@ -131,7 +129,7 @@ def read_sys_flags(records: Records) -> npt.NDArray[np.int32]:
 def check_crcs(records: Records) -> npt.NDArray[np.bool_]:
     """Whether the CRC of each body is right."""
     out = np.empty(records.count, np.uint8)
-    hotcolumns.check_crcs(records.buffer, records.spans, records.count, out)
+    columns.check_crcs(records.buffer, records.spans, records.count, out)
     return out.view(np.bool_)
 
 
@@ -198,7 +196,7 @@ def _make_text(
 def _read_span(records: Records, begins: int, skip: int, ends: int, cut: int, kind: pa.DataType) -> pa.Array:
     offsets = _make_offsets(records.count)
     data = np.empty(records.count_bytes(begins, ends) - records.count * (skip + cut), np.uint8)
-    hotcolumns.take_bytes(records.buffer, records.spans, records.count, begins, skip, ends, cut, offsets, data)
+    columns.take_bytes(records.buffer, records.spans, records.count, begins, skip, ends, cut, offsets, data)
     return _make_text(offsets, data) if kind == pa.string() else _make_binary(offsets, data, kind)
 
 
@@ -216,7 +214,7 @@ def _read_bodies(records: Records, *, decompress_bodies: bool) -> pa.Array:
 
 def _decompress_bodies(records: Records, flags: npt.NDArray[np.int32]) -> Iterator[bytes | None]:
     whole = memoryview(records.buffer)
-    rows = records.spans.reshape(-1, hotcolumns.SPAN)[: records.count]
+    rows = records.spans.reshape(-1, columns.SPAN)[: records.count]
     for flag, begin, end in zip(flags.tolist(), rows[:, 1].tolist(), rows[:, 2].tolist(), strict=True):
         body = bytes(whole[begin:end])
         if flag & COMPRESSED:
@@ -233,7 +231,7 @@ def _decompress_bodies(records: Records, flags: npt.NDArray[np.int32]) -> Iterat
 def _read_text_property(records: Records, which: int) -> pa.Array:
     offsets, valid = _make_offsets(records.count), np.empty(records.count, np.uint8)
     data = np.empty(records.count_bytes(3, 4), np.uint8)
-    size, having = hotproperties.take_property(
+    size, having = properties.take_property(
         records.buffer, records.find_values(), records.count, which, offsets, data, valid
     )
     return _make_text(offsets, data[:size], None if having == records.count else valid)
@@ -248,9 +246,7 @@ def _read_keys(records: Records, kind: pa.DataType) -> pa.Array:
     rows, data = _make_offsets(records.count), np.empty(room, np.uint8)
     # A word has a character and a blank behind it.
     offsets = _make_offsets(room // 2 + records.count)
-    words, size = hotproperties.take_keys(
-        records.buffer, records.find_values(), records.count, _KEYS, rows, offsets, data
-    )
+    words, size = properties.take_keys(records.buffer, records.find_values(), records.count, _KEYS, rows, offsets, data)
     return pa.ListArray.from_arrays(pa.array(rows), _make_text(offsets[: words + 1], data[:size]), type=kind)
 
 
@@ -264,15 +260,15 @@ def _read_message_ids(records: Records) -> pa.Array:
 
 def _read_offset_ids(records: Records) -> pa.Array:
     offsets = _make_offsets(records.count)
-    data = np.empty(records.count * hotcolumns.OFFSET_ID_CHARS_MAX, np.uint8)
-    size = hotcolumns.take_offset_ids(records.buffer, records.spans, records.count, offsets, data)
+    data = np.empty(records.count * columns.OFFSET_ID_CHARS_MAX, np.uint8)
+    size = columns.take_offset_ids(records.buffer, records.spans, records.count, offsets, data)
     return _make_binary(offsets, data[:size], pa.string())
 
 
 def _read_hosts(records: Records, *, stored: bool) -> pa.Array:
     offsets = _make_offsets(records.count)
-    data = np.empty(records.count * hotcolumns.HOST_CHARS_MAX, np.uint8)
-    size = hotcolumns.take_hosts(records.buffer, records.spans, records.count, stored, offsets, data)
+    data = np.empty(records.count * columns.HOST_CHARS_MAX, np.uint8)
+    size = columns.take_hosts(records.buffer, records.spans, records.count, stored, offsets, data)
     if size < 0:
         return pa.array(_format_hosts(records, stored=stored), pa.string())
     return _make_binary(offsets, data[:size], pa.string())
@@ -281,7 +277,7 @@ def _read_hosts(records: Records, *, stored: bool) -> pa.Array:
 def _format_hosts(records: Records, *, stored: bool) -> Iterator[str]:
     whole = memoryview(records.buffer)
     flags = read_sys_flags(records).tolist()
-    begins = records.spans.reshape(-1, hotcolumns.SPAN)[: records.count, 0].tolist()
+    begins = records.spans.reshape(-1, columns.SPAN)[: records.count, 0].tolist()
     for flag, begin in zip(flags, begins, strict=True):
         at = begin + (64 + (12 if flag & 0x10 else 0) if stored else 48)
         ip, port = unpack_host(bytes(whole[at : at + (20 if flag & (0x20 if stored else 0x10) else 8)]))
@@ -301,7 +297,7 @@ def _read_properties(records: Records, kind: pa.DataType) -> pa.Array:
     name_offsets, names = _make_offsets(entries_max), np.empty(room, np.uint8)
     value_offsets, values = _make_offsets(entries_max), np.empty(room, np.uint8)
     scratch = np.empty(3 * _CROWD, np.int64)
-    count, name_bytes, value_bytes = hotproperties.take_map(
+    count, name_bytes, value_bytes = properties.take_map(
         records.buffer, records.spans, records.count, scratch, rows, name_offsets, names, value_offsets, values
     )
     if count < 0 or not _is_text(name_offsets[: count + 1], names[:name_bytes]):

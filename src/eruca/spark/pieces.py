@@ -13,11 +13,11 @@ import pyarrow as pa
 from eruca.errors import WireError
 from eruca.spark.columns import MESSAGE_COLUMNS
 from eruca.spark.dataloss import report_loss
+from eruca.spark.kernel import columns
 from eruca.spark.offsets import name_queue
 from eruca.spark.parsing import RecordParser, Records, check_crcs, find_records, read_int32, read_int64
 from eruca.spark.planning import QueueRange
 from eruca.spark.sourceoptions import SourceOptions
-from eruca.wire import hotcolumns
 
 # The fixed fields of a record; no record is smaller.
 _RECORD_BYTES_MIN: Final = 91
@@ -44,7 +44,7 @@ def check_pieces(pieces: Sequence[Piece], options: SourceOptions) -> Records:
     covered = sum(piece.next_offset - piece.begin for piece in pieces)
     count_max = min(covered, len(buffer) // _RECORD_BYTES_MIN) + 1
     records = find_records(buffer, count_max=count_max, topics={queue.topic.encode()})
-    rows = records.spans.reshape(-1, hotcolumns.SPAN)[: records.count]
+    rows = records.spans.reshape(-1, columns.SPAN)[: records.count]
     if records.end != len(buffer) or records.count_bytes(0, 4) != len(buffer):
         raise WireError(f"broker {queue.broker_name} answered with records that are not those of {queue.topic}")
     if not records.count:

@@ -16,10 +16,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from eruca.client.calls import PulledBytes, PullStatus
-from eruca.client.consume.pulling import EXPRESSION
 from eruca.errors import ConnectFailed, NetError, RequestRefused, WireError
 from eruca.limits import PULL_COUNT_MAX
-from eruca.spark.cluster import Cluster
+from eruca.spark.cluster import RETRIES, Cluster
 from eruca.spark.columns import Column
 from eruca.spark.dataloss import report_loss
 from eruca.spark.offsets import name_queue
@@ -30,19 +29,18 @@ from eruca.spark.settling import settle_worker
 from eruca.spark.sourceoptions import SourceOptions
 from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import PullMessageHeader
+from eruca.wire.sysflag import PULL_SUBSCRIPTION
 
 log = logging.getLogger(__name__)
 
 # A call has all the time there is: what ends it is that its connection is silent while somebody waits for it. The clock
 # of a call would go on while Spark is busy with the last batch, and the answer waits in the socket.
 _CALL_MS: Final = 3_600_000
-_PAUSE_S: Final = 0.2
-_PAUSE_S_MAX: Final = 5.0
 # What any broker gives at once, mostly.
 _SPAN_USUAL: Final = 32
 # So many answers in a row that had all they were asked for show that a short one before them was an exception.
 _FULL_MIN: Final = 4
-# A queue that ends before it should is asked again so often: a broker that comes up, or a slave, may catch up.
+# How often a queue that ends before it should is asked again: a broker that comes up, or a slave, may catch up.
 _SHORT_MAX: Final = 20
 _SHORT_PAUSE_S: Final = 0.1
 # What a broker answers that is starting, ending or overloaded.
@@ -87,7 +85,7 @@ class _Stride:
         self._short = 0
 
     def learn(self, asked: int, covered: int) -> None:
-        """Take note of an answer: it had so many of the offsets it was asked for."""
+        """Take note of an answer: it had this many of the offsets it was asked for."""
         if self.span is None:
             # One that had all it was asked for shows no bound, only that there was not more to ask for.
             self.span = min(PULL_COUNT_MAX, max(covered, _SPAN_USUAL) if covered >= asked else covered)
@@ -204,7 +202,7 @@ class _Puller:
             for address in set(self._addresses.values()):
                 link = self._cluster.calls.caller.find_link(address)
                 if link is not None and link.calls_waiting and link.last_active <= since:
-                    log.warning("broker %s has not said a word for %.1f s", address, self._timeout_s)
+                    log.warning("no data received from broker %s for %.1f s", address, self._timeout_s)
                     link.abort()
 
     async def _probe(self, each: QueueRange, begin: int, stride: _Stride) -> list[Piece]:
@@ -227,7 +225,7 @@ class _Puller:
         return pieces
 
     async def _pull_once(self, each: QueueRange, at: int, end: int, stride: _Stride, pieces: list[Piece]) -> int:
-        """Ask for offsets from `at` up to `end`; gives where to go on."""
+        """Ask for offsets from `at` up to `end`; returns where to go on."""
         known_end = 0
         for turn in range(_SHORT_MAX):
             pulled = await self._insist(each, at, end - at)
@@ -268,7 +266,7 @@ class _Puller:
 
     async def _insist(self, each: QueueRange, at: int, span: int) -> PulledBytes | None:
         """Pull, again and again while the broker is away for a moment; None when there is no such topic any more."""
-        left, pause, seen = self._retries, _PAUSE_S, self._progress
+        failures, seen = 0, self._progress
         while True:
             try:
                 return await self._pull(each, at, span)
@@ -283,13 +281,13 @@ class _Puller:
             except NetError as error:
                 failure = error
             if seen != self._progress:
-                left, pause, seen = self._retries, _PAUSE_S, self._progress
-            if not left:
+                failures, seen = 0, self._progress
+            failures += 1
+            if failures > self._retries:
                 raise failure
-            left -= 1
+            pause = RETRIES.after(failures)
             log.info("%s, at %d: trying again in %.1f s: %s", name_queue(each.queue), at, pause, failure)
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _PAUSE_S_MAX)
             await self._find_again(each)
 
     async def _find_again(self, each: QueueRange) -> None:
@@ -312,7 +310,7 @@ class _Puller:
             queue_id=queue.queue_id,
             queue_offset=at,
             max_message_nums=min(span, PULL_COUNT_MAX),
-            sys_flag=EXPRESSION,
+            sys_flag=PULL_SUBSCRIPTION,
             commit_offset=0,
             suspend_timeout_ms=0,
             subscription=subscription.text,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eruca.spark.kernel.columns import SPAN
 from eruca.spark.parsing import Records, read_int64, read_sys_flags
-from eruca.store.dispatch import find_due_time
+from eruca.store.queues.dispatch import find_due_time
 from eruca.wire.digest import digest_properties, index_prefix
-from eruca.wire.hotcolumns import SPAN
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 

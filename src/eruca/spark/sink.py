@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from eruca.broker.once import ONCE_GROUP, ONCE_KEY
+from eruca.broker.sending.once import ONCE_GROUP, ONCE_KEY
 from eruca.client.calls import explain_refusal
 from eruca.client.produce.choosing import explain_not_writable
 from eruca.client.produce.sending import Parcel, Sender
 from eruca.errors import ConfigError, ErucaError, NetError, NoRoute, RequestRefused, SendFailed, WireError
-from eruca.spark.cluster import Cluster
+from eruca.spark.cluster import RETRIES, Cluster
 from eruca.spark.settling import settle_worker
 from eruca.spark.sinkencoding import Request, RowPacker
 from eruca.spark.sinkoptions import SinkOptions, check_columns, wants_timer
@@ -52,10 +52,9 @@ log = logging.getLogger(__name__)
 
 # The producer group of rows that are sent at least once.
 SINK_GROUP: Final = "ERUCA_SPARK_SINK"
-_PAUSE_S: Final = 0.1
-# How long after the start of its name server a broker may take to be known again.
+# How long after the start of its name server a broker may take to be known again, and how often it is asked for.
 _REGISTRATION_S: Final = 30.0
-_PAUSE_S_MAX: Final = 5.0
+_PAUSE_S: Final = 0.1
 # Answers after which a message is stored as well as it will be: no slave is there to wait for.
 _STORED: Final = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.SLAVE_NOT_AVAILABLE)})
 # Stored, but not yet where it should be; asked again, the broker may say more.
@@ -135,7 +134,7 @@ def _refuse_java(
         body = cluster.run(cluster.insist(ask))
         if not isinstance(body, KVTable) or ONCE_KEY not in body.table:
             raise ConfigError(
-                f"{what} needs brokers of Eruca: only such a one {ability}, and broker {name} at {address} is none",
+                f"{what} needs brokers of Eruca: only such a one {ability}, and broker {name} at {address} is not one",
                 hint=hint,
             )
 
@@ -211,8 +210,11 @@ class Lanes:
     async def _deliver(self, request: Request) -> None:
         """Send until it is stored, or until it was tried too often."""
         parcel = self._make_parcel(request)
-        pause, attempts = _PAUSE_S, []
-        for left in range(self._options.access.retries, -1, -1):
+        attempts: list[str] = []
+        while len(attempts) <= self._options.access.retries:
+            if attempts:
+                await asyncio.sleep(RETRIES.after(len(attempts)))
+                await self._refresh(parcel.topic)
             try:
                 answer = await self._sender.begin(parcel, request.queue, self._timeout_ms)
                 if answer.code in _STORED:
@@ -224,10 +226,6 @@ class Lanes:
                 if isinstance(error, RequestRefused) and not error.retryable:
                     raise
                 attempts.append(str(error))
-            if left:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _PAUSE_S_MAX)
-                await self._refresh(parcel.topic)
         what = f"{request.rows} rows for {request.queue.topic}"
         raise SendFailed(
             f"{what} were not stored after {len(attempts)} tries: {attempts[-1]}",

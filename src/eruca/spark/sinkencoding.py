@@ -2,7 +2,7 @@
 
 A row's queue must be the same however often it is written, so it depends on nothing but the row and its number in the
 partition: the queue it names, that of its sharding key, or else that of its stripe. Stripes of `batchRows` rows take
-the queues in turn, so that a request carries many rows. The bytes are put together in `wire.hotpack`.
+the queues in turn, so that a request carries many rows. The bytes are put together in `spark.kernel.packing`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from eruca.client.produce.packing import COMPRESSIONS
 from eruca.errors import MessageIllegal
 from eruca.limits import PROPERTIES_BYTES_MAX, SENT_BATCH_MESSAGES_MAX
+from eruca.spark.kernel import packing
 from eruca.spark.sinkoptions import NO_COMPRESSION, SinkOptions
-from eruca.wire import hotpack
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.compression import compress
 from eruca.wire.ids import UniqueIds
@@ -64,16 +64,16 @@ _LEFT_OUT: Final = frozenset(
 )
 _ITEM_HEAD: Final = struct.Struct(">iiiii")
 
-# Why a row cannot be a message, beside what `hotpack` finds.
+# Why a row cannot be a message, beside what `packing` finds.
 _NO_TOPIC: Final = 16
 _NO_QUEUE: Final = 17
 _BAD_DELAY: Final = 18
 _REASONS: Final = {
-    hotpack.NO_BODY: "it has no body, or an empty one",
-    hotpack.BODY_TOO_LARGE: "its body is larger than maxMessageBytes",
-    hotpack.HAS_SEPARATOR: "its tags, keys or properties have a separator character (0x01 or 0x02)",
-    hotpack.HAS_BLANK: "one of its keys has a blank, which separates keys",
-    hotpack.PROPERTIES_TOO_LARGE: f"its tags, keys and properties have more than {_PROPERTIES_BYTES_MAX} bytes",
+    packing.NO_BODY: "it has no body, or an empty one",
+    packing.BODY_TOO_LARGE: "its body is larger than maxMessageBytes",
+    packing.HAS_SEPARATOR: "its tags, keys or properties have a separator character (0x01 or 0x02)",
+    packing.HAS_BLANK: "one of its keys has a blank, which separates keys",
+    packing.PROPERTIES_TOO_LARGE: f"its tags, keys and properties have more than {_PROPERTIES_BYTES_MAX} bytes",
     _NO_TOPIC: "it has no topic, and there is no option topic",
     _NO_QUEUE: "its topic has no queue with its queueId",
     _BAD_DELAY: "its delay is negative",
@@ -178,14 +178,14 @@ class RowPacker:
         flags = _find_column(piece, "flag")
         flag_numbers = _EMPTY if flags is None else _read_numbers(flags, 0).astype(np.int32)
         room = (
-            texts.count_bytes(0, count) + count * hotpack.ITEM_BYTES + sum(field.find_room(count) for field in fields)
+            texts.count_bytes(0, count) + count * packing.ITEM_BYTES + sum(field.find_room(count) for field in fields)
         )
         out, ends, reasons = (
             np.empty(room + 64, np.uint8),
             np.empty(len(order), np.int64),
             np.empty(len(order), np.uint8),
         )
-        good = hotpack.pack_rows(
+        good = packing.pack_rows(
             order, texts, flag_numbers, fields, options.body_bytes_max, _PROPERTIES_BYTES_MAX, out, ends, reasons
         )
         if good < count:
@@ -229,7 +229,7 @@ class RowPacker:
         shards = _find_column(piece, "shardingKey", options.sharding_key)
         if shards is not None:
             hashes = np.empty(count, np.int64)
-            hotpack.hash_texts(make_texts(shards), count, hashes)
+            packing.hash_texts(make_texts(shards), count, hashes)
             given = _read_valid(pc.greater(pc.binary_length(shards), 0))
             np.copyto(lanes, begins + np.abs(hashes) % sizes, where=given)
         numbers = _find_column(piece, "queueId")
@@ -273,10 +273,10 @@ class RowPacker:
 
     def _make_fields(
         self, piece: pa.RecordBatch, first: int, why: Bytes
-    ) -> tuple[list[hotpack.Field], npt.NDArray[np.bool_]]:
+    ) -> tuple[list[packing.Field], npt.NDArray[np.bool_]]:
         """The properties of rows, and which rows must be sent one by one."""
         count, options = piece.num_rows, self._options
-        fields: list[hotpack.Field] = [hotpack.IdField(*self._ids.take(count))]
+        fields: list[packing.Field] = [packing.IdField(*self._ids.take(count))]
         fields += _make_text_field(piece, "tags", TAGS, options.tags)
         fields += _make_text_field(piece, "keys", KEYS, options.keys)
         singles = np.zeros(count, np.bool_)
@@ -303,9 +303,9 @@ class RowPacker:
         if not options.wait_store_ok:
             constant += f"{WAIT}\x01false\x02"
         if constant:
-            fields.append(hotpack.ConstantField(constant.encode()))
+            fields.append(packing.ConstantField(constant.encode()))
         if self._once_prefix is not None:
-            fields.append(hotpack.NumberField(self._once_prefix, first))
+            fields.append(packing.NumberField(self._once_prefix, first))
         return fields, singles
 
     def _compress(self, bodies: pa.Array, large: npt.NDArray[np.bool_]) -> pa.Array:
@@ -344,10 +344,10 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         begin = upto
 
 
-def make_texts(column: pa.Array) -> hotpack.Texts:
+def make_texts(column: pa.Array) -> packing.Texts:
     """A column of text or bytes as the packing loops see it."""
     data = column.buffers()[2]
-    return hotpack.Texts(
+    return packing.Texts(
         _read_offsets(column),
         np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8),
         None if not column.null_count else _read_valid(column.is_valid()).view(np.uint8),
@@ -399,23 +399,23 @@ def _sort_rows(lanes: Ints, why: Bytes) -> Ints:
     return np.argsort(lanes, kind="stable").astype(np.int64)
 
 
-def _make_text_field(piece: pa.RecordBatch, name: str, prop: str, default: str) -> list[hotpack.Field]:
+def _make_text_field(piece: pa.RecordBatch, name: str, prop: str, default: str) -> list[packing.Field]:
     column = _find_column(piece, name)
     if column is None:
-        return [hotpack.ConstantField(f"{prop}\x01{default}\x02".encode())] if default else []
+        return [packing.ConstantField(f"{prop}\x01{default}\x02".encode())] if default else []
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         if default:
             column = pc.fill_null(column.cast(pa.list_(pa.string())), default.split())
         column = _empty_nulls(column.cast(pa.list_(pa.string())))
-        return [hotpack.WordsField(prop.encode(), _read_offsets(column), make_texts(_as_plain(column.values)))]
+        return [packing.WordsField(prop.encode(), _read_offsets(column), make_texts(_as_plain(column.values)))]
     if default:
         column = pc.fill_null(column, default)
-    return [hotpack.TextField(prop.encode(), make_texts(column))]
+    return [packing.TextField(prop.encode(), make_texts(column))]
 
 
-def _make_map_field(column: pa.Array) -> hotpack.Field:
+def _make_map_field(column: pa.Array) -> packing.Field:
     column = _empty_nulls(column.cast(pa.map_(pa.string(), pa.string())))
-    return hotpack.MapField(
+    return packing.MapField(
         _read_offsets(column), make_texts(_as_plain(column.keys)), make_texts(_as_plain(column.items)), _LEFT_OUT
     )
 
@@ -431,11 +431,11 @@ def _empty_nulls(column: pa.Array) -> pa.Array:
 
 def _make_delay(
     name: str, numbers: pa.Array, *, least: int
-) -> tuple[hotpack.Field, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+) -> tuple[packing.Field, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     given = _read_valid(pc.greater_equal(numbers, least))
     bad = _read_valid(pc.less(numbers, 0))
     shown = pc.if_else(pa.array(given), numbers, pa.scalar(None, numbers.type)).cast(pa.string())
-    return hotpack.TextField(name.encode(), make_texts(shown)), given, bad
+    return packing.TextField(name.encode(), make_texts(shown)), given, bad
 
 
 def _read_delay(column: pa.Array) -> Any:

@@ -193,7 +193,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     if "body" not in names:
         raise ConfigError("the frame has no column body", hint='name what is to be sent: .selectExpr("... AS body")')
     if "topic" not in names and not options.topic:
-        raise ConfigError("nobody says where the rows go", hint='.option("topic", "orders"), or a column topic')
+        raise ConfigError("no destination topic is given", hint='.option("topic", "orders"), or a column topic')
     given: list[str] = [name for name in ("delay", "delayMs", "deliverAt") if name in names]
     given += [name for name, value in (("delay", options.delay), ("delayMs", options.delay_ms)) if value]
     if len(set(given)) > 1:

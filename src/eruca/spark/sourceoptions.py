@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eruca.admin.session import TOOLS_GROUP
 from eruca.client.consume.subscriptions import Sql, Subscription, Wanted, make_subscription
 from eruca.errors import ConfigError, ErucaError
 from eruca.filter.tags import parse_tags
@@ -27,7 +26,7 @@ from eruca.spark.optiontable import (
     read_flag,
 )
 from eruca.wire.bodies import MessageQueue
-from eruca.wire.names import check_group, check_topic
+from eruca.wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
 
 GROUP_PREFIX: Final = "group:"
 _OFFSETS_EXAMPLE: Final = '{"orders": {"broker-a": {"0": 120, "1": -2}}} (-2 earliest, -1 latest)'
@@ -222,7 +221,7 @@ SOURCE_OPTIONS: Final = OptionTable(
         SourceOption("tags", _read_tags, None, "tags separated by ||; the broker leaves other messages out"),
         SourceOption("sql92", _read_sql, None, "an SQL92 expression over properties, evaluated by the broker"),
         SourceOption("minPartitions", read_count(1), None, "partitions at least: large queues are split"),
-        SourceOption("maxPartitions", read_count(1), None, "partitions at most; goes before the other two"),
+        SourceOption("maxPartitions", read_count(1), None, "partitions at most; takes precedence over the other two"),
         SourceOption("maxRecordsPerPartition", read_count(1), None, "messages of one partition at most"),
         SourceOption("includeProperties", read_flag, True, "have the column properties"),
         SourceOption("verifyCrc", read_flag, False, "check the CRC of every body; a wrong one counts as data loss"),
@@ -234,14 +233,17 @@ SOURCE_OPTIONS: Final = OptionTable(
             "committed: open and rolled-back transactions are never seen, brokers keep them in queues of their own",
         ),
         SourceOption(
-            "consumerGroup", _read_group, TOOLS_GROUP, "the group in whose name brokers are asked; nothing is committed"
+            "consumerGroup",
+            _read_group,
+            TOOLS_CONSUMER_GROUP,
+            "the group in whose name brokers are asked; nothing is committed",
         ),
         SourceOption("commitOffsetsToGroup", _read_group, "", "a group that gets the offsets of a stream"),
         SourceOption("pullInFlight", _read_in_flight, 16, "requests that a task has under way at the same time"),
         SourceOption("pullBytes", _read_pull_bytes, 1024 * 1024, "bytes of one answer; a Java broker gives 256k"),
         SourceOption("maxOffsetsPerTrigger", read_count(1), None, "messages of one micro-batch at most"),
         SourceOption("maxBytesPerTrigger", read_bytes, None, "bytes of one micro-batch at most, about"),
-        SourceOption("minOffsetsPerTrigger", read_count(1), None, "wait for so many messages before a micro-batch"),
+        SourceOption("minOffsetsPerTrigger", read_count(1), None, "wait for this many messages before a micro-batch"),
         SourceOption("maxTriggerDelay", read_duration_ms, 15 * 60_000, "but no longer than this, as 15m"),
     ),
 )

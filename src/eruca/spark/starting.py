@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable
-from typing import Final
 
 from eruca.client.consume.subscriptions import SQL92
 from eruca.client.routes import Route
@@ -16,15 +15,9 @@ from eruca.spark.offsets import EARLIEST, LATEST, Offsets, name_queue
 from eruca.spark.planning import QueueRange
 from eruca.spark.sourceoptions import AT_EARLIEST, AT_LATEST, Position, SourceOptions
 from eruca.wire.bodies import MessageQueue
-from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 
 log = logging.getLogger(__name__)
-
-# Topics of brokers' own, which a pattern such as `.*` does not mean.
-_SYSTEM_TOPICS: Final = frozenset(
-    {SCHEDULE_TOPIC, TIMER_TOPIC, "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT"}
-)
-_SYSTEM_PREFIX: Final = "rmq_sys_"
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------
@@ -46,7 +39,8 @@ def find_queues(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
 def match_topics(cluster: Cluster, pattern: str) -> list[str]:
     """The topics whose whole name matches; of retries and dead letters only if the pattern says so, as `%DLQ%.*`."""
     names = cluster.list_topics()
-    hidden = {name for name in names if name in _SYSTEM_TOPICS or name.lower().startswith(_SYSTEM_PREFIX)}
+    # A pattern such as `.*` does not mean these.
+    hidden = {name for name in names if is_system_topic(name)}
     # The name of every broker and of every cluster is a topic too.
     for name, brokers in cluster.run(cluster.insist(cluster.admin.list_clusters)).items():
         hidden.update((name, *brokers))

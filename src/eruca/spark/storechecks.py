@@ -12,8 +12,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from eruca.spark.storesource import DAMAGE
-from eruca.store.consumequeue import FILLER_SIZE
-from eruca.store.readonly import Kind, Level
+from eruca.store.queues.consumequeue import FILLER_SIZE
+from eruca.storetools.readonly import Kind, Level
 from eruca.wire.names import SCHEDULE_TOPIC
 
 ERROR: Final = Level.ERROR.value

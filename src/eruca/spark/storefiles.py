@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from eruca.errors import StoreError, StoreIOError
+from eruca.spark.kernel.columns import SPAN
 from eruca.spark.parsing import BATCH_ROWS, Ints, Records, find_records
-from eruca.store.chain import NAME_DIGITS, Chain
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.layout import StorePaths, detect_options
-from eruca.store.readonly import check_is_store
-from eruca.store.scan import Damage, find_following_record, is_cut_short, scan_log
-from eruca.store.segment import Segment
-from eruca.wire.hotcolumns import SPAN
+from eruca.store.log.chain import NAME_DIGITS, Chain
+from eruca.store.log.scan import Damage, find_following_record, is_cut_short, scan_log
+from eruca.store.log.segment import Segment
+from eruca.storetools.readonly import check_is_store
 from eruca.wire.record import BlankView, InvalidView, RecordView, inspect_record
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class StoreLog:
         directory = self.paths.commitlog
         for name in self._disk.list(directory):
             if len(name) != NAME_DIGITS or not name.isdigit():
-                log.warning("%s is no segment and is not read", directory / name)
+                log.warning("%s is not a segment and is not read", directory / name)
                 continue
             chain = self._make_run()
             path = directory / name
@@ -331,6 +331,6 @@ def describe_place(piece: Piece, position: int) -> str:
 def fail_on(piece: Piece, damage: Damage) -> StoreError:
     """The error for a range that is no record."""
     return StoreError(
-        f"{describe_place(piece, damage.position)}: {damage.length} bytes are no record: {damage.reason}",
+        f"{describe_place(piece, damage.position)}: {damage.length} bytes are not a record: {damage.reason}",
         hint="onDamage=skip reads on behind it, onDamage=report shows it as a row",
     )

@@ -49,7 +49,7 @@ from eruca.spark.storefiles import (
     plan_pieces,
     walk_piece,
 )
-from eruca.store.scan import Damage
+from eruca.store.log.scan import Damage
 from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.wire.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
@@ -87,7 +87,7 @@ def _read_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ValueError(f"it is no regular expression: {error}") from None
+        raise ValueError(f"it is not a regular expression: {error}") from None
 
 
 def _read_levels(text: str) -> list[int]:
@@ -109,8 +109,8 @@ OPTIONS: Final = OptionTable(
         SourceOption("startingTimestamp", _read_time, None, "what was stored from then on: epoch in ms, ISO, -10m"),
         SourceOption("endingTimestamp", _read_time, None, "what was stored before then: epoch in ms, ISO, -10m"),
         SourceOption("broker", _read_names, (), "what the column broker says, one name or one for each path"),
-        SourceOption("minPartitions", read_count(), 1, "cut the logs into at least about so many tasks"),
-        SourceOption("maxPartitions", read_count(), None, "and into no more than so many"),
+        SourceOption("minPartitions", read_count(), 1, "cut the logs into at least about this many tasks"),
+        SourceOption("maxPartitions", read_count(), None, "and into at most this many"),
         SourceOption("bytesPerPartition", read_bytes, None, "how much a task reads, as 128m"),
         SourceOption("verifyCrc", read_flag, False, "a record whose body has another CRC than it says is damage"),
         SourceOption("onDamage", read_choice("fail", "skip", "report"), "fail", "fail, skip or report"),

@@ -26,6 +26,7 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import make_request
 from eruca.wire.headers import PullMessageHeader
 from eruca.wire.names import MASTER_ID
+from eruca.wire.sysflag import PULL_SUBSCRIPTION
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,6 @@ _REPEAT_S = 60.0
 _SHOWN_MAX = 5
 # Messages that are looked at to see how large they are.
 _MEASURED = 16
-_SUBSCRIPTION_IS_HERE = 4
 
 _Answer = TypeVar("_Answer")
 
@@ -157,7 +157,7 @@ class ClusterView:
                 queue_id=queue.queue_id,
                 queue_offset=places[queue],
                 max_message_nums=_MEASURED,
-                sys_flag=_SUBSCRIPTION_IS_HERE,
+                sys_flag=PULL_SUBSCRIPTION,
                 commit_offset=0,
                 suspend_timeout_ms=0,
                 subscription="*",

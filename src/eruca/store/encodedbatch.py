@@ -1,21 +1,20 @@
-"""Storing a batch as it came: its messages become records in one pass of compiled code, never objects.
+"""Storing a batch as it came: its messages become records in one pass, never objects.
 
 What is written is what `MessageStore.append_batch` writes; a batch with anything unusual about it is left to that.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from eruca.errors import BatchTooLarge
-from eruca.limits import BATCH_MESSAGES_MAX, BATCH_RECORDS_BYTES_MAX
-from eruca.store.commitlog import CommitLog
-from eruca.store.consumequeue import ENTRY_BYTES, ConsumeQueue
-from eruca.store.index import Index
-from eruca.wire import hot, hotbatch
+from eruca.limits import BATCH_MESSAGES_MAX, BATCH_PIECE_BYTES, BATCH_PIECE_MESSAGES, BATCH_RECORDS_BYTES_MAX
+from eruca.store.log.commitlog import CommitLog
+from eruca.store.queues.consumequeue import ConsumeQueue
+from eruca.wire.kernel import batches
 from eruca.wire.sysflag import HOSTS_V6_MASK, TRANSACTION_MASK
 
-COMPILED = hot.compiled and hotbatch.compiled
 _ID_CHARS = 32
 
 
@@ -50,7 +49,7 @@ class StoredBatch(NamedTuple):
 
 
 class BatchSize(NamedTuple):
-    """How large a batch is, as `hotbatch.measure_batch` says."""
+    """How large a batch is, as `batches.measure_batch` says."""
 
     # -1: it is not a usual one.
     messages: int
@@ -73,31 +72,10 @@ def check_batch(messages: int, records_bytes: int) -> None:
 
 
 def write_encoded(
-    data: bytes,
-    facts: BatchFacts,
-    size: BatchSize,
-    topic: bytes,
-    prefix: int,
-    log: CommitLog,
-    queue: ConsumeQueue,
-    index: Index | None,
-    now_ms: int,
-) -> StoredBatch | None:
-    """Write records and entries of a batch that was measured; None when a file of the index ends in the middle of it.
-
-    Room is made first, which may raise; then nothing has been written.
-    """
-    file = None
-    if index is not None:
-        index.reserve(size.index_entries_max)
-        file = index.find_run(size.index_entries_max)
-        if file is None:
-            return None
-    queue.reserve(size.messages)
-    run = queue.find_run(size.messages)
-    # Where a file of the queue ends in the middle of them, they are copied to their places when they are written.
-    entries, entries_at = (bytearray(ENTRY_BYTES * size.messages), 0) if run is None else run
-    head = hotbatch.make_head(
+    data: bytes, facts: BatchFacts, size: BatchSize, topic: bytes, log: CommitLog, queue: ConsumeQueue, now_ms: int
+) -> StoredBatch:
+    """Write the records of a batch that was measured; room for them may be missing, and then nothing was written."""
+    head = batches.make_head(
         queue.queue_id,
         facts.sys_flag,
         facts.born_timestamp,
@@ -111,34 +89,21 @@ def write_encoded(
     buffer, at, position = log.find_run(bytes_)
     try:
         tail = bytes((len(topic),)) + topic
-        hotbatch.write_batch(
-            buffer, at, bytes_, data, head, tail, facts.shared, offset, position, entries, entries_at, ids
-        )
-        written = hot.dispatch_batch(
-            buffer,
-            entries,
-            entries_at,
-            size.messages,
-            position - at,
-            prefix,
-            None if file is None else file.buffer,
-            0 if file is None else file.slots,
-            now_ms,
-        )
+        batches.write_batch(buffer, at, bytes_, data, head, tail, facts.shared, offset, position, ids)
     except BaseException:
         # Or the next start would find the first records of a refused batch.
         buffer[at : at + bytes_] = bytes(bytes_)
         raise
     log.add_run(bytes_)
-    if run is None:
-        queue.add_entries(entries, position + bytes_)
-    else:
-        queue.add_run(size.messages, position + bytes_)
-    if file is not None and written:
-        file.add_run(written)
     return StoredBatch(size.messages, offset, bytes_, position + bytes_, ids.decode())
 
 
 def measure_encoded(data: bytes, shared_bytes: int, fixed_bytes: int, properties_max: int) -> BatchSize:
     """How large the records of a batch are."""
-    return BatchSize(*hotbatch.measure_batch(data, shared_bytes, fixed_bytes, properties_max))
+    return BatchSize(*batches.measure_batch(data, shared_bytes, fixed_bytes, properties_max))
+
+
+def cut_encoded(data: bytes) -> list[bytes]:
+    """The pieces of a batch that was measured."""
+    ends = batches.cut_batch(data, BATCH_PIECE_MESSAGES, BATCH_PIECE_BYTES)
+    return [data[start:end] for start, end in pairwise([0, *ends])]

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from eruca.errors import StoreError
-from eruca.store.checkpoint import Checkpoint
-from eruca.store.commitlog import CommitLog
-from eruca.store.index import Index
-from eruca.store.queueends import EndsFile
-from eruca.store.queues import Queues
+from eruca.signals import Signal
+from eruca.store.log.commitlog import CommitLog
+from eruca.store.queues.allqueues import Queues
+from eruca.store.queues.index import Index
+from eruca.store.queues.queueends import EndsFile
+from eruca.store.recovery.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -140,19 +141,20 @@ class GroupCommit:
         self._executor = executor
         self._retry_s = retry_ms / 1000
         self._waiting: deque[tuple[int, asyncio.Future[bool]]] = deque()
-        # Where somebody wants the disk to be who is told by `on_flushed`; 0 when it is there.
+        # Where somebody wants the disk to be who is told by `flushed`; 0 when it is there.
         self._wanted = 0
-        self.on_flushed: Callable[[int], None] | None = None
+        #: Told how far the disk is, after each sync.
+        self.flushed: Signal[int] = Signal()
         self._task: asyncio.Task[None] | None = None
         self._said_at = float("-inf")
 
     def want(self, position: int) -> None:
-        """Have every byte before a position synced; `on_flushed` is told of each sync. The cheap way for many."""
+        """Have every byte before a position synced; `flushed` tells of each sync. The cheap way for many."""
         self._wanted = max(self._wanted, position)
         self._start()
 
     def stop_wanting(self) -> None:
-        """Nobody waits for `on_flushed` any more: a disk that does not work need not be tried all the time."""
+        """Nobody waits for `flushed` any more: a disk that does not work need not be tried all the time."""
         self._wanted = 0
 
     @property
@@ -201,8 +203,7 @@ class GroupCommit:
                 self._wanted = 0
             if is_all:
                 self._refuse_waiting()
-            if self.on_flushed is not None:
-                self.on_flushed(flushed)
+            self.flushed.tell(flushed)
 
     def _drop_abandoned(self) -> None:
         """Forget waiters that gave up, so that a dead disk does not collect them."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from eruca.config import StoreOptions
 from eruca.store.filesystem import FileSystem
-from eruca.store.indexfile import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+from eruca.store.queues.indexfile import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 # Java's default has four index entries for each slot; without it the file size alone cannot tell the two apart.
 _INDEX_UNIT_BYTES = SLOT_BYTES + 4 * ENTRY_BYTES

@@ -7,37 +7,44 @@ loop) that owns it; only `flusher` may be used from another.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions, check_bounds, info_of, parse_delay_levels
-from eruca.errors import ConfigError, MessageIllegal, StoreClosed, StoreError, StoreFull, StoreReadOnly
-from eruca.store.archived import ArchiveMark
-from eruca.store.checkpoint import AbortMarker, Checkpoint
-from eruca.store.commitlog import CommitLog
-from eruca.store.consumequeue import ConsumeQueue
-from eruca.store.damage import DamageList
-from eruca.store.dispatch import Arrival, Dispatch, has_queue_entry
-from eruca.store.encodedbatch import COMPILED, BatchFacts, StoredBatch, check_batch, measure_encoded, write_encoded
+from eruca.errors import ConfigError, MessageIllegal, StoreClosed, StoreFull, StoreReadOnly
+from eruca.store.encodedbatch import (
+    BatchFacts,
+    BatchSize,
+    StoredBatch,
+    check_batch,
+    cut_encoded,
+    measure_encoded,
+    write_encoded,
+)
 from eruca.store.filesystem import FileSystem, LocalFileSystem, Lock
 from eruca.store.flush import Flusher
-from eruca.store.index import Index
 from eruca.store.layout import StorePaths
-from eruca.store.mending import Mender
-from eruca.store.queueends import EndsFile
-from eruca.store.queues import Queues
-from eruca.store.recovery import RecoveryPlan, apply_recovery, plan_recovery
-from eruca.store.removed import RemovedTopics
-from eruca.store.replicated import Replicated
-from eruca.store.scan import Progress
-from eruca.store.truncation import cut_log, finish_cut
-from eruca.wire.digest import digest_properties, index_prefix
-from eruca.wire.names import SCHEDULE_TOPIC, check_topic
-from eruca.wire.record import FIXED_BYTES_V4, Message, record_size
+from eruca.store.lineage.cutting import Cutter
+from eruca.store.lineage.lineage import Lineage
+from eruca.store.log.archived import ArchiveMark
+from eruca.store.log.commitlog import CommitLog
+from eruca.store.log.damage import DamageList
+from eruca.store.log.scan import Progress
+from eruca.store.queues.allqueues import Queues
+from eruca.store.queues.consumequeue import ConsumeQueue
+from eruca.store.queues.dispatch import Dispatch, Grown, has_queue_entry
+from eruca.store.queues.index import Index
+from eruca.store.queues.mending import Mender
+from eruca.store.queues.queueends import EndsFile
+from eruca.store.queues.removed import RemovedTopics
+from eruca.store.reading.reader import Reader
+from eruca.store.recovery.checkpoint import AbortMarker, Checkpoint
+from eruca.store.recovery.plan import RecoveryPlan, apply_recovery, plan_recovery
+from eruca.store.topicfacts import TOPICS_KEPT_MAX, TopicFacts, find_facts
+from eruca.wire.record import Message, record_size
 from eruca.wire.sysflag import HOSTS_V6_MASK, TRANSACTION_MASK
 
 log = logging.getLogger(__name__)
@@ -45,26 +52,18 @@ log = logging.getLogger(__name__)
 # Put behind properties that end in a zero byte, where it changes nothing for a reader: a record that ends in zeros was
 # cut short by a power loss (`scan.is_cut_short`), and this is how we know that it was not written so.
 _SEPARATOR = b"\x02"
-
-# Topics whose facts are kept; a bound, because topics come and go.
-_TOPICS_KEPT_MAX = 65536
-
-
-@dataclass(slots=True)
-class _TopicFacts:
-    """What every append to a topic needs."""
-
-    encoded: bytes
-    # Size of a record of this topic without body and properties, for two IPv4 hosts.
-    fixed_bytes: int
-    prefix: int
-    # Its tags codes are hashes of tags; those of the delay topic are times.
-    is_plain: bool
-    queues: dict[int, ConsumeQueue]
+# A message has at most as many index entries more than spaces in its properties: the last key, and its unique id.
+_KEYS_MORE = 2
+# What the names of both properties with keys have in them.
+_KEY = b"KEY"
 
 
-class MessageStore(Replicated):
-    """Appends records and finds them again."""
+class MessageStore:
+    """Appends records. Its parts do the rest:
+
+    `log`, `queues` and `index` are the files, `reader` finds records in them, `flusher` brings them to the disk,
+    `damage` lists what of the log is unreadable, and `lineage` knows who wrote which part of the log, and cuts it.
+    """
 
     def __init__(
         self,
@@ -74,10 +73,11 @@ class MessageStore(Replicated):
         clock: Clock,
         executor: Executor | None,
     ) -> None:
-        super().__init__(disk, paths)
+        self.disk = disk
+        self.paths = paths
         self.options = options
         self.clock = clock
-        self.commitlog = CommitLog(disk, paths.commitlog, options, clock, executor)
+        self.log = CommitLog(disk, paths.commitlog, options, clock, executor)
         self.queues = Queues(disk, paths.consumequeue, options.consumequeue_segment_bytes)
         self.index: Index | None = None
         if options.index_enabled:
@@ -86,32 +86,43 @@ class MessageStore(Replicated):
         self.removed = RemovedTopics(disk, paths.removed)
         self.dispatch = Dispatch(self.queues, self.index, parse_delay_levels(options.delay_levels), self.removed)
         self.ends = EndsFile(disk, paths.queue_ends)
-        self.flusher = Flusher(self.commitlog, self.queues, self.index, self.checkpoint, self.ends)
+        self.flusher = Flusher(self.log, self.queues, self.index, self.checkpoint, self.ends)
         self.damage = DamageList(disk, paths.damage)
-        self.mender = Mender(self.commitlog, self.dispatch, self.damage)
+        mender = Mender(self.log, self.dispatch, self.damage)
+        self.reader = Reader(self.log, self.queues, self.index, self.damage, mender)
+        self._cutter = Cutter(
+            disk,
+            clock,
+            self.log,
+            self.queues,
+            self.index,
+            self.reader,
+            self.dispatch,
+            self.flusher,
+            self.checkpoint,
+            self.ends,
+            self.removed,
+            self.damage,
+        )
+        self.lineage = Lineage(disk, paths, clock, self.log, self.damage, commit=self.commit, cut=self._cut)
         self.dispatch.guard, self.dispatch.damage = self.flusher.guard, self.damage
         self.archived = ArchiveMark(disk, paths.archived)
         self.abort = AbortMarker(disk, paths.abort)
-        self.on_arrival: Arrival | None = None
-        # Told of a whole batch at once: topic, queue id, the offset of its first message and the one behind its last.
-        self.on_batch_arrival: Callable[[str, int, int, int], None] | None = None
-        # Told after every append that readers see; set only while there is a slave to be fed.
-        self.on_append: Callable[[], None] | None = None
+        # Told of every range of the log that is dispatched and that readers see: the queues that grew by it.
+        self.on_dispatched: list[Callable[[Grown], None]] = []
         # Retention refuses appends when the disk is too full.
         self._refusal = ""
         # A broker that is no master refuses them too.
         self._fence = ""
         self._blocked = True
-        self._topics: dict[str, _TopicFacts] = {}
+        self._topics: dict[str, TopicFacts] = {}
         # A record up to this size cannot have a body that is too large.
         self._size_checked_max = options.message_bytes_max
         self._properties_max = options.properties_bytes_max
         self.recovered: RecoveryPlan | None = None
         self._lock: Lock | None = None
         self._open = False
-        # Records in the transient buffer: they get their entries when the file has them.
-        self._uncommitted: deque[tuple[Message, ConsumeQueue | None, int, list[int]]] = deque()
-        # Index entries they will need; every append reserves room for these too.
+        # Index entries of records in the transient buffer; every append reserves room for these too.
         self._hashes_waiting = 0
 
     # -- opening and closing -----------------------------------------------------------------------------------------
@@ -121,22 +132,20 @@ class MessageStore(Replicated):
         self.disk.make_directory(self.paths.root)
         self._lock = self.disk.lock(self.paths.lock)
         try:
-            cut_at = self.load_replication().truncating
+            cut_at = self.lineage.load().truncating
             crashed = self.abort.is_set() or cut_at >= 0
-            self.commitlog.chain.load()
+            self.log.chain.load()
             self.queues.load()
             if self.index is not None:
                 self.index.load()
             self.checkpoint.load()
             self.damage.load()
-            self.removed.load(self.commitlog.start)
+            self.removed.load(self.log.start)
             if cut_at >= 0:
                 self.abort.set()
-                cut_log(self, cut_at)
-                self.checkpoint.lower_to(cut_at)
-                self.ends.remove()
+                self._cutter.prepare_recovery(cut_at)
             plan = plan_recovery(
-                self.commitlog,
+                self.log,
                 self.dispatch,
                 self.checkpoint,
                 self.ends.load(),
@@ -148,34 +157,44 @@ class MessageStore(Replicated):
             # Marked before the first change, so that a crash during recovery is followed by another recovery.
             self.abort.set()
             if crashed:
-                self.note_crash(plan)
+                self._note_crash(plan)
             # Before the checkpoint moves on: the next walk may begin behind the damage.
             self.damage.replace_from(plan.scanned_from, plan.damage, found_ms=self.clock.now_ms())
-            apply_recovery(
-                plan, self.commitlog, self.dispatch, self.checkpoint, progress, known_damage=self.damage.items
-            )
+            apply_recovery(plan, self.log, self.dispatch, self.checkpoint, progress, known_damage=self.damage.items)
             if not plan.clean or plan.repairs:
                 self.ends.expire()
-            self.load_mark()
+            self._load_mark()
             if cut_at >= 0:
-                finish_cut(self, cut_at)
+                self.lineage.finish_cut(cut_at)
         except BaseException:
             self._release()
             raise
-        self.flusher.begin_at(self.commitlog.tail)
+        self.flusher.begin_at(self.log.tail)
         self.flusher.last_store_time = max(plan.last_store_time, self.checkpoint.log_time)
         self.recovered = plan
         self._open = True
         self.refuse("")
         return plan
 
-    def load_mark(self) -> None:
+    def _note_crash(self, plan: RecoveryPlan) -> None:
+        synced = self.checkpoint.position
+        sure = plan.scanned_from if synced is None else max(synced, self.log.start)
+        self.lineage.note_crash(sure, plan.log_end)
+
+    def _cut(self, position: int) -> None:
+        """Cut every file of the open store back to a position of the log, durably."""
+        self.forget_topics()
+        with self.flusher.guard:
+            self._cutter.cut_open(position)
+        self._load_mark()
+
+    def _load_mark(self) -> None:
         """Find how far the log is archived: not beyond its end, which a crash may have moved back."""
         mark = self.archived.read()
-        if mark > self.commitlog.tail:
-            mark = self.commitlog.tail
+        if mark > self.log.tail:
+            mark = self.log.tail
             self.archived.write(mark)
-        asked = min(self.options.archived_position, self.commitlog.tail)
+        asked = min(self.options.archived_position, self.log.tail)
         self.options = replace(self.options, archived_position=max(mark, asked))
 
     def close(self) -> None:
@@ -186,8 +205,8 @@ class MessageStore(Replicated):
         self._blocked = True
         try:
             self.commit()
-            self.commitlog.drop_copied()  # a replica has the part of a record sent again
-            self.flusher.flushed = min(self.flusher.flushed, self.commitlog.tail)
+            self.log.drop_copied()  # a replica has the part of a record sent again
+            self.flusher.flushed = min(self.flusher.flushed, self.log.tail)
             self.flusher.sync_log()
             self.flusher.sync_derived()
             self.flusher.write_ends()
@@ -196,14 +215,13 @@ class MessageStore(Replicated):
             self._release()
 
     def _release(self) -> None:
-        self.commitlog.chain.close()
+        self.log.chain.close()
         self.queues.close()
         if self.index is not None:
             self.index.close()
         self.checkpoint.close()
         # They hold closed queues, and a store may be opened again.
         self._topics.clear()
-        self._uncommitted.clear()
         self._hashes_waiting = 0
         if self._lock is not None:
             self._lock.release()
@@ -228,36 +246,45 @@ class MessageStore(Replicated):
         size = facts.fixed_bytes + len(message.body) + len(properties)
         if size > self._size_checked_max or len(properties) > self._properties_max or sys_flag & HOSTS_V6_MASK:
             size = self._check_sizes(message)
-        transient = self.commitlog.transient
+        transient = self.log.transient
         if transient is not None:
             transient.check_room(size)
         message.store_timestamp = now = self.clock.now_ms()
         index = self.index
-        if facts.is_plain and not sys_flag & TRANSACTION_MASK:
-            tags_code, hashes = digest_properties(properties, facts.prefix, index is not None)
-        else:
-            tags_code, hashes = self.dispatch.digest(topic, facts.prefix, properties, now, sys_flag)
-        if hashes and index is not None:
-            index.reserve(len(hashes) + self._hashes_waiting)
+        if (
+            index is not None
+            and _KEY in properties
+            and (transient is not None or not index.files or index.files[-1].room < properties.count(b" ") + _KEYS_MORE)
+        ):
+            self._reserve_keys(facts, [message])
+        if transient is not None or not facts.is_plain or sys_flag & TRANSACTION_MASK:
+            self._append_unusual(message, facts, size)
+            return message
+        queue = facts.queues.get(message.queue_id) or self._learn_queue(facts, topic, message.queue_id)
+        entries, entries_at, _ = queue.find_room()
+        message.queue_offset = queue.next_offset
+        self.log.append(message, facts.encoded, size)
+        self.flusher.last_store_time = now
+        if not self.dispatch.run_written(message, queue, facts.prefix, entries, entries_at):
+            self._dispatch(message.position, size)
+        elif self.on_dispatched:
+            self.tell_dispatched([(queue, message.queue_offset)])
+        return message
+
+    def _append_unusual(self, message: Message, facts: TopicFacts, size: int) -> None:
+        """Store a message of a transaction or with a delay, or by way of the transient buffer."""
         queue = None
-        if not sys_flag & TRANSACTION_MASK or has_queue_entry(sys_flag):
-            queue = facts.queues.get(message.queue_id) or self._learn_queue(facts, topic, message.queue_id)
+        message.queue_offset = 0
+        if has_queue_entry(message.sys_flag):
+            queue = facts.queues.get(message.queue_id) or self._learn_queue(facts, message.topic, message.queue_id)
             message.queue_offset = queue.next_offset
             queue.reserve(queue.next_offset - queue.max_offset + 1)
-        else:
-            message.queue_offset = 0
-        self.commitlog.append(message, facts.encoded, size)
-        self.flusher.last_store_time = now
-        if queue is not None:
+        self.log.append(message, facts.encoded, size)
+        self.flusher.last_store_time = message.store_timestamp
+        if self.log.transient is None:
+            self._dispatch(message.position, size)
+        elif queue is not None:
             queue.next_offset += 1
-        if transient is None:
-            self._dispatch(message, queue, tags_code, hashes)
-            if self.on_append is not None:
-                self.on_append()
-        else:
-            self._uncommitted.append((message, queue, tags_code, hashes))
-            self._hashes_waiting += len(hashes)
-        return message
 
     def append_batch(self, messages: list[Message]) -> list[Message]:
         """Store messages of one queue, one behind the other in one segment."""
@@ -276,91 +303,104 @@ class MessageStore(Replicated):
         facts = self._topics.get(first.topic) or self._learn_topic(first.topic)
         sizes = [self._check_sizes(message) for message in messages]
         check_batch(len(messages), sum(sizes))
-        transient = self.commitlog.transient
+        transient = self.log.transient
         if transient is not None:
             transient.check_room(sum(sizes))
         if not all([has_queue_entry(message.sys_flag) for message in messages]):
             raise MessageIllegal("a batch cannot be transactional")
         queue = facts.queues.get(first.queue_id) or self._learn_queue(facts, first.topic, first.queue_id)
         now = self.clock.now_ms()
-        digest = self.dispatch.digest
-        digests = [digest(first.topic, facts.prefix, item.properties, now, item.sys_flag) for item in messages]
-        if self.index is not None:
-            self.index.reserve(sum([len(hashes) for _, hashes in digests]) + self._hashes_waiting)
+        self._reserve_keys(facts, messages)
         queue.reserve(queue.next_offset - queue.max_offset + len(messages))
         for offset, message in enumerate(messages, queue.next_offset):
             message.store_timestamp = now
             message.queue_offset = offset
-        self.commitlog.append_batch(messages, facts.encoded, sizes)
+        self.log.append_batch(messages, facts.encoded, sizes)
         self.flusher.last_store_time = now
-        queue.next_offset += len(messages)
-        for message, (tags_code, hashes) in zip(messages, digests, strict=True):
-            if transient is None:
-                self._dispatch(message, queue, tags_code, hashes)
-            else:
-                self._uncommitted.append((message, queue, tags_code, hashes))
-                self._hashes_waiting += len(hashes)
-        if self.on_append is not None:
-            self.on_append()
+        if transient is None:
+            self._dispatch(first.position, sum(sizes))
+        else:
+            queue.next_offset += len(messages)
         return messages
 
     def append_encoded(self, topic: str, queue_id: int, data: bytes, facts: BatchFacts) -> StoredBatch | None:
         """Store a batch as it came; None when it is not a usual one and must be decoded for `append_batch`."""
-        if not COMPILED or self._blocked or self.commitlog.transient is not None or not facts.is_usual:
+        size = self._measure_encoded(topic, data, facts)
+        if size is None:
+            return None
+        known = self._topics[topic]
+        queue = known.queues.get(queue_id) or self._learn_queue(known, topic, queue_id)
+        now = self.clock.now_ms()
+        if self.index is not None:
+            self.index.reserve(size.index_entries_max)
+        queue.reserve(size.messages)
+        stored = write_encoded(data, facts, size, known.encoded, self.log, queue, now)
+        self.flusher.last_store_time = now
+        self._dispatch(stored.end - stored.size, stored.size)
+        return stored
+
+    def _measure_encoded(self, topic: str, data: bytes, facts: BatchFacts) -> BatchSize | None:
+        """How large a batch is; None when it is not a usual one. Raises BatchTooLarge."""
+        if self._blocked or self.log.transient is not None or not facts.is_usual:
             return None
         known = self._topics.get(topic) or self._learn_topic(topic)
         size = measure_encoded(data, len(facts.shared), known.fixed_bytes, self._properties_max)
         if size.messages <= 0 or size.bodies_bytes > self.options.message_bytes_max or not known.is_plain:
             return None
         check_batch(size.messages, size.records_bytes)
-        queue = known.queues.get(queue_id) or self._learn_queue(known, topic, queue_id)
-        now = self.clock.now_ms()
-        log, index = self.commitlog, self.index
-        stored = write_encoded(data, facts, size, known.encoded, known.prefix, log, queue, index, now)
-        if stored is not None:
-            self.flusher.last_store_time = now
-            queue.next_offset += stored.messages
-            if self.on_batch_arrival is not None:
-                self.on_batch_arrival(topic, queue_id, stored.offset, stored.offset + stored.messages)
-            if self.on_append is not None:
-                self.on_append()
-        return stored
+        return size
+
+    def cut_encoded(self, topic: str, data: bytes, facts: BatchFacts) -> list[bytes]:
+        """The pieces of a large batch, each of which is stored in about a millisecond. Raises BatchTooLarge.
+
+        A batch that is not a usual one stays whole.
+        """
+        if self._measure_encoded(topic, data, facts) is None:
+            return [data]
+        return cut_encoded(data)
 
     def commit(self) -> None:
         """Move the transient buffer to the file and show what it held to readers."""
-        if self.commitlog.transient is None:
+        if self.log.transient is None:
             return
-        try:
-            self.commitlog.commit()
-        finally:
-            end = self.commitlog.readable_end
-            while self._uncommitted and self._uncommitted[0][0].position < end:
-                self._dispatch(*self._uncommitted[0])
-                self._hashes_waiting -= len(self._uncommitted.popleft()[3])
-            if self.on_append is not None:
-                self.on_append()
+        begin, end = self.log.readable_end, self.log.commit()
+        if begin < end:
+            grown = self.dispatch.run(self.log.chain, begin, end)
+            self._hashes_waiting = 0
+            self.tell_dispatched(grown)
 
-    def _dispatch(self, message: Message, queue: ConsumeQueue | None, tags_code: int, hashes: list[int]) -> None:
-        if hashes and self.index is not None:
-            self.index.put(hashes, message.position, message.store_timestamp)
-        if queue is None:
+    def _reserve_keys(self, facts: TopicFacts, messages: list[Message]) -> None:
+        """Make room in the index for the keys of messages."""
+        if self.index is None:
             return
-        queue.put(message.position, message.size, tags_code)
-        if self.on_arrival is not None:
-            self.on_arrival(message, queue.max_offset, tags_code)
+        digest = self.dispatch.digest
+        count = sum([len(digest(it.topic, facts.prefix, it.properties, 0, it.sys_flag)[1]) for it in messages])
+        self.index.reserve(count + self._hashes_waiting)
+        if self.log.transient is not None:
+            self._hashes_waiting += count
 
-    def _learn_topic(self, topic: str) -> _TopicFacts:
+    def _dispatch(self, position: int, size: int) -> None:
+        """Dispatch records that were just written, and tell of them."""
+        start = self.log.segment_start
+        done = self.dispatch.run_records(self.log.buffer, position - start, position - start + size, start)
+        if done.error is not None:
+            raise done.error
+        self.tell_dispatched(done.grown)
+
+    def tell_dispatched(self, grown: Grown) -> None:
+        """Tell of records that readers can see now: the queues that grew, each with its first new offset."""
+        for tell in self.on_dispatched:
+            tell(grown)
+
+    def _learn_topic(self, topic: str) -> TopicFacts:
         """Check a topic's name and keep what every append to it needs."""
-        check_topic(topic, self.options.topic_bytes_max)
-        if len(self._topics) >= _TOPICS_KEPT_MAX:
+        facts = find_facts(topic, self.options.topic_bytes_max)
+        if len(self._topics) >= TOPICS_KEPT_MAX:
             self._topics.clear()
-        encoded = topic.encode()
-        facts = self._topics[topic] = _TopicFacts(
-            encoded, FIXED_BYTES_V4 + len(encoded), index_prefix(topic), topic != SCHEDULE_TOPIC, {}
-        )
+        self._topics[topic] = facts
         return facts
 
-    def _learn_queue(self, facts: _TopicFacts, topic: str, queue_id: int) -> ConsumeQueue:
+    def _learn_queue(self, facts: TopicFacts, topic: str, queue_id: int) -> ConsumeQueue:
         queue = facts.queues[queue_id] = self.queues.get_or_make(topic, queue_id)
         return queue
 
@@ -377,7 +417,7 @@ class MessageStore(Replicated):
         self.commit()  # records in the transient buffer may still be on their way to these queues
         self._topics.pop(topic, None)
         remove_queues = self.queues.detach_topic(topic)
-        self.removed.add(topic, self.commitlog.readable_end)
+        self.removed.add(topic, self.log.readable_end)
         self.ends.expire()
 
         def remove() -> None:
@@ -398,7 +438,7 @@ class MessageStore(Replicated):
             if not info.mutable and getattr(options, name) != getattr(self.options, name):
                 raise ConfigError(f"{info.java} cannot change while the store is open")
         check_bounds(options)
-        low, asked, high = self.options.archived_position, options.archived_position, self.commitlog.tail
+        low, asked, high = self.options.archived_position, options.archived_position, self.log.tail
         if asked != low and not low <= asked <= high:
             raise ConfigError(f"archivedPosition={asked}: it only grows, and now it can be from {low} to {high}")
 
@@ -455,6 +495,3 @@ def open_store(
     store = MessageStore(paths, options, disk or LocalFileSystem(), clock or SystemClock(), executor)
     store.open(progress)
     return store
-
-
-__all__ = ["MessageStore", "StoreError", "open_store"]

@@ -1,6 +1,6 @@
 """Retention: which segments go, when, and when the disk is too full to take more.
 
-`plan_retention` decides from facts; `Retention.run` gathers them and acts. Three levels of a filling disk: above 75
+`plan_retention` decides from facts; `Retention` gathers them and acts. Three levels of a filling disk: above 75
 percent expired segments go at any hour, above 85 also those that are not expired, above 90 appends are refused until
 space is back. Deletion takes the oldest first, never the last, and stops at the first segment that stays. With
 `deleteOnlyArchived` a segment that is not archived stays at every level: then appends are refused, and nothing is lost.
@@ -16,8 +16,8 @@ from functools import partial
 
 from eruca.clock import Clock
 from eruca.config import StoreOptions
+from eruca.store.log.segment import Segment
 from eruca.store.messagestore import MessageStore
-from eruca.store.segment import Segment
 
 log = logging.getLogger(__name__)
 
@@ -128,19 +128,13 @@ class Retention:
         # Queue and index files that are taken out and wait to be deleted.
         self._derived: list[Callable[[], None]] = []
 
-    def run(self, *, asked: bool = False) -> RetentionPlan:
-        """Make one whole pass in this thread."""
-        plan, detached = self.apply(self.observe(), asked=asked)
-        self.dispose(detached)
-        return plan
-
     def observe(self) -> DiskFacts:
         """Look at the disk; may run in a thread."""
         store = self._store
         # A segment that is not yet synced is not deleted: the flush thread may be at work on it. Nor is one whose
         # entries are not on the disk: with both gone, a crash would give the offsets of its messages to new ones.
         # Never the last, which is flushed to its end when the log was copied or recovered up to there.
-        flushed = [s for s in list(store.commitlog.chain.segments)[:-1] if s.end <= store.flusher.flushed]
+        flushed = [s for s in list(store.log.chain.segments)[:-1] if s.end <= store.flusher.flushed]
         if flushed and flushed[-1].end > (store.checkpoint.position or 0):
             store.flusher.sync_derived()
         times = [store.disk.modified_ms(segment.path) for segment in flushed]
@@ -159,9 +153,9 @@ class Retention:
         """How far the log is archived, as the broker was told or as a job wrote in the directory."""
         store = self._store
         mark = store.archived.raise_to(store.options.archived_position)
-        if mark > store.commitlog.tail:
+        if mark > store.log.tail:
             # That of another log, which lay here before.
-            log.error("archivedPosition %d is behind the end of the log, %d: ignored", mark, store.commitlog.tail)
+            log.error("archivedPosition %d is behind the end of the log, %d: ignored", mark, store.log.tail)
             return 0
         return mark
 
@@ -192,7 +186,7 @@ class Retention:
 
     def _detach(self, wanted: list[Segment]) -> list[Segment]:
         """Take segments out of the log if they are still its first ones: it may have been cut since they were seen."""
-        chain = self._store.commitlog.chain
+        chain = self._store.log.chain
         detached: list[Segment] = []
         for segment in wanted:
             if len(chain.segments) < 2 or chain.segments[0] is not segment:
@@ -206,7 +200,7 @@ class Retention:
         while self._derived:
             self._derived.pop(0)()
         for segment in detached:
-            self._store.commitlog.chain.dispose(segment)
+            self._store.log.chain.dispose(segment)
             self.deleted_segments += 1
 
     def detach_derived(self) -> int:
@@ -215,7 +209,7 @@ class Retention:
         The last file of a queue stays, because its name is all that remembers the offset.
         """
         store = self._store
-        start = store.commitlog.start
+        start = store.log.start
         before = len(self._derived)
         for queue in store.queues:
             queue.raise_min(start)

@@ -127,8 +127,8 @@ class EmbeddedBroker:
         from eruca.wire.names import READ, WRITE
 
         broker = self._broker
-        assert broker is not None and broker.parts is not None and broker.registration is not None
-        broker.parts.topics.put(
+        assert broker is not None
+        broker.topics.put(
             TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=READ | WRITE)
         )
         await broker.registration.register_all()
@@ -159,7 +159,7 @@ class EmbeddedBroker:
             self._broker = broker = self._make_broker(nameserver.address, home)
             await broker.start()
             try:
-                self.nameserver, self.address = nameserver.address, broker.options.address
+                self.nameserver, self.address = nameserver.address, broker.standing.address
                 started.set_result(None)
                 await self._stopping.wait()
             finally:
@@ -183,7 +183,7 @@ class EmbeddedBroker:
             elif name in BrokerOptions.__dataclass_fields__:
                 for_broker[name] = value
             else:
-                raise ConfigError(f"{name} is no option of a broker or a store", hint="see BrokerOptions, StoreOptions")
+                raise ConfigError(f"no broker or store has an option {name}", hint="see BrokerOptions, StoreOptions")
         return Broker(BrokerOptions(**for_broker), StoreOptions(**for_store), home / "store")
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from eruca.errors import WireError
 from eruca.limits import RECORD_PROPERTIES_BYTES_MAX
-from eruca.wire import hotbatch
+from eruca.wire.kernel import batches
 
 _HEAD: Final = struct.Struct(">iiiii")
 _LENGTH: Final = struct.Struct(">H")
@@ -73,9 +73,7 @@ def decode_batch(data: bytes) -> list[BatchItem]:
 
 def find_ends(data: bytes) -> tuple[BatchItem, BatchItem, int] | None:
     """The first and the last message of a batch, and how many it has; None when `decode_batch` must be asked."""
-    if not hotbatch.compiled:
-        return None
-    count, _, _, _, last = hotbatch.measure_batch(data, 0, 0, RECORD_PROPERTIES_BYTES_MAX)
+    count, _, _, _, last = batches.measure_batch(data, 0, 0, RECORD_PROPERTIES_BYTES_MAX)
     if count <= 0:
         return None
     first_size = _HEAD.unpack_from(data)[0]

@@ -349,7 +349,7 @@ UNKNOWN: Final = RequestSpec(meaning="unknown", right=Right.NOBODY)
 
 
 def find_spec(code: int) -> RequestSpec:
-    """Look a request code up; an unknown one gives UNKNOWN, which nobody may send."""
+    """Look a request code up; an unknown one is UNKNOWN, which nobody may send."""
     # An int finds its enum member: they are equal and hash alike.
     return CATALOG.get(code, UNKNOWN)  # type: ignore[call-overload, no-any-return]
 
@@ -396,22 +396,8 @@ def build_request(
     return make_request(code, header, data, opaque=opaque, oneway=oneway, **envelope)
 
 
-def build_answer(
-    request: Command,
-    code: int,
-    header: Header | None = None,
-    body: Any = None,
-    *,
-    remark: str | None = None,
-    request_header: Header | None = None,
-) -> Command:
-    """Make the answer to a request of typed parts, written as the requester can read it."""
-    data = encode_answer_body(request.code, body, request_header, version=request.version)
-    return request.answer(code, header, data, remark=remark)
-
-
 def encode_request_body(code: int, body: Any, header: Header | None = None, *, version: int) -> bytes:
-    """Write the body of a request for a peer of `version`; None is no body. Raises WireError."""
+    """Write the body of a request for a peer of `version`; None means no body. Raises WireError."""
     return _encode_body(find_spec(code).body, body, header, version)
 
 

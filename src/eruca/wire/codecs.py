@@ -21,7 +21,7 @@ class BodyCodec(Protocol):
 
     @property
     def produces(self) -> tuple[type[Any], ...]:
-        """The types `decode` may give."""
+        """The types `decode` may return."""
 
     def decode(self, data: bytes, header: Header | None, version: int) -> Any:
         """Read a body. Raises WireError."""
@@ -144,11 +144,11 @@ class PayloadCodec:
     produces: tuple[type[Any], ...] = (bytes,)
 
     def decode(self, data: bytes, header: Header | None, version: int) -> bytes:
-        """Give them as they are."""
+        """Return them as they are."""
         return data
 
     def encode(self, value: bytes, header: Header | None, version: int) -> bytes:
-        """Give them as they are."""
+        """Return them as they are."""
         return value
 
 
@@ -158,11 +158,11 @@ class SentBodyCodec:
     produces: tuple[type[Any], ...] = (bytes, list)
 
     def decode(self, data: bytes, header: Header | None, version: int) -> bytes | list[BatchItem]:
-        """Read the batch, or give the bytes as they are."""
+        """Read the batch, or return the bytes as they are."""
         if isinstance(header, SendMessageHeader | SendMessageV2Header) and header.batch:
             return decode_batch(data)
         return data
 
     def encode(self, value: bytes | list[BatchItem], header: Header | None, version: int) -> bytes:
-        """Write the batch, or give the bytes as they are."""
+        """Write the batch, or return the bytes as they are."""
         return value if isinstance(value, bytes) else encode_batch(value)

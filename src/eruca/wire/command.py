@@ -52,7 +52,7 @@ class FrameError(WireError):
 
 
 class HeaderError(WireError):
-    """A command is whole, but a field of its header is missing or is no value of its type."""
+    """A command is whole, but a field of its header is missing or is not a value of its type."""
 
 
 class Command(msgspec.Struct, gc=False):
@@ -103,7 +103,7 @@ class Command(msgspec.Struct, gc=False):
             raise HeaderError(f"{header_type.__name__}: {error}") from None
 
     def ext_dict(self) -> dict[str, str]:
-        """Give every ext field as the string Java would hold: what signatures are computed over."""
+        """Return every ext field as the string Java would hold: what signatures are computed over."""
         ext = self.ext
         if ext is None:
             return {}
@@ -280,7 +280,8 @@ class _Envelope(msgspec.Struct):
 
 
 _json_encode: Final = msgspec.json.Encoder().encode
-_PREFIX: Final = struct.Struct(">iI")
+# How a frame begins: its length without these four bytes, then the kind of its header (8 bits) and its length (24).
+FRAME_PREFIX: Final = struct.Struct(">iI")
 
 
 def encode_command(command: Command, header_bytes_max: int = HEADER_BYTES_MAX) -> bytes:
@@ -296,12 +297,12 @@ def encode_command(command: Command, header_bytes_max: int = HEADER_BYTES_MAX) -
         raise FrameError(f"the header has {len(header)} bytes, at most {header_bytes_max} are allowed")
     if total + 4 > FRAME_BYTES_MAX:
         raise FrameError(f"the frame has {total + 4} bytes, at most {FRAME_BYTES_MAX} are allowed")
-    return b"".join((_PREFIX.pack(total, len(header) | int(binary) << 24), header, body))
+    return b"".join((FRAME_PREFIX.pack(total, len(header) | int(binary) << 24), header, body))
 
 
 def escape_separators(text: bytes) -> bytes:
     """Escape the two line separators that fastjson escapes and JSON does not; they occur only inside strings."""
-    if b"\xe2\x80" in text:
+    if not text.isascii():
         return text.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     return text
 

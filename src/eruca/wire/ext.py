@@ -60,7 +60,7 @@ def encode_ext(header: Header, *, binary: bool = False, extra: Mapping[str, str]
 
 
 def _list_fields(header_type: type[Header]) -> tuple[tuple[str, str], ...]:
-    """Give the attributes of a header with their names on the wire, in the order they enter Java's map."""
+    """Return the attributes of a header with their names on the wire, in the order they enter Java's map."""
     pairs = zip(header_type.__struct_fields__, header_type.__struct_encode_fields__, strict=True)
     return tuple(sorted(pairs, key=lambda pair: pair[1] not in header_type.inherited))
 

@@ -134,7 +134,7 @@ def write(value: object, *, bare_int_keys: bool = False, quote_object_keys: bool
 
 
 def write_double(value: float) -> str:
-    """Write a double as Java's Double.toString does: 0.0, 1.25, 1.0E10; what is no number becomes null."""
+    """Write a double as Java's Double.toString does: 0.0, 1.25, 1.0E10; what is not a number becomes null."""
     if not math.isfinite(value):
         return "null"
     magnitude = abs(value)
@@ -245,7 +245,7 @@ _SORTED: Final[dict[type[msgspec.Struct], tuple[tuple[str, str], ...]]] = {}
 
 
 def _sort_fields(struct_type: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    """Give the attributes of a type with their quoted names, in the order of the names."""
+    """Return the attributes of a type with their quoted names, in the order of the names."""
     fields = _SORTED.get(struct_type)
     if fields is None:
         pairs = zip(struct_type.__struct_encode_fields__, struct_type.__struct_fields__, strict=True)

@@ -18,6 +18,7 @@ from typing import Final
 
 from eruca.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from eruca.wire.command import (
+    FRAME_PREFIX,
     Command,
     FrameError,
     HeaderError,
@@ -29,8 +30,7 @@ from eruca.wire.command import (
 
 __all__ = ["Command", "FrameBuffer", "FrameError", "HeaderError", "encode_command", "make_request"]
 
-_PREFIX: Final = struct.Struct(">iI")
-_PREFIX_BYTES: Final = _PREFIX.size
+_PREFIX_BYTES: Final = FRAME_PREFIX.size
 _LENGTH: Final = struct.Struct(">i")
 # What `total` may say at most: the limit counts the length field as well, as Java's decoder does.
 _TOTAL_MAX: Final = FRAME_BYTES_MAX - 4
@@ -40,7 +40,7 @@ _HEADER_MASK: Final = 0xFFFFFF
 
 
 class FrameBuffer:
-    """Collects the bytes of one connection and gives the commands in them.
+    """Collects the bytes of one connection and returns the commands in them.
 
     A frame that lies whole in one read is cut out of it. One that does not is collected: its head (length words and
     header) here, its body there, so that a body of many reads is copied once.
@@ -66,9 +66,9 @@ class FrameBuffer:
         return len(self._head) + self._body.tell() + len(self._rest) - self._rest_at
 
     def feed(self, data: bytes, most: int = FRAME_BYTES_MAX) -> list[Command]:
-        """Eat what was read and give the commands it completes, in order; about `most` of them, and the rest later.
+        """Eat what was read and return the commands it completes, in order; about `most` of them, and the rest later.
 
-        Raises FrameError for bytes that are no frame; `error.commands` has the good ones before them. After that the
+        Raises FrameError for bytes that are not a frame; `error.commands` has the good ones before them. After that the
         buffer refuses everything, since nobody can say where the next frame would begin.
         """
         if self._error is not None:
@@ -97,7 +97,7 @@ class FrameBuffer:
     def _cut_frames(self, data: bytes, position: int, commands: list[Command], most: int) -> None:
         """Cut the frames that lie whole in `data`, then keep the beginning of the next one."""
         size = len(data)
-        unpack = _PREFIX.unpack_from
+        unpack = FRAME_PREFIX.unpack_from
         while size - position >= _PREFIX_BYTES:
             total, word = unpack(data, position)
             header_bytes = word & _HEADER_MASK
@@ -119,7 +119,8 @@ class FrameBuffer:
                 return
             command.body = data[header_end:position]
             commands.append(command)
-            if len(commands) >= most and position < size:
+            most -= 1
+            if most <= 0 and position < size:
                 self._rest, self._rest_at, self.has_more = data, position, True
                 return
         if position < size:
@@ -142,7 +143,7 @@ class FrameBuffer:
                 taken = view[position : position + missing]
                 head += taken
                 position += len(taken)
-            total, word = _PREFIX.unpack_from(head)
+            total, word = FRAME_PREFIX.unpack_from(head)
             self._expect_body(_DECODERS[word >> 24](bytes(head[_PREFIX_BYTES:])), total + 4 - len(head))
             head.clear()
         return self._take_body(data, position, commands)
@@ -155,7 +156,7 @@ class FrameBuffer:
         """
         head = self._head
         if len(head) >= _PREFIX_BYTES:
-            total, word = _PREFIX.unpack_from(head)
+            total, word = FRAME_PREFIX.unpack_from(head)
             header_bytes = int(word & _HEADER_MASK)
             if not header_bytes + 4 <= total <= _TOTAL_MAX or header_bytes > HEADER_BYTES_MAX or word >> 24 > 1:
                 raise _refuse_prefix(total, word)

@@ -17,6 +17,7 @@ import itertools
 import os
 import struct
 import time
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -26,6 +27,7 @@ from eruca.errors import WireError
 from eruca.wire.host import pack_ip, unpack_host, unpack_ip
 
 _POSITION: Final = struct.Struct(">q")
+_POSITION_MASK: Final = 2**64 - 1
 _UNIQUE_TAIL: Final = struct.Struct(">HIIH")
 _V4_ID_BYTES: Final = 16
 _V6_ID_BYTES: Final = 28
@@ -52,11 +54,16 @@ class UniqueId(msgspec.Struct, gc=False, frozen=True):
 
 def encode_offset_id(store_host: bytes, position: int) -> str:
     """Encode the offset id of the record at `position` on the broker `store_host` (packed)."""
-    return (store_host + _POSITION.pack(position)).hex().upper()
+    return f"{_encode_hex(store_host)}{position & _POSITION_MASK:016X}"
+
+
+@lru_cache
+def _encode_hex(raw: bytes) -> str:
+    return raw.hex().upper()
 
 
 def decode_offset_id(text: str) -> OffsetId:
-    """Decode an offset id; raise WireError when it is none."""
+    """Decode an offset id; raise WireError when it is not one."""
     raw = _decode_hex(text)
     ip, port = unpack_host(raw[:-8])
     return OffsetId(ip, port, _POSITION.unpack(raw[-8:])[0])

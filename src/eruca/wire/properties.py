@@ -10,10 +10,6 @@ from typing import Final
 
 from eruca.errors import WireError
 
-NAME_VALUE_SEPARATOR: Final = "\x01"
-PROPERTY_SEPARATOR: Final = "\x02"
-KEY_SEPARATOR: Final = " "
-
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
 WAIT: Final = "WAIT"
@@ -61,6 +57,9 @@ TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_ROLLED_FROM: Final = "TIMER_ROLLED_FROM"
 # Set by our Spark sink: query, batch, partition and row of a message that our broker is to store once (`broker.once`).
 ERUCA_ONCE: Final = "ERUCA_ONCE"
+
+# The DELAY of a message that comes again for the first time, unless somebody says otherwise: 10 s, and more each time.
+RETRY_LEVEL_FIRST: Final = 3
 
 # Names a user property may not have.
 RESERVED: Final = frozenset(
@@ -134,7 +133,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def get_property(raw: bytes, name: bytes) -> bytes | None:
-    """Find one property without parsing the others; give what `parse_properties` would hold, or None."""
+    """Find one property without parsing the others; return what `parse_properties` would hold, or None."""
     needle = name + b"\x01"
     at = raw.rfind(needle)
     while at >= 0:

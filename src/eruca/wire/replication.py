@@ -8,7 +8,7 @@ Slave to master, a report: how far its log reaches (the first one says where the
     0            8
     | position 8 |
 
-Between two Erucas the link is fenced. The slave opens with 8 bytes that are no position of any log, and from then on
+Between two Erucas the link is fenced. The slave opens with 8 bytes that are not a position of any log, and from then on
 both sides send frames (crc is the CRC-32 of all that follows it, size counts the same bytes):
     0        4       8        9
     | size 4 | crc 4 | kind 1 | fields                                                        | rest            |
@@ -42,11 +42,6 @@ class LogChunk(msgspec.Struct, gc=False, frozen=True):
     position: int
     data: bytes
 
-    @property
-    def is_heartbeat(self) -> bool:
-        """Say whether this chunk only keeps the link alive."""
-        return not self.data
-
 
 class LogReport(msgspec.Struct, gc=False, frozen=True):
     """A slave's word on how far its commit log reaches."""
@@ -61,18 +56,13 @@ def encode_chunk_head(position: int, size: int) -> bytes:
     return _CHUNK_HEAD.pack(position, size)
 
 
-def encode_chunk(chunk: LogChunk) -> bytes:
-    """Encode one chunk of log, or a heartbeat."""
-    return encode_chunk_head(chunk.position, len(chunk.data)) + chunk.data
-
-
 def encode_report(report: LogReport) -> bytes:
     """Encode a slave's report."""
     return _REPORT.pack(report.position)
 
 
 class ChunkDecoder:
-    """Eats what a slave reads from its master and gives whole chunks."""
+    """Eats what a slave reads from its master and returns whole chunks."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -83,7 +73,7 @@ class ChunkDecoder:
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[LogChunk]:
-        """Take bytes in; give the chunks they complete. After a WireError the link must be closed."""
+        """Take bytes in; return the chunks they complete. After a WireError the link must be closed."""
         buffer = self._buffer
         buffer += data
         chunks: list[LogChunk] = []
@@ -104,7 +94,7 @@ class ChunkDecoder:
 
 
 class ReportDecoder:
-    """Eats what a master reads from a slave and gives whole reports."""
+    """Eats what a master reads from a slave and returns whole reports."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -115,7 +105,7 @@ class ReportDecoder:
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[LogReport]:
-        """Take bytes in; give the reports they complete. After a WireError the link must be closed."""
+        """Take bytes in; return the reports they complete. After a WireError the link must be closed."""
         buffer = self._buffer
         buffer += data
         whole = len(buffer) - len(buffer) % REPORT_BYTES
@@ -174,11 +164,6 @@ class Chunk(msgspec.Struct, gc=False, frozen=True):
     sent_ms: int
     data: bytes = b""
 
-    @property
-    def is_heartbeat(self) -> bool:
-        """Say whether this chunk only keeps the link alive."""
-        return not self.data
-
 
 class Report(msgspec.Struct, gc=False, frozen=True):
     """A slave has everything before `position`."""
@@ -235,7 +220,7 @@ def _encode_text(text: str) -> bytes:
 
 
 class FencedDecoder:
-    """Eats what one side of a fenced link reads, after the magic, and gives whole frames."""
+    """Eats what one side of a fenced link reads, after the magic, and returns whole frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -246,7 +231,7 @@ class FencedDecoder:
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[FencedFrame]:
-        """Take bytes in; give the frames they complete. After a WireError the link must be closed."""
+        """Take bytes in; return the frames they complete. After a WireError the link must be closed."""
         buffer = self._buffer
         frames: list[FencedFrame] = []
         if buffer:
@@ -315,7 +300,7 @@ class SlaveDecoder:
         self.is_fenced: bool | None = None
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[LogReport | Hello | Report]:
-        """Take bytes in; give the reports they complete. After a WireError the link must be closed."""
+        """Take bytes in; return the reports they complete. After a WireError the link must be closed."""
         if self.is_fenced is None:
             self._opening += data
             if len(self._opening) < len(HELLO_MAGIC):

@@ -23,8 +23,6 @@ import msgspec
 
 from eruca.wire.properties import split_keys
 
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-
 _FIELD_END: Final = "\x01"
 _RECORD_END: Final = b"\x02"
 _NULL: Final = "null"
@@ -162,8 +160,8 @@ def list_trace_keys(record: TraceRecord) -> list[str]:
 def decode_traces(body: bytes) -> list[TraceRecord]:
     """Read the records of a trace message's body.
 
-    Kinds we do not know are left out, and so are records too short or with a number that is none: what one client
-    wrote badly must not hide what the others did.
+    Kinds we do not know are left out, and so are records too short or with a field that is not a number: what one
+    client wrote badly must not hide what the others did.
     """
     return list(_decode(body))
 

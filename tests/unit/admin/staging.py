@@ -12,6 +12,8 @@ from eruca.client.produce.outgoing import Receipt
 from eruca.client.produce.producer import Producer
 from eruca.client.produce.sending import Parcel, Sender
 from eruca.wire.bodies import MessageQueue
+from eruca.wire.codes import RequestCode
+from eruca.wire.frame import make_request
 from eruca.wire.headers import EndTransactionHeader, SendBackHeader
 from eruca.wire.ids import decode_offset_id
 from eruca.wire.names import DLQ_PREFIX, MASTER_ID
@@ -99,17 +101,15 @@ async def prepare(admin: Admin, topic: str, name: str) -> Receipt:
 async def decide(admin: Admin, half: Receipt, *, commit: bool) -> None:
     """Decide a half message as its producer would."""
     by_id = admin.routes.list_brokers()[half.queue.broker_name]
-    await admin.calls.end_transaction(
-        by_id[MASTER_ID],
-        EndTransactionHeader(
-            producer_group=TRANSACTION_GROUP,
-            half_offset=half.offset,
-            position=decode_offset_id(half.offset_id).position,
-            decision=TRANSACTION_COMMIT if commit else TRANSACTION_ROLLBACK,
-            message_id=half.message_id,
-            transaction_id=half.message_id,
-        ),
+    header = EndTransactionHeader(
+        producer_group=TRANSACTION_GROUP,
+        half_offset=half.offset,
+        position=decode_offset_id(half.offset_id).position,
+        decision=TRANSACTION_COMMIT if commit else TRANSACTION_ROLLBACK,
+        message_id=half.message_id,
+        transaction_id=half.message_id,
     )
+    await admin.calls.notify(by_id[MASTER_ID], make_request(RequestCode.END_TRANSACTION, header))
 
 
 async def find_state(admin: Admin, name: str) -> Transaction | None:

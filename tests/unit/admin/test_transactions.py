@@ -11,7 +11,7 @@ import pytest
 from eruca.admin import transactions
 from eruca.admin.session import Admin
 from eruca.admin.transactions import State, Transaction, TransactionTable
-from eruca.broker.halves import make_op
+from eruca.broker.transactions.halves import make_op
 from eruca.client.message import Message
 from eruca.client.produce.transactions import Decision, TransactionalProducer
 from eruca.errors import ConfigError

@@ -24,7 +24,7 @@ def excuse_new_files(buster: BlockBuster) -> None:
     """Let the store make a file, or wait for one, in the loop: the message that goes there first cannot wait."""
     for name in ("os.rename", "os.mkdir", "os.stat", "os.fsync"):
         buster.functions[name].can_block_in("eruca/store/filesystem.py", {"create", "make_directory"})
-    buster.functions["threading.Lock.acquire"].can_block_in("eruca/store/chain.py", {"segment_for"})
+    buster.functions["threading.Lock.acquire"].can_block_in("eruca/store/log/chain.py", {"segment_for"})
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from eruca.broker.app import Broker
 from eruca.net.link import Link
+from eruca.store.filesystem import LocalFileSystem
+from eruca.store.layout import StorePaths, detect_options
+from eruca.store.messagestore import open_store
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import PullMessageHeader, SendMessageV2Header
@@ -60,16 +64,14 @@ async def send_half(peer: Peer, topic: str = "Orders", *, born_ms: int, group: s
 
 def look(broker: Broker, position: int) -> Message:
     """The message at a position of the commit log."""
-    assert broker.parts is not None
-    view = broker.parts.store.view_record(position)
+    view = broker.store.reader.view_record(position)
     assert view is not None
     return decode_record(view)
 
 
 def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[Message]:
     """Every message of a queue, also of topics nobody may pull."""
-    assert broker.parts is not None
-    store = broker.parts.store
+    store = broker.store
     queue = store.queues.get(topic, queue_id)
     if queue is None:
         return []
@@ -92,3 +94,23 @@ class Inbox:
         """The next request."""
         async with asyncio.timeout(PATIENCE_S):
             return await self.commands.get()
+
+
+def cut_unheard(root: Path, position: int) -> None:
+    """Cut the log of a stopped broker as one does that is killed in the middle of it: nobody is told of the cut."""
+    options = detect_options(LocalFileSystem(), StorePaths(root))
+    store = open_store(root, options)
+    row = store.lineage.set_aside(position, epoch=0)
+    assert row is not None
+    store.lineage.save(truncating=row.begin, diverged=[row])
+    store.close()
+    store = open_store(root, options)
+    assert (store.log.tail, store.lineage.record.truncating) == (position, -1)
+    store.close()
+
+
+def append_to(root: Path, message: Message) -> None:
+    """Append a message to the log of a stopped broker, as its master may while it is a slave."""
+    store = open_store(root, detect_options(LocalFileSystem(), StorePaths(root)))
+    store.append(message)
+    store.close()

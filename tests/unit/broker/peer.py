@@ -49,7 +49,7 @@ class Peer:
 
     def __init__(self, broker: Broker, handlers: Mapping[int, Handler] | None = None) -> None:
         self._caller = Caller(handlers)
-        self._address = broker.options.address
+        self._address = broker.standing.address
         self.broker = broker
 
     async def ask(

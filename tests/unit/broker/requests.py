@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from eruca.broker.app import Broker
-from eruca.broker.parts import Parts
 from eruca.wire.codes import RequestCode
 from eruca.wire.headers import PullMessageHeader, SendMessageV2Header
 from tests.unit.broker.peer import Answer, Peer
@@ -13,12 +11,6 @@ from tests.unit.broker.peer import Answer, Peer
 COMMIT = 1
 HOLD = 2
 EXPRESSION = 4
-
-
-def parts_of(broker: Broker) -> Parts:
-    """The parts of a broker that runs."""
-    assert broker.parts is not None
-    return broker.parts
 
 
 def send_header(topic: str = "T", **fields: Any) -> SendMessageV2Header:

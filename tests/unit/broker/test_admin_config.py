@@ -11,7 +11,6 @@ import pytest
 from eruca.broker.app import Broker
 from eruca.broker.javakeys import IGNORED
 from eruca.broker.options import BrokerOptions
-from eruca.broker.parts import Parts
 from eruca.config import StoreOptions, info_of
 from eruca.errors import ConfigError
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -20,14 +19,17 @@ from tests.unit.broker.peer import Peer
 from tests.unit.net.rawpeer import turn_until
 
 
-def parts_of(broker: Broker) -> Parts:
-    assert broker.parts is not None
-    return broker.parts
-
-
 async def show(peer: Peer) -> dict[str, str]:
     body: dict[str, str] = (await peer.expect(RequestCode.GET_BROKER_CONFIG)).body
     return body
+
+
+async def read_version(peer: Peer) -> int:
+    """How often the options were changed."""
+    answer = await peer.expect(RequestCode.GET_BROKER_CONFIG)
+    assert answer.ext is not None
+    version: int = json.loads(answer.ext["version"])["counter"]
+    return version
 
 
 async def test_every_option_is_shown_as_text(broker: Broker, peer: Peer) -> None:
@@ -35,14 +37,14 @@ async def test_every_option_is_shown_as_text(broker: Broker, peer: Peer) -> None
     shown = answer.body
     expected = {info.java for options in (BrokerOptions, StoreOptions) for info in info_of(options).values()}
     assert set(shown) == expected | set(IGNORED)
-    assert shown["listenPort"] == str(broker.options.port)
-    assert shown["haListenPort"] == str(broker.options.port + 1)
+    assert shown["listenPort"] == str(broker.standing.port)
+    assert shown["haListenPort"] == str(broker.standing.port + 1)
     assert (shown["brokerRole"], shown["flushDiskType"]) == ("ASYNC_MASTER", "ASYNC_FLUSH")
     assert (shown["autoCreateTopicEnable"], shown["fileReservedTime"]) == ("true", "72")
     assert shown["messageDelayLevel"].startswith("1s 5s 10s")
     assert answer.ext is not None
     version = json.loads(answer.ext["version"])
-    assert version == {"counter": 0, "timestamp": parts_of(broker).started_ms}
+    assert version == {"counter": 0, "timestamp": broker.started_ms}
 
 
 async def test_mutable_options_change_at_once(broker: Broker, peer: Peer) -> None:
@@ -57,11 +59,10 @@ async def test_mutable_options_change_at_once(broker: Broker, peer: Peer) -> Non
     assert (answer.ext, answer.remark, answer.command.body) == (None, None, b"")
     shown = await show(peer)
     assert {key: shown[key] for key in wanted} == wanted | {"longPollingEnable": "false"}
-    parts = parts_of(broker)
-    assert parts.store.options.retention_hours == 71
-    assert parts.options.long_polling is False
-    assert parts.options.transfer_count_memory == 5
-    assert broker.admin.config.version.counter == 1
+    assert broker.store.options.retention_hours == 71
+    assert broker.options.long_polling is False
+    assert broker.options.transfer_count_memory == 5
+    assert await read_version(peer) == 1
     await peer.send("T", 0, b"x" * 1000)
     with pytest.raises(AssertionError, match="the message is illegal"):
         await peer.send("T", 0, b"x" * 1001)
@@ -121,41 +122,40 @@ async def test_values_are_checked(broker: Broker, peer: Peer, key: str, value: s
 async def test_nothing_to_change_changes_nothing(broker: Broker, peer: Peer) -> None:
     await peer.expect(RequestCode.UPDATE_BROKER_CONFIG)
     await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, b"# only a comment\n")
-    assert broker.admin.config.version.counter == 0
+    assert await read_version(peer) == 0
     code, _ = await peer.refused(RequestCode.UPDATE_BROKER_CONFIG, None, b"no equals sign")
     assert code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_a_new_permission_is_told_to_name_servers(broker: Broker, peer: Peer) -> None:
-    parts = parts_of(broker)
-    before = parts.topics.data_version.counter
+    before = broker.topics.data_version.counter
     told: list[object] = []
-    parts.topics.on_change = lambda: told.append(parts.topics.list_changes(0))
+    broker.topics.changed.listen(lambda: told.append(broker.topics.list_changes(0)))
     await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, {"brokerPermission": "4"})
-    assert (parts.options.permission, told) == (4, [None])  # every topic
-    assert parts.topics.data_version.counter == before + 1
+    assert (broker.options.permission, told) == (4, [None])  # every topic
+    assert broker.topics.data_version.counter == before + 1
 
 
 async def test_flushing_follows_its_options(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker = await make_broker(flush_interval_ms=1, flush_pages_min=10**6, flush_thorough_ms=10**9)
     peer = make_peer(broker)
     await peer.send("T", 0)
-    store = parts_of(broker).store
+    store = broker.store
     assert store.flusher.flushed == 0
     await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, {"flushCommitLogLeastPages": "0"})
-    await turn_until(lambda: store.flusher.flushed == store.commitlog.tail)
+    await turn_until(lambda: store.flusher.flushed == store.log.tail)
     assert store.flusher.waiting_bytes == 0
 
 
 async def test_a_shorter_flush_interval_is_followed_at_once(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker = await make_broker(flush_interval_ms=1, flush_pages_min=0)
     peer = make_peer(broker)
-    store = parts_of(broker).store
+    store = broker.store
     await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, {"flushIntervalCommitLog": str(2**31 - 1)})
     await peer.send("T", 0)
     await peer.expect(RequestCode.GET_BROKER_CONFIG)
     await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, {"flushIntervalCommitLog": "1"})
-    await turn_until(lambda: store.flusher.flushed == store.commitlog.tail)
+    await turn_until(lambda: store.flusher.flushed == store.log.tail)
 
 
 async def test_a_secret_is_not_shown(make_broker: MakeBroker, make_peer: MakePeer) -> None:
@@ -164,7 +164,7 @@ async def test_a_secret_is_not_shown(make_broker: MakeBroker, make_peer: MakePee
 
 
 async def test_a_store_keeps_what_it_was_opened_with(broker: Broker) -> None:
-    store = parts_of(broker).store
+    store = broker.store
     before = store.options
     with pytest.raises(ConfigError, match="maxHashSlotNum cannot change"):
         store.change_options(dataclasses.replace(before, index_slots=7, retention_hours=1))
@@ -176,14 +176,13 @@ async def test_a_job_that_archives_tells_how_far_it_is(make_broker: MakeBroker, 
     peer = make_peer(broker)
     for _ in range(6):
         await peer.send("T", 0, body=b"x" * 2000)
-    parts = parts_of(broker)
-    await asyncio.to_thread(parts.store.flusher.sync_log)
-    assert await parts.background.retain(asked=True) == 0
-    tail = parts.store.commitlog.tail
+    await asyncio.to_thread(broker.store.flusher.sync_log)
+    assert await broker.background.retain(asked=True) == 0
+    tail = broker.store.log.tail
     refused = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, None, {"archivedPosition": str(tail + 1)})
     assert (refused.code, "only grows" in (refused.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
     await peer.expect(RequestCode.UPDATE_BROKER_CONFIG, None, {"archivedPosition": "8192"})
     assert (await show(peer))["archivedPosition"] == "8192"
-    assert await parts.background.retain(asked=True) == 2
-    assert parts.store.commitlog.start == 8192
-    assert await asyncio.to_thread(parts.store.archived.read) == 8192
+    assert await broker.background.retain(asked=True) == 2
+    assert broker.store.log.start == 8192
+    assert await asyncio.to_thread(broker.store.archived.read) == 8192

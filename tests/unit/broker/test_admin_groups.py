@@ -5,18 +5,12 @@ from __future__ import annotations
 import pytest
 
 from eruca.broker.app import Broker
-from eruca.broker.parts import Parts
 from eruca.wire.bodies import ConsumeFromWhere, ConsumeType, GroupConfig, MessageModel
 from eruca.wire.codes import Language, RequestCode, ResponseCode
 from eruca.wire.headers import ConsumerGroupHeader, DeleteGroupHeader, ProducerGroupHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.conftest import MakePeer
 from tests.unit.broker.peer import Peer
 from tests.unit.net.rawpeer import turn_until
-
-
-def parts_of(broker: Broker) -> Parts:
-    assert broker.parts is not None
-    return broker.parts
 
 
 async def test_a_group_is_made_changed_and_listed(broker: Broker, peer: Peer) -> None:
@@ -40,7 +34,7 @@ async def test_a_group_is_made_changed_and_listed(broker: Broker, peer: Peer) ->
 async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: Peer, config: GroupConfig) -> None:
     code, remark = await peer.refused(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config)
     assert (code, bool(remark)) == (ResponseCode.SYSTEM_ERROR, True)
-    assert parts_of(broker).groups.find(config.group_name) is None
+    assert broker.groups.find(config.group_name) is None
     code, _ = await peer.refused(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     assert code == ResponseCode.SYSTEM_ERROR
 
@@ -56,10 +50,9 @@ async def test_a_deleted_group_keeps_its_offsets_unless_asked(
     await peer.expect(
         RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(group_name="G", remove_offset=remove_offset)
     )
-    parts = parts_of(broker)
-    assert parts.groups.find("G") is None
-    assert parts.groups.find("G2") is not None
-    left = {group for _, group in parts.offsets.pairs()}
+    assert broker.groups.find("G") is None
+    assert broker.groups.find("G2") is not None
+    left = {group for _, group in broker.offsets.pairs()}
     assert left == ({"G2"} if remove_offset else {"G", "G2"})
 
 
@@ -88,7 +81,7 @@ async def test_operators_are_told_what_is_wrong_with_a_group(broker: Broker, pee
     assert answer.remark is not None
     assert "client id same is on 2 connections" in answer.remark
     assert "members subscribe topic T differently: 'TagA', 'TagB'" in answer.remark
-    await turn_until(lambda: bool(parts_of(broker).clients.conflicts))
+    await turn_until(lambda: bool(broker.clients.conflicts))
     table = (await peer.expect(RequestCode.GET_BROKER_RUNTIME_INFO)).body.table
     assert table["consumerGroupConflicts_G"] == answer.remark
 

@@ -7,9 +7,8 @@ from datetime import datetime
 import pytest
 
 from eruca.broker.app import Broker
-from eruca.broker.parts import Parts
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import DelayOffsets, GroupConfig, MessageQueue
+from eruca.wire.bodies import GroupConfig, MessageQueue
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import (
     BrokerConsumeStatsHeader,
@@ -23,11 +22,6 @@ from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Answer, Peer
 
 FOREVER = 2**63 - 1
-
-
-def parts_of(broker: Broker) -> Parts:
-    assert broker.parts is not None
-    return broker.parts
 
 
 def queue(number: int, topic: str = "T") -> MessageQueue:
@@ -46,7 +40,7 @@ async def test_how_far_a_group_is(make_broker: MakeBroker, make_peer: MakePeer) 
     for _ in range(3):
         clock.advance(1000)
         await peer.send("T", 0)
-    offsets = parts_of(broker).offsets
+    offsets = broker.offsets
     offsets.put("G", "T", 0, 2)
     table = (await ask_stats(peer)).body.offset_table
     assert list(table) == [queue(0), queue(1)]
@@ -61,26 +55,25 @@ async def test_how_far_a_group_is(make_broker: MakeBroker, make_peer: MakePeer) 
 async def test_topics_a_group_left_are_not_counted_while_it_is_online(broker: Broker, peer: Peer) -> None:
     for topic in ("T", "U"):
         await peer.send(topic, 0)
-        parts_of(broker).offsets.put("G", topic, 0, 1)
+        broker.offsets.put("G", topic, 0, 1)
     assert {mq.topic for mq in (await ask_stats(peer)).body.offset_table} == {"T", "U"}
     await peer.join("G", "me", "T")
     assert {mq.topic for mq in (await ask_stats(peer)).body.offset_table} == {"T"}
 
 
 async def test_how_far_all_groups_are(broker: Broker, peer: Peer) -> None:
-    parts = parts_of(broker)
     await peer.make_topic("T", 1)
     await peer.make_topic("Ordered", 1)
-    ordered = parts.topics.get("Ordered")
+    ordered = broker.topics.get("Ordered")
     assert ordered is not None
     ordered.order = True
     for topic in ("T", "T", "Ordered"):
         await peer.send(topic, 0)
     await peer.expect(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, GroupConfig(group_name="G"))
-    parts.offsets.put("G", "T", 0, 1)
-    parts.offsets.put("G", "Ordered", 0, 0)
+    broker.offsets.put("G", "T", 0, 1)
+    broker.offsets.put("G", "Ordered", 0, 0)
     body = (await peer.expect(RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsHeader(is_order=False))).body
-    assert body.broker_addr == broker.options.address
+    assert body.broker_addr == broker.standing.address
     assert body.total_diff == 2
     by_group = {group: found for item in body.consume_stats_list for group, found in item.items()}
     assert {mq.topic for stats in by_group["G"] for mq in stats.offset_table} == {"T", "Ordered"}
@@ -100,7 +93,7 @@ async def test_how_late_a_group_is(make_broker: MakeBroker, make_peer: MakePeer)
         times.append(clock.now_ms())
         await peer.send("T", 0)
     clock.advance(500)
-    parts_of(broker).offsets.put("G", "T", 0, 1)
+    broker.offsets.put("G", "T", 0, 1)
     header = TopicGroupHeader(topic="T", group="G")
     full, empty = (await peer.expect(RequestCode.QUERY_CONSUME_TIME_SPAN, header)).body.consume_time_span_set
     assert (full.min_timestamp, full.consume_timestamp, full.max_timestamp) == (times[0], times[0], times[2])
@@ -118,8 +111,8 @@ async def test_how_late_a_group_is(make_broker: MakeBroker, make_peer: MakePeer)
 
 async def test_who_consumes_a_topic(broker: Broker, peer: Peer) -> None:
     await peer.join("Online", "me", "T")
-    parts_of(broker).offsets.put("Offline", "T", 0, 1)
-    parts_of(broker).offsets.put("Online", "T", 0, 1)
+    broker.offsets.put("Offline", "T", 0, 1)
+    broker.offsets.put("Online", "T", 0, 1)
     answer = await peer.expect(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(topic="T"))
     assert answer.body.group_list == ["Online", "Offline"]
     nobody = await peer.expect(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(topic="U"))
@@ -128,20 +121,15 @@ async def test_who_consumes_a_topic(broker: Broker, peer: Peer) -> None:
 
 async def test_all_offsets_are_listed(broker: Broker, peer: Peer) -> None:
     assert (await peer.expect(RequestCode.GET_ALL_CONSUMER_OFFSET)).body.offset_table == {}
-    parts_of(broker).offsets.put("G", "T", 3, 7)
+    broker.offsets.put("G", "T", 3, 7)
     assert (await peer.expect(RequestCode.GET_ALL_CONSUMER_OFFSET)).body.offset_table == {"T@G": {3: 7}}
 
 
 async def test_delay_offsets_come_from_the_one_who_delivers(broker: Broker, peer: Peer) -> None:
-    broker.admin.progress.find_delay_offsets = lambda: DelayOffsets(offset_table={2: 5})
+    broker.schedule.adopt({2: 5})
     assert (await peer.expect(RequestCode.GET_ALL_DELAY_OFFSET)).body.offset_table == {2: 5}
     table = (await peer.expect(RequestCode.GET_BROKER_RUNTIME_INFO)).body.table
     assert table["scheduleMessageOffset_2"] == "5,0"
-
-
-async def test_delay_offsets_come_from_the_disk_without_one(broker: Broker, peer: Peer) -> None:
-    broker.admin.progress.find_delay_offsets = None
-    assert (await peer.expect(RequestCode.GET_ALL_DELAY_OFFSET)).body.offset_table == {}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +145,7 @@ async def test_delay_offsets_come_from_the_disk_without_one(broker: Broker, peer
 async def test_offsets_are_compared_and_never_touched(
     broker: Broker, peer: Peer, left_out: str | None, compared: str, expected: dict[int, int]
 ) -> None:
-    offsets = parts_of(broker).offsets
+    offsets = broker.offsets
     offsets.put("G", "T", 0, 5)
     offsets.put("G", "T", 1, 1)
     offsets.put("H", "T", 0, 3)
@@ -169,19 +157,18 @@ async def test_offsets_are_compared_and_never_touched(
 
 
 async def test_offsets_are_cloned(broker: Broker, peer: Peer) -> None:
-    parts = parts_of(broker)
     for topic in ("T", "U"):
         await peer.make_topic(topic)
-        parts.offsets.put("G", topic, 0, 5)
-    parts.offsets.put("G", "Nowhere", 0, 5)
+        broker.offsets.put("G", topic, 0, 5)
+    broker.offsets.put("G", "Nowhere", 0, 5)
 
     async def clone(target: str, topic: str | None, *, offline: bool = True) -> list[str]:
         header = CloneGroupOffsetHeader(src_group="G", dest_group=target, topic=topic, offline=offline)
         await peer.expect(RequestCode.CLONE_GROUP_OFFSET, header)
-        return parts.offsets.topics_of(target)
+        return broker.offsets.topics_of(target)
 
     assert await clone("A", "T") == ["T"]
-    assert parts.offsets.queues("A", "T") == {0: 5}
+    assert broker.offsets.queues("A", "T") == {0: 5}
     assert await clone("B", "Nowhere") == []
     assert await clone("C", None) == ["T", "U"]
     await peer.join("G", "me", "U")

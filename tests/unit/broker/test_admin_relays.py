@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from eruca.broker.administering import relays
 from eruca.broker.app import Broker
-from eruca.broker.parts import Parts
 from eruca.net.link import Handler, Link
 from eruca.testing import VirtualClock
 from eruca.wire.bodies import (
@@ -28,11 +30,6 @@ from eruca.wire.headers import (
 from eruca.wire.record import decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
-
-
-def parts_of(broker: Broker) -> Parts:
-    assert broker.parts is not None
-    return broker.parts
 
 
 def queue(number: int) -> MessageQueue:
@@ -69,8 +66,8 @@ async def prepare_topic(broker: Broker, peer: Peer, clock: VirtualClock) -> list
         clock.advance(1000)
         times.append(clock.now_ms())
         await peer.send("T", 0)
-    parts_of(broker).offsets.put("G", "T", 0, 4)
-    parts_of(broker).offsets.put("G", "T", 1, 0)
+    broker.offsets.put("G", "T", 0, 4)
+    broker.offsets.put("G", "T", 1, 0)
     return times
 
 
@@ -94,7 +91,7 @@ async def test_members_are_told_their_new_offsets(make_broker: MakeBroker, make_
     assert decode_reset_offsets(told.body) == answer.body
     assert told.body.startswith(b'{"offsetTable":{{')
     # Their commits count, not the broker's wish.
-    assert parts_of(broker).offsets.get("G", "T", 0) == 4
+    assert broker.offsets.get("G", "T", 0) == 4
 
 
 async def test_a_group_goes_ahead_only_by_force(make_broker: MakeBroker, make_peer: MakePeer) -> None:
@@ -215,12 +212,14 @@ async def test_clients_that_cannot_be_asked(broker: Broker, make_peer: MakePeer)
     assert "too low to finish" in (await peer.refused(code, header))[1]
 
 
-async def test_a_client_that_does_not_answer_times_out(broker: Broker, make_peer: MakePeer) -> None:
+async def test_a_client_that_does_not_answer_times_out(
+    broker: Broker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = Client()
     client.silent = True
     member = make_peer(broker, handlers=client.handlers(RequestCode.GET_CONSUMER_RUNNING_INFO))
     await member.join("G", "me", "T")
-    broker.admin.relays.relay_seconds = 0.01  # found by the next scan of the server
+    monkeypatch.setattr(relays, "RELAY_S", 0.01)  # found by the next scan of the server
     header = ConsumerRunningInfoHeader(consumer_group="G", client_id="me")
     code, remark = await make_peer(broker).refused(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
     assert code == ResponseCode.CONSUME_MSG_TIMEOUT

@@ -12,7 +12,6 @@ import pytest
 
 from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
-from eruca.broker.parts import Parts
 from eruca.limits import TOPIC_QUEUES_MAX
 from eruca.testing import VirtualClock
 from eruca.wire.bodies import DataVersion, GroupConfig, MessageQueue
@@ -29,18 +28,13 @@ from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
 
 
-def parts_of(broker: Broker) -> Parts:
-    assert broker.parts is not None
-    return broker.parts
-
-
 def creation(topic: str = "T", **changes: Any) -> CreateTopicHeader:
     fields = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6} | changes
     return CreateTopicHeader(topic=topic, **fields)
 
 
 async def test_a_topic_is_made_changed_and_listed(broker: Broker, peer: Peer) -> None:
-    before = parts_of(broker).topics.data_version
+    before = broker.topics.data_version
     answer = await peer.expect(RequestCode.UPDATE_AND_CREATE_TOPIC, creation(topic_sys_flag=2))
     assert (answer.remark, answer.ext, answer.body) == ("not set any response code", None, None)
     changed = creation(read_queue_nums=8, write_queue_nums=6, perm=4, topic_filter_type="MULTI_TAG", order=True)
@@ -89,7 +83,7 @@ async def test_names_that_are_none_or_the_brokers_own_are_refused(
 async def test_settings_that_cannot_be_are_refused(broker: Broker, peer: Peer, changes: dict[str, Any]) -> None:
     code, remark = await peer.refused(RequestCode.UPDATE_AND_CREATE_TOPIC, creation(**changes))
     assert (code, "illegal" in remark or "filter type" in remark) == (ResponseCode.SYSTEM_ERROR, True)
-    assert parts_of(broker).topics.get("T") is None
+    assert broker.topics.get("T") is None
 
 
 async def test_a_deleted_topic_leaves_nothing_but_its_records(broker: Broker, peer: Peer, tmp_path: Path) -> None:
@@ -99,15 +93,14 @@ async def test_a_deleted_topic_leaves_nothing_but_its_records(broker: Broker, pe
         await peer.send(topic, 1)
         commit = UpdateConsumerOffsetHeader(consumer_group="G", topic=topic, queue_id=0, commit_offset=1)
         await peer.expect(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
-    parts = parts_of(broker)
-    end = parts.store.commitlog.tail
+    end = broker.store.log.tail
     answer = await peer.expect(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic="T"))
     assert (answer.remark, answer.ext) == (None, None)
-    assert parts.topics.get("T") is None
-    assert list(parts.offsets.pairs()) == [("Kept", "G")]
-    assert {queue.topic for queue in parts.store.queues} == {"Kept"}
+    assert broker.topics.get("T") is None
+    assert list(broker.offsets.pairs()) == [("Kept", "G")]
+    assert {queue.topic for queue in broker.store.queues} == {"Kept"}
     assert await asyncio.to_thread(os.listdir, tmp_path / "store" / "consumequeue") == ["Kept"]
-    assert parts.store.commitlog.tail == end
+    assert broker.store.log.tail == end
     # What is made under its name again begins anew.
     sent = await peer.send("T", 0)
     assert sent["queueOffset"] == "0"
@@ -115,7 +108,7 @@ async def test_a_deleted_topic_leaves_nothing_but_its_records(broker: Broker, pe
 
 async def test_a_topic_takes_no_messages_while_its_files_go(broker: Broker, peer: Peer) -> None:
     await peer.send("T", 0)
-    remove = parts_of(broker).store.detach_topic("T")
+    remove = broker.store.detach_topic("T")
     with pytest.raises(AssertionError, match="topic T is being deleted"):
         await peer.send("T", 0)
     await asyncio.to_thread(remove)
@@ -165,15 +158,14 @@ async def test_the_ends_of_a_topics_queues(make_broker: MakeBroker, make_peer: M
 
 
 async def test_queues_without_a_topic_are_cleaned_up(broker: Broker, peer: Peer) -> None:
-    parts = parts_of(broker)
     for topic in ("Kept", "Lost"):
         await peer.send(topic, 0)
-    parts.topics.delete("Lost")
+    broker.topics.delete("Lost")
     own = await peer.send("BenchmarkTest", 0)
-    parts.topics.delete("BenchmarkTest")  # a topic of the broker's own that has queues, but no settings
+    broker.topics.delete("BenchmarkTest")  # a topic of the broker's own that has queues, but no settings
     answer = await peer.expect(RequestCode.CLEAN_UNUSED_TOPIC)
     assert (answer.ext, answer.remark) == (None, None)
-    assert {queue.topic for queue in parts.store.queues} == {"Kept", "BenchmarkTest"}
+    assert {queue.topic for queue in broker.store.queues} == {"Kept", "BenchmarkTest"}
     assert own["queueOffset"] == "0"
 
 
@@ -183,26 +175,24 @@ async def test_old_segments_go_when_an_operator_says_so(make_broker: MakeBroker,
         commitlog_segment_bytes=4096, retention_hours=0, delete_hours=never_now, queue_flush_interval_ms=5
     )
     peer = make_peer(broker)
-    parts = parts_of(broker)
     for _ in range(300):
         await peer.send("T", 0, b"x" * 50)
-    assert len(parts.store.commitlog.chain.segments) > 10
-    await asyncio.to_thread(parts.store.flusher.sync_log)  # what is not synced does not go
+    assert len(broker.store.log.chain.segments) > 10
+    await asyncio.to_thread(broker.store.flusher.sync_log)  # what is not synced does not go
     answer = await peer.expect(RequestCode.DELETE_EXPIRED_COMMITLOG)
     assert answer.code == ResponseCode.SUCCESS
-    queue = parts.store.queues.get("T", 0)
+    queue = broker.store.queues.get("T", 0)
     assert queue is not None
-    start = parts.store.commitlog.start
+    start = broker.store.log.start
     assert start > 0
     first = await peer.expect(RequestCode.GET_MIN_OFFSET, QueueHeader(topic="T", queue_id=0))
     assert 0 < first.header.offset == queue.min_offset < 300
 
 
 async def test_queue_files_go_when_all_their_messages_are_gone(broker: Broker, peer: Peer) -> None:
-    parts = parts_of(broker)
     for _ in range(250):  # 100 entries a file
         await peer.send("T", 0)
-    queue = parts.store.queues.get("T", 0)
+    queue = broker.store.queues.get("T", 0)
     assert queue is not None and len(queue.chain.segments) == 3
     await peer.expect(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     assert len(queue.chain.segments) == 3
@@ -210,9 +200,9 @@ async def test_queue_files_go_when_all_their_messages_are_gone(broker: Broker, p
     assert entry is not None
     files = [segment.path for segment in queue.chain.segments]
     log_start = entry.position
-    parts.store.commitlog.chain.segments[0].start = log_start  # as if the log began there
+    broker.store.log.chain.segments[0].start = log_start  # as if the log began there
     await peer.expect(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
-    parts.store.commitlog.chain.segments[0].start = 0
+    broker.store.log.chain.segments[0].start = 0
     assert (queue.min_offset, queue.max_offset) == (240, 250)
     assert await asyncio.to_thread(lambda: [path.exists() for path in files]) == [False, False, True]
 

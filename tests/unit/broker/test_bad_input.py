@@ -33,7 +33,7 @@ from eruca.wire.headers import (
 from tests.unit.broker.conftest import MakePeer
 from tests.unit.broker.delivery import pull
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import parts_of, pull_header, send_header, try_send
+from tests.unit.broker.requests import pull_header, send_header, try_send
 from tests.unit.net.rawpeer import RawPeer, open_peer, turn_until
 
 # Java refuses these; to us they are whole numbers in other clothes, or none where none is needed.
@@ -60,7 +60,7 @@ async def stay_well(
 
 @pytest.fixture
 async def raw(broker: Broker) -> AsyncIterator[RawPeer]:
-    async with open_peer(broker.options.port) as peer:
+    async with open_peer(broker.standing.port) as peer:
         yield peer
 
 
@@ -113,7 +113,7 @@ async def test_bytes_that_are_no_frame_close_the_connection(
 
 async def test_a_thousand_bad_frames_make_one_line(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(1000):
-        async with open_peer(broker.options.port) as peer:
+        async with open_peer(broker.standing.port) as peer:
             peer.write_bytes(b"\xff" * 8)
             await peer.wait_for_end()
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
@@ -225,22 +225,22 @@ async def test_a_bad_topic_reaches_no_path(broker: Broker, peer: Peer, topic: st
     for prefix in ("%RETRY%", "%DLQ%"):
         if topic.strip() and topic != "x" * 300:
             assert (await try_send(peer, prefix + topic)).code == ResponseCode.SYSTEM_ERROR
-    names = parts_of(broker).topics.names()
+    names = broker.topics.names()
     assert not [name for name in names if "/" in name or "\\" in name or "." in name or "\0" in name]
 
 
 @pytest.mark.parametrize("group", NAMES)
 async def test_a_bad_group_makes_nothing(broker: Broker, peer: Peer, group: str) -> None:
-    before = (parts_of(broker).topics.names(), parts_of(broker).groups.names())
+    before = (broker.topics.names(), broker.groups.names())
     groups = [ConsumerData(group_name=name) for name in (group, "Good")]
     body = HeartbeatData(client_id="c", consumer_data_set=groups, producer_data_set=[ProducerData(group_name="p")])
     assert (await peer.refused(RequestCode.HEART_BEAT, None, body))[0] == ResponseCode.SYSTEM_ERROR
     # One client says what all its groups are; those that are right are taken.
-    assert set(parts_of(broker).clients.consumers) == {"Good"}
-    assert set(parts_of(broker).clients.producers) == {"p"}
+    assert set(broker.clients.consumers) == {"Good"}
+    assert set(broker.clients.producers) == {"p"}
     before = (before[0] + ["%RETRY%Good"], before[1] + ["Good"])
     await peer.refused(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(consumer_group="nobody"))
-    assert (parts_of(broker).topics.names(), parts_of(broker).groups.names()) == before
+    assert (broker.topics.names(), broker.groups.names()) == before
 
 
 async def test_a_group_whose_retry_topic_would_be_too_long(broker: Broker, peer: Peer) -> None:
@@ -248,7 +248,7 @@ async def test_a_group_whose_retry_topic_would_be_too_long(broker: Broker, peer:
     for length in (120, 121, 127, 255):
         group = "g" * length
         await peer.join(group, "c", "T")
-        assert parts_of(broker).clients.consumer(group) is not None
+        assert broker.clients.consumer(group) is not None
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
@@ -297,9 +297,9 @@ async def test_answers_are_not_made_while_nobody_reads_them(
 
     monkeypatch.setattr(broker.pull, "_encode", count)
     one = encode_command(make_request(RequestCode.PULL_MESSAGE, pull_header(), opaque=1))
-    async with open_peer(broker.options.port) as greedy:
+    async with open_peer(broker.standing.port) as greedy:
         greedy.writer.write(one * 600)
-        server = broker._servers[0]
+        server = broker.ports.servers[0]
         await turn_until(lambda: not all(link.is_writable for link in server.links))
         await peer.send("T")  # the loop has turned since
         assert made < 40  # 2 MiB and what the system's buffers took

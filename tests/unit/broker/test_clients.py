@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from eruca.broker.app import Broker
-from eruca.broker.clients import ConsumerGroup, Member
+from eruca.broker.groups.clients import ConsumerGroup, Member
 from eruca.errors import NetError
 from eruca.net.link import Link
 from eruca.testing import VirtualClock
@@ -30,7 +30,6 @@ from eruca.wire.headers import (
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import Inbox, stored
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import parts_of
 from tests.unit.net.rawpeer import turn_until
 
 CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
@@ -57,12 +56,11 @@ async def test_a_heartbeat_makes_members_of_every_group_it_names(broker: Broker,
     )
     answer = await peer.expect(RequestCode.HEART_BEAT, None, body)
     assert (answer.ext, answer.remark) == (None, None)
-    parts = parts_of(broker)
     assert (await list_ids(peer, "G"), await list_ids(peer, "H")) == (["c1"], ["c1"])
-    assert list(parts.clients.producers) == ["P"]
+    assert list(broker.clients.producers) == ["P"]
     for group in ("G", "H"):
-        assert parts.groups.find(group) is not None
-        retry = parts.topics.get(f"%RETRY%{group}")
+        assert broker.groups.find(group) is not None
+        retry = broker.topics.get(f"%RETRY%{group}")
         assert retry is not None
         assert (retry.read_queue_nums, retry.perm) == (1, 6)
 
@@ -71,8 +69,7 @@ async def test_a_heartbeat_of_a_group_that_may_not_make_itself(make_broker: Make
     broker = await make_broker(auto_create_group=False)
     peer = make_peer(broker)
     await peer.join("G", "c", "T")
-    parts = parts_of(broker)
-    assert (parts.groups.find("G"), parts.topics.get("%RETRY%G")) == (None, None)
+    assert (broker.groups.find("G"), broker.topics.get("%RETRY%G")) == (None, None)
     assert await list_ids(peer) == ["c"]  # it is known all the same, as in Java
 
 
@@ -93,7 +90,7 @@ async def test_a_client_leaves_the_groups_it_names(broker: Broker, peer: Peer) -
     await peer.produce("P", "c")
     header = UnregisterClientHeader(client_id="c", consumer_group="G", producer_group="P")
     await peer.expect(RequestCode.UNREGISTER_CLIENT, header)
-    clients = parts_of(broker).clients
+    clients = broker.clients
     assert (list(clients.consumers), list(clients.producers)) == (["H"], [])
     await peer.expect(RequestCode.UNREGISTER_CLIENT, header)  # again does no harm
 
@@ -105,7 +102,7 @@ async def test_a_closed_connection_takes_its_members_along(broker: Broker, make_
     await other.produce("P", "goes")
     assert await list_ids(peer) == ["goes", "stays"]
     await other.close()
-    clients = parts_of(broker).clients
+    clients = broker.clients
     await turn_until(lambda: not clients.producers)
     assert await list_ids(peer) == ["stays"]
 
@@ -119,7 +116,7 @@ async def test_a_client_without_heartbeat_is_forgotten_and_closed(
     await silent.join("G", "silent", "T")
     await silent.produce("P", "silent")
     await alive.join("G", "alive", "T")
-    clients = parts_of(broker).clients
+    clients = broker.clients
     clock.advance(120_000)
     clients.expire(broker.options.client_timeout_ms)
     assert await list_ids(alive) == ["alive", "silent"]  # just in time
@@ -127,7 +124,7 @@ async def test_a_client_without_heartbeat_is_forgotten_and_closed(
     await alive.join("G", "alive", "T")
     clients.expire(broker.options.client_timeout_ms)
     assert (await list_ids(alive), list(clients.producers)) == (["alive"], [])
-    await turn_until(lambda: not silent._caller.is_connected(broker.options.address))
+    await turn_until(lambda: not silent._caller.is_connected(broker.standing.address))
     assert len([record for record in caplog.records if "sent no heartbeat" in record.message]) >= 1
 
 
@@ -135,7 +132,7 @@ async def test_the_timer_of_the_broker_finds_silent_clients(make_broker: MakeBro
     clock = VirtualClock()
     broker = await make_broker(clock=clock, client_scan_ms=1, idle_seconds=3600)
     await make_peer(broker).join("G", "c", "T")
-    clients = parts_of(broker).clients
+    clients = broker.clients
     assert list(clients.consumers) == ["G"]
     clock.advance(120_001)
     await turn_until(lambda: not clients.consumers)
@@ -171,7 +168,7 @@ async def test_members_are_told_of_new_and_lost_topics(broker: Broker, make_peer
     await beat(peer, SubscriptionData(topic="U", sub_string="x", sub_version=2))  # only the expression: not told
     await list_ids(peer)
     assert inbox.commands.empty()
-    group = parts_of(broker).clients.consumer("G")
+    group = broker.clients.consumer("G")
     assert group is not None
     assert {topic: item.sub_string for topic, item in group.subscriptions.items()} == {"U": "x"}
 
@@ -179,7 +176,7 @@ async def test_members_are_told_of_new_and_lost_topics(broker: Broker, make_peer
 async def test_an_older_subscription_changes_nothing(broker: Broker, peer: Peer) -> None:
     for text, version in (("new", 5), ("old", 4), ("same", 5)):
         await beat(peer, SubscriptionData(topic="T", sub_string=text, sub_version=version))
-    group = parts_of(broker).clients.consumer("G")
+    group = broker.clients.consumer("G")
     assert group is not None
     assert group.subscriptions["T"].sub_string == "new"
 
@@ -200,13 +197,13 @@ async def test_changes_that_follow_each_other_closely_are_told_together(broker: 
     assert told < 60
     for peer in peers:
         await peer.close()
-    await turn_until(lambda: len(parts_of(broker).clients.consumers["G"].members) == 1)
+    await turn_until(lambda: len(broker.clients.consumers["G"].members) == 1)
     await inbox.get()  # and of their end, too
     assert await list_ids(watching) == ["watching"]
 
 
 async def test_a_connection_that_ends_is_looked_for_in_its_own_groups_only(broker: Broker, peer: Peer) -> None:
-    clients = parts_of(broker).clients
+    clients = broker.clients
     await peer.join("G", "c", "T")
     await peer.produce("P", "c")
     (link,) = clients.consumers["G"].members
@@ -226,7 +223,7 @@ async def test_a_connection_that_ends_is_looked_for_in_its_own_groups_only(broke
 
 async def test_the_list_of_members_is_written_once_for_each_change(broker: Broker, peer: Peer) -> None:
     await peer.join("G", "c", "T")
-    group = parts_of(broker).clients.consumers["G"]
+    group = broker.clients.consumers["G"]
     first = group.encode_ids()
     assert group.encode_ids() is first
     await peer.join("G", "c", "T")
@@ -238,7 +235,7 @@ async def test_the_list_of_members_is_written_once_for_each_change(broker: Broke
 async def test_heartbeats_are_weighed_and_the_heaviest_client_goes(
     broker: Broker, make_peer: MakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    account = parts_of(broker).clients.account
+    account = broker.clients.account
     account.bytes_max = 100_000
     good, heavy = make_peer(broker), make_peer(broker)
     await good.join("G", "good", "T")
@@ -256,9 +253,9 @@ async def test_heartbeats_are_weighed_and_the_heaviest_client_goes(
 @pytest.mark.parametrize("who", ["broker", "group"])
 async def test_nobody_is_told_when_that_is_switched_off(broker: Broker, make_peer: MakePeer, who: str) -> None:
     if who == "broker":
-        broker.options.notify_group_changes = False
+        broker.live.change(notify_group_changes=False)
     else:
-        parts_of(broker).groups.put(GroupConfig(group_name="G", notify_consumer_ids_changed_enable=False))
+        broker.groups.put(GroupConfig(group_name="G", notify_consumer_ids_changed_enable=False))
     inbox = Inbox()
     peer = make_peer(broker, handlers={CHANGED: inbox.handle})
     await peer.join("G", "c", "T")
@@ -270,7 +267,7 @@ async def test_the_last_heartbeat_decides_the_model(broker: Broker, peer: Peer) 
     for model in (MessageModel.BROADCASTING, MessageModel.CLUSTERING, MessageModel.BROADCASTING):
         data = ConsumerData(group_name="G", message_model=model, subscription_data_set=[])
         await peer.expect(RequestCode.HEART_BEAT, None, HeartbeatData(client_id="c", consumer_data_set=[data]))
-        group = parts_of(broker).clients.consumer("G")
+        group = broker.clients.consumer("G")
         assert group is not None
         assert group.message_model is model
 
@@ -290,7 +287,7 @@ async def test_an_id_on_two_connections_is_said_once(
         for peer in (one, two):
             await peer.join("G", "twin", "T")
     assert await list_ids(one) == ["twin", "twin"]
-    conflicts = parts_of(broker).clients.conflicts
+    conflicts = broker.clients.conflicts
     await turn_until(lambda: bool(conflicts))
     assert conflicts == {"G": ["client id twin is on 2 connections: each needs an instance name of its own"]}
     assert len(warnings_of(caplog, "twin")) == 1
@@ -305,7 +302,7 @@ async def test_members_that_subscribe_differently_are_said_once(
     for _ in range(5):
         await one.join("G", "one", "T", expression="a")
         await two.join("G", "two", "T", expression="b")
-    conflicts = parts_of(broker).clients.conflicts
+    conflicts = broker.clients.conflicts
     await turn_until(lambda: bool(conflicts))
     assert conflicts == {"G": ["members subscribe topic T differently: 'a', 'b'"]}
     assert len(warnings_of(caplog, "differently")) == 1
@@ -320,7 +317,7 @@ async def test_a_member_that_changes_its_mind_is_noticed(
     same = SubscriptionData(topic="T", sub_string="a", sub_version=1)
     await beat(one, same, client_id="one")
     await beat(two, same, client_id="two")
-    conflicts = parts_of(broker).clients.conflicts
+    conflicts = broker.clients.conflicts
     assert conflicts == {}
     await beat(two, SubscriptionData(topic="T", sub_string="b", sub_version=2), client_id="two")
     await turn_until(lambda: list(conflicts) == ["G"])
@@ -344,7 +341,7 @@ async def test_offsets_are_committed_and_asked_for(broker: Broker, peer: Peer) -
     for _ in range(3):
         await peer.send("T")
     assert await query(peer) == (ResponseCode.SUCCESS, 0)
-    queue = parts_of(broker).store.queues.get("T", 0)
+    queue = broker.store.queues.get("T", 0)
     assert queue is not None
     queue.raise_min(stored(broker, "T")[1].position)
     assert await query(peer) == (ResponseCode.QUERY_NOT_FOUND, None)
@@ -367,7 +364,7 @@ async def test_offsets_are_committed_and_asked_for(broker: Broker, peer: Peer) -
 async def test_an_expression_is_checked_before_a_client_starts(
     broker: Broker, peer: Peer, kind: str, text: str, switched_on: bool, code: int
 ) -> None:
-    broker.options.property_filter = switched_on
+    broker.live.change(property_filter=switched_on)
     data = SubscriptionData(topic="T", sub_string=text, expression_type=kind)
     body = CheckClientBody(client_id="c", group="G", subscription_data=data)
     assert (await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, None, body)).code == code

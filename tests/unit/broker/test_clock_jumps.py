@@ -13,7 +13,6 @@ from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import send_half, stored
-from tests.unit.broker.requests import parts_of
 from tests.unit.broker.test_schedule import append_delayed
 from tests.unit.broker.test_timing import append as append_timed
 from tests.unit.broker.test_timing import run as run_timer
@@ -147,7 +146,7 @@ async def test_clients_that_are_alive_are_not_forgotten(
         producer_data_set=[ProducerData(group_name="P")],
     )
     await peer.expect(RequestCode.HEART_BEAT, None, body)
-    clients, timeout_ms = parts_of(broker).clients, broker.options.client_timeout_ms
+    clients, timeout_ms = broker.clients, broker.options.client_timeout_ms
     jump(clock, jump_ms)
     clients.expire(timeout_ms)
     assert (list(clients.producers), list(clients.consumers)) == (["P"], ["G"])
@@ -164,7 +163,7 @@ async def test_halves_are_asked_about_as_if_the_clock_had_not_been_set(
     broker = await make_broker(clock=clock)
     peer = make_peer(broker)
     await send_half(peer, born_ms=clock.now_ms())
-    checks = broker.transactions.checks
+    checks = broker.checks
     clock.advance(1)
     jump(clock, jump_ms)
     await checks.run_pass()
@@ -189,7 +188,7 @@ async def test_what_is_not_a_number_of_a_queue_is_left_out(make_broker: MakeBrok
 
 async def test_a_level_of_thousands_of_digits_is_stored_and_breaks_nothing(make_broker: MakeBroker) -> None:
     broker = await make_broker()
-    store = parts_of(broker).store
+    store = broker.store
     properties = encode_properties({"DELAY": "9" * 5000, "REAL_TOPIC": "Orders", "REAL_QID": "0"})
     message = store.append(Message(topic="SCHEDULE_TOPIC_XXXX", queue_id=0, body=b"x", properties=properties))
     assert message.position >= 0

@@ -19,7 +19,7 @@ from eruca.wire.headers import PullMessageAnswerHeader
 from eruca.wire.record import decode_records
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import EXPRESSION, HOLD, parts_of, pull_header, send_header, try_pull, try_send
+from tests.unit.broker.requests import EXPRESSION, HOLD, pull_header, send_header, try_pull, try_send
 from tests.unit.net.rawpeer import SECONDS_MAX
 
 ALWAYS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -82,7 +82,7 @@ async def test_a_disk_that_fills_refuses_sends_and_takes_them_again_by_itself(
     # What is there can be read, and offsets committed.
     pulled = await try_pull(peer, sys_flag=EXPRESSION | 1, commit_offset=1)
     assert decode_records(pulled.command.body)[0].body == b"before"
-    assert parts_of(broker).offsets.get("readers", "T", 0) == 1
+    assert broker.offsets.get("readers", "T", 0) == 1
     disk.used = 0.89
     await send_until(peer, ResponseCode.SUCCESS)
     said = [record.getMessage() for record in caplog.records]
@@ -97,7 +97,7 @@ async def test_every_kind_of_send_is_refused(make_broker: MakeBroker, make_peer:
     peer = make_peer(broker)
     await peer.send("T")
     disk.used = 0.95
-    await parts_of(broker).background.retain()
+    await broker.background.retain()
     body = b"\0\0\0\x17" + b"\0" * 12 + b"\0\0\0\1x\0\0"
     header = send_header(batch=batch)
     for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
@@ -114,11 +114,11 @@ async def test_a_held_pull_outlives_a_full_disk(make_broker: MakeBroker, make_pe
         reader.ask(RequestCode.PULL_MESSAGE, pull_header(queue_offset=1, sys_flag=EXPRESSION | HOLD))
     )
     disk.used = 0.95
-    await parts_of(broker).background.retain()
+    await broker.background.retain()
     assert (await try_send(sender)).code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert not held.done()
     disk.used = 0.5
-    await parts_of(broker).background.retain()
+    await broker.background.retain()
     await sender.send("T", body=b"after")
     assert decode_records((await held).command.body)[0].body == b"after"
 
@@ -140,12 +140,12 @@ async def test_no_room_for_the_next_segment(make_broker: MakeBroker, make_peer: 
     assert decode_records((await try_pull(peer)).command.body)[0].body == b"first"
     disk.has_room = True
     await send_until(peer, ResponseCode.SUCCESS)
-    queue = parts_of(broker).store.queues.get("T", 0)
+    queue = broker.store.queues.get("T", 0)
     assert queue is not None
     assert queue.max_offset == taken + 1  # what was refused left no gap
     await broker.stop()
     again = await make_broker(disk=disk, commitlog_segment_bytes=1 << 16)
-    queue = parts_of(again).store.queues.get("T", 0)
+    queue = again.store.queues.get("T", 0)
     assert queue is not None
     assert queue.max_offset == taken + 1
 
@@ -160,8 +160,8 @@ def at_hour(day: int, hour: int, minute: int = 0) -> int:
 
 async def fill_segments(broker: Broker, peer: Peer, count: int) -> None:
     """Send until the log has so many segments, all of them synced."""
-    store = parts_of(broker).store
-    while len(store.commitlog.chain.segments) < count:
+    store = broker.store
+    while len(store.log.chain.segments) < count:
         await peer.send("T", body=b"x" * 10_000)
     await asyncio.to_thread(store.flusher.sync_log)
     await asyncio.to_thread(store.flusher.sync_derived)
@@ -185,8 +185,8 @@ async def make_old_broker(
 
 async def test_expired_segments_go_at_their_hour(make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path) -> None:
     broker, peer, clock, _ = await make_old_broker(make_broker, make_peer)
-    store = parts_of(broker).store
-    retain = parts_of(broker).background.retain
+    store = broker.store
+    retain = broker.background.retain
     folder = tmp_path / "store" / "commitlog"
     let_pass(clock, at_hour(4, 4))  # at the hour, but kept for 66 of 72 hours
     assert await retain() == 0
@@ -194,10 +194,10 @@ async def test_expired_segments_go_at_their_hour(make_broker: MakeBroker, make_p
     assert await retain() == 0
     let_pass(clock, at_hour(5, 5))
     assert await retain() == 0
-    assert store.commitlog.start == 0
+    assert store.log.start == 0
     clock.set_ms(at_hour(5, 4, 30))  # half an hour back, which nobody minds
     assert await retain() >= 4
-    start = store.commitlog.start
+    start = store.log.start
     assert start >= 4 << 16
     # The next segment is made in advance, and may just have come.
     assert await asyncio.to_thread(lambda: min(path.name for path in folder.iterdir())) == f"{start:020d}"
@@ -215,17 +215,17 @@ async def test_expired_segments_go_at_their_hour(make_broker: MakeBroker, make_p
 @pytest.mark.usefixtures("look_often")
 async def test_the_timer_of_the_broker_does_it(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker, _, clock, _ = await make_old_broker(make_broker, make_peer)
-    store = parts_of(broker).store
+    store = broker.store
     let_pass(clock, at_hour(5, 4))
     async with asyncio.timeout(SECONDS_MAX):
-        while store.commitlog.start < 4 << 16:  # noqa: ASYNC110
+        while store.log.start < 4 << 16:  # noqa: ASYNC110
             await asyncio.sleep(0)
-    assert store.commitlog.start % (1 << 16) == 0
+    assert store.log.start % (1 << 16) == 0
 
 
 async def test_the_hour_and_the_age_are_options(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker, _, clock, _ = await make_old_broker(make_broker, make_peer, delete_hours="13;22", retention_hours=2)
-    retain = parts_of(broker).background.retain
+    retain = broker.background.retain
     let_pass(clock, at_hour(1, 12, 30))
     assert await retain() == 0
     let_pass(clock, at_hour(1, 13, 1))
@@ -234,10 +234,10 @@ async def test_the_hour_and_the_age_are_options(make_broker: MakeBroker, make_pe
 
 async def test_a_disk_that_fills_does_not_wait_for_the_hour(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker, _, clock, disk = await make_old_broker(make_broker, make_peer)
-    retain = parts_of(broker).background.retain
+    retain = broker.background.retain
     disk.used = 0.8
     assert await retain() == 0  # nothing is expired
     disk.used = 0.86
     assert await retain() >= 4  # now they go all the same
     clock.advance(HOUR_MS)
-    assert len(parts_of(broker).store.commitlog.chain.segments) >= 1
+    assert len(broker.store.log.chain.segments) >= 1

@@ -165,6 +165,6 @@ async def test_a_port_that_a_broker_chooses_has_free_neighbours(
     broker = make(tmp_path, port=0)
     with socket.create_server(("127.0.0.1", taken + beside)):
         await broker.start()
-        assert broker.options.port == free
+        assert broker.standing.port == free
         await broker.stop()
     assert choices == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eruca.broker.failoverkeys import Keys
+from eruca.broker.replication.failoverkeys import Keys
 from eruca.core.failover.view import MasterEntry, MemberEntry, StateEntry, View
 from eruca.limits import EPOCH_MAX
 from eruca.net.etcd import KeyValue, Snapshot

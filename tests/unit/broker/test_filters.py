@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.broker.app import Broker
-from eruca.broker.subscriptions import PullFilters
+from eruca.broker.pulling.subscriptions import PullFilters
 from eruca.wire.bodies import CheckClientBody, SubscriptionData
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import PullMessageHeader
@@ -80,7 +80,7 @@ async def test_it_can_be_switched_off(make_broker: MakeBroker, make_peer: MakePe
 
 
 def test_kept_filters_are_weighed_and_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.broker.subscriptions.FILTERS_BYTES_MAX", 2_000_000)
+    monkeypatch.setattr("eruca.broker.pulling.subscriptions.FILTERS_BYTES_MAX", 2_000_000)
     filters = PullFilters()
     first = filters.get("TAG", "a || b")
     assert filters.get("TAG", "a || b") is first

@@ -41,10 +41,10 @@ async def test_as_many_as_allowed_are_in_the_route_until_they_go(
     await other.expect(CODE, SECOND)
     await peer.expect(CODE, FIRST)
     assert (await peer.ask(CODE, THIRD)).code == ResponseCode.NO_PERMISSION
-    both = {broker.options.address: ["10.0.0.1:30000", "10.0.0.2:30000"]}
+    both = {broker.standing.address: ["10.0.0.1:30000", "10.0.0.2:30000"]}
     await turn_until(lambda: in_route() == both)
     await peer.close()
-    await turn_until(lambda: in_route() == {broker.options.address: ["10.0.0.2:30000"]})
+    await turn_until(lambda: in_route() == {broker.standing.address: ["10.0.0.2:30000"]})
     await other.close()
     await turn_until(lambda: in_route() == {})
 

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.broker.groups import Groups
-from eruca.broker.options import BrokerOptions
-from eruca.broker.topics import Topics
 from eruca.errors import InvalidName
-from eruca.testing import VirtualClock
-from eruca.wire.bodies import GroupConfig, GroupConfigTable, TopicConfig, TopicConfigTable
+from eruca.wire.bodies import GroupConfig, TopicConfig, TopicConfigTable
 from eruca.wire.names import FORBIDDEN_TO_SEND
+from tests.unit.broker.tables import make_groups, make_topics
 
 BAD_NAMES = ["", " ", "../x", "a/b", "a\\b", ".", "..", "a.b", "x\0y", "x\ny", "é", "x" * 300, "C:\\x", "~root"]
-
-
-def make_topics(**options: object) -> Topics:
-    return Topics(BrokerOptions(**options), VirtualClock(), TopicConfigTable())  # type: ignore[arg-type]
-
-
-def make_groups(**options: object) -> Groups:
-    return Groups(BrokerOptions(**options), VirtualClock(), GroupConfigTable())  # type: ignore[arg-type]
 
 
 def test_every_broker_has_the_topics_of_java() -> None:
@@ -56,7 +45,7 @@ def test_options_decide_what_inherits_and_what_is_there() -> None:
 
 def test_a_kept_template_does_not_inherit_when_that_is_switched_off() -> None:
     kept = TopicConfigTable(topic_config_table={"TBW102": TopicConfig(topic_name="TBW102", perm=7)})
-    topics = Topics(BrokerOptions(auto_create_topic=False), VirtualClock(), kept)
+    topics = make_topics(kept, auto_create_topic=False)
     assert topics.create_for_send("T", "TBW102", 4) is None
     assert topics.get("T") is None
 
@@ -86,7 +75,7 @@ def test_no_name_that_breaks_the_rule_enters_a_table(name: str) -> None:
 def test_every_change_is_told_and_counted() -> None:
     topics = make_topics()
     told: list[int] = []
-    topics.on_change = lambda: told.append(topics.revision)
+    topics.changed.listen(lambda: told.append(topics.revision))
     start = topics.data_version.counter
     topics.put(TopicConfig(topic_name="T"))
     topics.create_internal("I", 1)
@@ -157,10 +146,10 @@ def test_what_was_kept_comes_back() -> None:
     topics, groups = make_topics(), make_groups()
     topics.put(TopicConfig(topic_name="TBW102", read_queue_nums=2, write_queue_nums=2, perm=7))
     groups.put(GroupConfig(group_name="TOOLS_CONSUMER", retry_max_times=1))
-    again = Topics(BrokerOptions(), VirtualClock(), topics.snapshot())
+    again = make_topics(topics.snapshot())
     assert again.snapshot().topic_config_table == topics.snapshot().topic_config_table
     assert again.data_version.counter == topics.data_version.counter
-    tools = Groups(BrokerOptions(), VirtualClock(), groups.snapshot()).find("TOOLS_CONSUMER")
+    tools = make_groups(groups.snapshot()).find("TOOLS_CONSUMER")
     assert tools is not None
     assert tools.retry_max_times == 1
 
@@ -168,7 +157,7 @@ def test_what_was_kept_comes_back() -> None:
 def test_groups_make_themselves_when_they_may() -> None:
     groups = make_groups()
     changes: list[None] = []
-    groups.on_change = lambda: changes.append(None)
+    groups.changed.listen(lambda: changes.append(None))
     assert groups.find("G") is None
     made = groups.get("G")
     assert made is not None

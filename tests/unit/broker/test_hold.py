@@ -15,7 +15,7 @@ from eruca.wire.headers import PullMessageAnswerHeader
 from eruca.wire.record import Message, decode_records
 from tests.unit.broker.conftest import MakeBroker
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import COMMIT, EXPRESSION, HOLD, parts_of, pull_header
+from tests.unit.broker.requests import COMMIT, EXPRESSION, HOLD, pull_header
 from tests.unit.net.rawpeer import RawPeer, open_peer, turn_until
 
 TURNS_MAX = 10
@@ -40,13 +40,13 @@ class FarTime:
 async def quiet_broker(make_broker: MakeBroker) -> Broker:
     """A broker that looks at its held pulls only when a test does, for as long as the test runs."""
     broker = await make_broker(hold_scan_ms=3_600_000)
-    parts_of(broker).topics.create_internal("T", 4)
+    broker.topics.create_internal("T", 4)
     return broker
 
 
 @pytest.fixture
 async def raw(quiet_broker: Broker) -> AsyncIterator[RawPeer]:
-    async with open_peer(quiet_broker.options.port) as peer:
+    async with open_peer(quiet_broker.standing.port) as peer:
         yield peer
 
 
@@ -65,16 +65,15 @@ async def hold(broker: Broker, raw: RawPeer, opaque: int = 1, **fields: Any) -> 
 
 def append(broker: Broker, body: bytes = b"new", *, queue_id: int = 0, tags: str = "") -> None:
     """Put a message into the store, in this turn of the loop."""
-    parts = parts_of(broker)
     properties = f"TAGS\x01{tags}\x02".encode() if tags else b""
-    parts.store.append(
+    broker.store.append(
         Message(
             topic="T",
             queue_id=queue_id,
             body=body,
             properties=properties,
-            born_host=parts.store_host,
-            store_host=parts.store_host,
+            born_host=broker.standing.store_host,
+            store_host=broker.standing.store_host,
         )
     )
 
@@ -122,7 +121,7 @@ async def test_messages_of_one_turn_wake_by_the_first_that_is_wanted(quiet_broke
 async def test_a_queue_that_goes_before_its_pulls_are_told_disturbs_nobody(quiet_broker: Broker, raw: RawPeer) -> None:
     await hold(quiet_broker, raw, opaque=1)
     append(quiet_broker)
-    parts_of(quiet_broker).store.detach_topic("T")
+    quiet_broker.store.detach_topic("T")
     for _ in range(TURNS_MAX):
         await asyncio.sleep(0)
     assert len(quiet_broker.pull.holds) == 1
@@ -225,8 +224,8 @@ async def test_the_longest_time_to_wait_is_taken(quiet_broker: Broker, raw: RawP
 
 
 async def test_without_long_polling_the_broker_says_how_long(quiet_broker: Broker, raw: RawPeer, far: FarTime) -> None:
-    quiet_broker.options.long_polling = False
-    quiet_broker.options.short_polling_ms = 500_000
+    quiet_broker.live.change(long_polling=False)
+    quiet_broker.live.change(short_polling_ms=500_000)
     await hold(quiet_broker, raw, suspend_timeout_ms=3_600_000)
     far.scan(quiet_broker, ms_ahead=480_000)
     assert len(quiet_broker.pull.holds) == 1
@@ -235,7 +234,7 @@ async def test_without_long_polling_the_broker_says_how_long(quiet_broker: Broke
 
 
 async def test_a_held_pull_commits_once_when_it_comes(quiet_broker: Broker, raw: RawPeer) -> None:
-    offsets = parts_of(quiet_broker).offsets
+    offsets = quiet_broker.offsets
     await hold(quiet_broker, raw, sys_flag=EXPRESSION | HOLD | COMMIT, commit_offset=5)
     assert offsets.get("readers", "T", 0) == 5
     offsets.put("readers", "T", 0, 9)
@@ -246,14 +245,14 @@ async def test_a_held_pull_commits_once_when_it_comes(quiet_broker: Broker, raw:
 
 async def test_a_held_pull_is_checked_again_when_it_is_woken(quiet_broker: Broker, raw: RawPeer) -> None:
     await hold(quiet_broker, raw)
-    quiet_broker.options.permission = 2
+    quiet_broker.live.change(permission=2)
     append(quiet_broker)
     assert (await raw.read()).code == ResponseCode.NO_PERMISSION
 
 
 async def test_a_closed_connection_takes_its_pulls_along(quiet_broker: Broker, raw: RawPeer) -> None:
     await hold(quiet_broker, raw)
-    async with open_peer(quiet_broker.options.port) as other:
+    async with open_peer(quiet_broker.standing.port) as other:
         await hold(quiet_broker, other)
         await hold(quiet_broker, other, queue_id=1)
     await turn_until(lambda: len(quiet_broker.pull.holds) == 1)
@@ -265,13 +264,13 @@ async def test_a_closed_connection_takes_its_pulls_along(quiet_broker: Broker, r
 async def test_one_pull_too_many_is_answered_at_once(
     quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(f"eruca.broker.hold.{bound}", 3)
+    monkeypatch.setattr(f"eruca.broker.pulling.hold.{bound}", 3)
     for opaque in (1, 2, 3):
         await hold(quiet_broker, raw, opaque=opaque)
     header = pull_header(sys_flag=EXPRESSION | HOLD)
     answer = await raw.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=4))
     assert (answer.code, next_offset(answer)) == (ResponseCode.PULL_NOT_FOUND, 0)
-    async with open_peer(quiet_broker.options.port) as other:
+    async with open_peer(quiet_broker.standing.port) as other:
         if bound == "HOLDS_MAX":
             answer = await other.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=5))
             assert answer.code == ResponseCode.PULL_NOT_FOUND
@@ -309,10 +308,10 @@ async def test_a_send_wakes_a_consumer_of_another_connection(quiet_broker: Broke
 async def test_pulls_of_a_peer_that_does_not_read_wait_until_it_does(quiet_broker: Broker, raw: RawPeer) -> None:
     for opaque in (1, 2, 3):
         await hold(quiet_broker, raw, opaque=opaque)
-    (link,) = [link for server in quiet_broker._servers for link in server.links]
+    (link,) = [link for server in quiet_broker.ports.servers for link in server.links]
     link.pause_writing()
     append(quiet_broker)
-    async with open_peer(quiet_broker.options.port) as other:  # others are served meanwhile
+    async with open_peer(quiet_broker.standing.port) as other:  # others are served meanwhile
         answer = await other.ask(make_request(RequestCode.PULL_MESSAGE, pull_header(), opaque=9))
         assert answer.code == ResponseCode.SUCCESS
     assert len(quiet_broker.pull.holds) == 3
@@ -322,9 +321,9 @@ async def test_pulls_of_a_peer_that_does_not_read_wait_until_it_does(quiet_broke
 
 
 async def test_pulls_that_wait_for_their_peer_go_with_its_connection(quiet_broker: Broker) -> None:
-    async with open_peer(quiet_broker.options.port) as gone:
+    async with open_peer(quiet_broker.standing.port) as gone:
         await hold(quiet_broker, gone, opaque=1)
-        (link,) = [link for server in quiet_broker._servers for link in server.links]
+        (link,) = [link for server in quiet_broker.ports.servers for link in server.links]
         link.pause_writing()
         append(quiet_broker)
         for _ in range(TURNS_MAX):
@@ -338,7 +337,7 @@ async def test_pulls_that_wait_for_their_peer_go_with_its_connection(quiet_broke
 async def test_many_that_wake_at_once_are_answered_in_slices(
     quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca.broker.hold.SLICE_SECONDS", 0)
+    monkeypatch.setattr("eruca.broker.pulling.hold.SLICE_SECONDS", 0)
     for opaque in range(20):
         await hold(quiet_broker, raw, opaque=opaque)
     append(quiet_broker)
@@ -351,7 +350,7 @@ async def test_many_that_wake_at_once_are_answered_in_slices(
 
 
 async def test_held_pulls_are_weighed(quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.broker.hold.HOLDS_OF_CONNECTION_BYTES_MAX", 100_000)
+    monkeypatch.setattr("eruca.broker.pulling.hold.HOLDS_OF_CONNECTION_BYTES_MAX", 100_000)
     await hold(quiet_broker, raw, opaque=1, subscription="a" * 50_000)
     assert quiet_broker.pull.holds.weight > 50_000
     header = pull_header(sys_flag=EXPRESSION | HOLD, subscription="b" * 50_000)
@@ -365,7 +364,7 @@ async def test_held_pulls_are_weighed(quiet_broker: Broker, raw: RawPeer, monkey
 async def test_a_held_pull_counts_as_a_miss_now_and_when_it_ends(
     quiet_broker: Broker, raw: RawPeer, far: FarTime
 ) -> None:
-    stats = parts_of(quiet_broker).stats
+    stats = quiet_broker.stats
     await hold(quiet_broker, raw)
     assert stats.missed == 1
     far.scan(quiet_broker, ms_ahead=3_600_001)

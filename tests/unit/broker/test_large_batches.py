@@ -11,6 +11,7 @@ import pytest
 
 from eruca.broker.app import Broker
 from eruca.limits import BATCH_MESSAGES_MAX, FRAME_BYTES_MAX
+from eruca.store.messagestore import MessageStore
 from eruca.wire.batch import BatchItem, encode_batch
 from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
 from eruca.wire.command import decode_binary_header, decode_json_header
@@ -21,7 +22,8 @@ from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import parts_of, send_header
+from tests.unit.broker.requests import send_header
+from tests.unit.net.rawpeer import turn_until
 
 SECONDS_MAX = PATIENCE_S
 EMPTY = encode_batch([BatchItem(0, b"", b"")])
@@ -36,7 +38,7 @@ async def make_large(make_broker: MakeBroker, **options: Any) -> Broker:
 
 async def ask_raw(broker: Broker, command: Command) -> tuple[Command, int]:
     """Send a request as any client might, whatever our own bounds of reading are; gives the answer and its bytes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", broker.options.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.standing.port)
     try:
         async with asyncio.timeout(SECONDS_MAX):
             writer.write(encode_command(command))
@@ -50,7 +52,7 @@ async def ask_raw(broker: Broker, command: Command) -> tuple[Command, int]:
 
 
 def count_stored(broker: Broker, topic: str = "T") -> int:
-    queue = parts_of(broker).store.queues.get(topic, 0)
+    queue = broker.store.queues.get(topic, 0)
     return 0 if queue is None else queue.max_offset
 
 
@@ -60,7 +62,7 @@ async def test_the_answer_to_40000_messages_names_them_all(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, binary: bool, encoded: bool
 ) -> None:
     if not encoded:
-        monkeypatch.setattr("eruca.store.messagestore.COMPILED", False)
+        monkeypatch.setattr(MessageStore, "_measure_encoded", lambda *_: None)
     broker = await make_large(make_broker)
     command = make_request(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), EMPTY * 40_000)
     if binary:
@@ -73,7 +75,7 @@ async def test_the_answer_to_40000_messages_names_them_all(
 
 async def test_the_answer_to_the_largest_batch_of_java_s_default_fits_a_frame(make_broker: MakeBroker) -> None:
     broker = await make_large(make_broker)
-    limit = parts_of(broker).store.options.message_bytes_max
+    limit = broker.store.options.message_bytes_max
     count = limit // len(EMPTY)
     answer, size = await ask_raw(broker, make_request(RequestCode.SEND_BATCH_MESSAGE, send_header(), EMPTY * count))
     assert answer.code == ResponseCode.SUCCESS
@@ -86,7 +88,7 @@ async def test_a_batch_whose_answer_would_not_fit_a_frame_is_refused_whole(
     make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch, encoded: bool
 ) -> None:
     if not encoded:
-        monkeypatch.setattr("eruca.store.messagestore.COMPILED", False)
+        monkeypatch.setattr(MessageStore, "_measure_encoded", lambda *_: None)
     broker = await make_large(make_broker, message_bytes_max=8 << 20)
     body = EMPTY * (BATCH_MESSAGES_MAX + 1)
     answer = await make_peer(broker).ask(RequestCode.SEND_BATCH_MESSAGE, send_header(), body)
@@ -110,12 +112,61 @@ async def test_properties_that_all_messages_get_do_not_multiply_without_end(
 ) -> None:
     """A request of 100 kB would otherwise become 130 MB of the log."""
     if not encoded:
-        monkeypatch.setattr("eruca.store.messagestore.COMPILED", False)
+        monkeypatch.setattr(MessageStore, "_measure_encoded", lambda *_: None)
     broker = await make_large(make_broker)
     shared = "a\x01" + "b" * 32_000
     answer = await make_peer(broker).ask(RequestCode.SEND_BATCH_MESSAGE, send_header(properties=shared), EMPTY * 4_000)
     assert (answer.code, count_stored(broker)) == (ILLEGAL, 0)
     assert "bytes" in (answer.remark or "")
+
+
+# -- batches that are stored in pieces ---------------------------------------------------------------------------------
+
+
+async def test_others_are_served_while_a_large_batch_is_stored(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    broker = await make_large(make_broker)
+    body = encode_batch([BatchItem(0, b"%d" % number, b"") for number in range(40_000)])
+    peer, other = make_peer(broker), make_peer(broker)
+    await other.expect(RequestCode.SEND_MESSAGE_V2, send_header("Other"), b"x")
+    large = asyncio.create_task(ask_raw(broker, make_request(RequestCode.SEND_BATCH_MESSAGE, send_header(), body)))
+    await turn_until(lambda: count_stored(broker) > 0)
+    between = 0
+    while not large.done():
+        await other.expect(RequestCode.SEND_MESSAGE_V2, send_header("Other"), b"x")
+        between += count_stored(broker) < 40_000
+    answer, _ = await large
+    assert answer.code == ResponseCode.SUCCESS and answer.ext_dict()["queueOffset"] == "0"
+    assert between >= 1, "the batch was stored in one go"
+    assert [message.body for message in stored(broker, "T")] == [b"%d" % number for number in range(40_000)]
+    await peer.expect(RequestCode.SEND_MESSAGE_V2, send_header(), b"last")
+    assert count_stored(broker) == 40_001
+
+
+async def test_requests_behind_a_large_batch_wait_for_it(make_broker: MakeBroker) -> None:
+    broker = await make_large(make_broker)
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.standing.port)
+    large = make_request(RequestCode.SEND_BATCH_MESSAGE, send_header(), EMPTY * 40_000, oneway=True)
+    behind = make_request(RequestCode.SEND_MESSAGE_V2, send_header(), b"behind", opaque=7)
+    writer.write(encode_command(large) + encode_command(behind))
+    async with asyncio.timeout(SECONDS_MAX):
+        (total,) = struct.unpack(">i", await reader.readexactly(4))
+        data = await reader.readexactly(total)
+    answer = decode_json_header(data[4 : 4 + int.from_bytes(data[1:4])])
+    assert (answer.opaque, answer.ext_dict()["queueOffset"]) == (7, "40000")
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_broker_that_may_not_write_any_more_stores_no_more_pieces(make_broker: MakeBroker) -> None:
+    broker = await make_large(make_broker)
+    sent = asyncio.create_task(
+        ask_raw(broker, make_request(RequestCode.SEND_BATCH_MESSAGE, send_header(), EMPTY * 40_000))
+    )
+    await turn_until(lambda: count_stored(broker) > 0)
+    broker.store.fence("another broker is master")
+    answer, _ = await sent
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert 0 < count_stored(broker) < 40_000
 
 
 # -- batches that their sender compressed ------------------------------------------------------------------------------
@@ -161,7 +212,7 @@ async def test_the_number_one_in_text_is_a_batch_too(broker: Broker) -> None:
     text = encode_command(Command(command.code, ext={**command.ext_dict(), "batch": "1"}, body=command.body))
     assert b'"batch":"1"' in text
     assert len(text) != len(frame)
-    reader, writer = await asyncio.open_connection("127.0.0.1", broker.options.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.standing.port)
     writer.write(text)
     async with asyncio.timeout(SECONDS_MAX):
         total, word = struct.unpack(">iI", await reader.readexactly(8))

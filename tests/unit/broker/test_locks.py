@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.broker import locks as locks_module
 from eruca.broker.app import Broker
-from eruca.broker.locks import QueueLocks
+from eruca.broker.groups import locks as locks_module
+from eruca.broker.groups.locks import QueueLocks
 from eruca.limits import LOCKS_OF_GROUP_MAX
 from eruca.testing import VirtualClock
 from eruca.wire.bodies import LockBody, MessageQueue
@@ -111,7 +111,7 @@ async def test_names_that_cannot_be_are_not_locked(broker: Broker, peer: Peer) -
     for group, client_id, topic in (("a.b", "c", "T"), ("G", "c" * 513, "T"), ("G", "c", "T" * 1000), ("G", "", "T")):
         body = LockBody(consumer_group=group, client_id=client_id, mq_set=[MessageQueue("broker-a", 0, topic)])
         assert (await peer.refused(RequestCode.LOCK_BATCH_MQ, None, body))[0] == ResponseCode.SYSTEM_ERROR
-    assert len(broker.admin.locks) == 0
+    assert len(broker.locks) == 0
 
 
 STEPS = st.lists(
@@ -154,7 +154,7 @@ async def test_deleting_a_topic_or_a_group_frees_its_queues(broker: Broker, peer
     body = LockBody(client_id="a", consumer_group="G", mq_set=[queue(0), queue(0, "U")])
     await peer.expect(RequestCode.LOCK_BATCH_MQ, None, body)
     await peer.expect(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic="T"))
-    assert broker.admin.locks.holder("G", queue(0)) is None
-    assert broker.admin.locks.holder("G", queue(0, "U")) == "a"
+    assert broker.locks.holder("G", queue(0)) is None
+    assert broker.locks.holder("G", queue(0, "U")) == "a"
     await peer.expect(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(group_name="G"))
-    assert len(broker.admin.locks) == 0
+    assert len(broker.locks) == 0

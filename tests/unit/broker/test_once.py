@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from eruca.broker import once as once_module
 from eruca.broker.app import Broker
-from eruca.broker.once import ONCE_GROUP, TABLE_NAME, OnceMark, drop_mark, read_mark
+from eruca.broker.sending import once as once_module
+from eruca.broker.sending.once import ONCE_GROUP, TABLE_NAME, OnceMark, drop_mark, read_mark
 from eruca.errors import MessageIllegal
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.batch import BatchItem, encode_batch
 from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.record import decode_record
+from eruca.wire.record import Message, decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
-from tests.unit.broker.delivery import stored
+from tests.unit.broker.delivery import append_to, cut_unheard, stored
 from tests.unit.broker.peer import Answer, Peer
-from tests.unit.broker.requests import parts_of, send_header, try_send
+from tests.unit.broker.requests import send_header, try_send
 
 
 def make_mark(sequence: int, batch: int = 0, partition: int = 0, query: str = "q") -> str:
@@ -75,7 +75,7 @@ async def test_what_comes_again_is_dropped_and_answered_as_stored(broker: Broker
         assert answer.ext is not None
         assert (answer.ext["queueOffset"], answer.ext["msgId"]) == ("-1", "")
     assert bodies(broker) == rows(0, 1, 2, 3, 4)
-    assert parts_of(broker).once.dropped == 9
+    assert broker.once.dropped == 9
 
 
 async def test_of_a_batch_only_what_is_new_is_stored(broker: Broker, peer: Peer) -> None:
@@ -137,7 +137,7 @@ async def test_marks_of_others_are_not_looked_at_and_not_kept(broker: Broker, pe
         await try_send(peer, body=b"row-0", properties=f"a\x01b\x02{make_mark(0)}\x02c\x01d")
     assert bodies(broker) == rows(0, 0)
     assert stored(broker, "T", 0)[0].properties == b"a\x01b\x02c\x01d\x02CLUSTER\x01DefaultCluster"
-    assert not parts_of(broker).once.is_ready
+    assert not broker.once.is_ready
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,12 @@ async def test_a_saved_table_and_the_log_behind_it_make_one(
     make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path
 ) -> None:
     broker = await make_broker()
-    once, saver = parts_of(broker).once, parts_of(broker).saver
+    once, saver = broker.once, broker.saver
     peer = make_peer(broker)
     await send_rows(peer, range(3))
     once.save_if_changed()
     assert "once" not in saver.unsaved  # the disk does not have the log yet
-    await asyncio.to_thread(parts_of(broker).store.flusher.sync_log)
+    await asyncio.to_thread(broker.store.flusher.sync_log)
     once.save_if_changed()
     await saver.wait_until_saved("once")
     await send_rows(peer, range(3, 6))
@@ -220,6 +220,24 @@ async def test_a_table_about_a_longer_log_is_not_believed(
     assert bodies(lost) == rows(0, 1, 2, 3, 4, 5)
 
 
+@pytest.mark.parametrize("is_longer", [False, True])
+async def test_a_cut_that_nobody_was_told_of_is_noticed_when_the_table_is_loaded(
+    make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path, is_longer: bool
+) -> None:
+    broker = await make_broker()
+    await send_rows(make_peer(broker), range(3))
+    position = broker.store.log.tail
+    await send_rows(make_peer(broker), range(3, 6))
+    await broker.stop()
+    await asyncio.to_thread(cut_unheard, tmp_path / "store", position)
+    if is_longer:  # than the table knows
+        other = Message(topic="Other", queue_id=0, body=bytes(10_000), properties=b"")
+        await asyncio.to_thread(append_to, tmp_path / "store", other)
+    again = await make_broker()
+    await send_rows(make_peer(again), range(6))
+    assert bodies(again) == rows(0, 1, 2, 3, 4, 5)
+
+
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.whole] if n >= 6 else []) for n in range(40)])
 async def test_after_power_losses_a_replay_completes_what_the_log_has(
     make_broker: MakeBroker, make_peer: MakePeer, seed: int
@@ -239,18 +257,18 @@ async def test_after_power_losses_a_replay_completes_what_the_log_has(
             assert (await send_rows(peer, range(at, upto), batch=5)).code == ResponseCode.SUCCESS
             at = upto
             if rng.random() < 0.4:
-                await asyncio.to_thread(parts_of(broker).store.flusher.sync_log)
+                await asyncio.to_thread(broker.store.flusher.sync_log)
             if rng.random() < 0.6:
-                parts_of(broker).once.save_if_changed()
-                await parts_of(broker).saver.wait_until_saved("once")
+                broker.once.save_if_changed()
+                await broker.saver.wait_until_saved("once")
         if life < 3:
             twin = await asyncio.to_thread(rng.choice([disk.crash, disk.kill]))
             await broker.stop()
             disk = twin
-    store = parts_of(broker).store
+    store = broker.store
     queue = store.queues.get("T", 0)
     assert queue is not None
-    views = [store.view_record(position) for position, _, _ in queue.entries(0, queue.max_offset)]
+    views = [store.reader.view_record(position) for position, _, _ in queue.entries(0, queue.max_offset)]
     found = Counter(decode_record(view).body for view in views if view is not None)
     assert found == {body: 1 for body in rows(*range(total))}
 
@@ -264,7 +282,7 @@ async def test_the_query_not_heard_of_for_longest_is_forgotten(
             await send_rows(peer, range(1), query=query, queue_id=queue_id)
     await send_rows(peer, range(2), query="a")  # heard of again
     await send_rows(peer, range(1), query="c")
-    once = parts_of(broker).once
+    once = broker.once
     found = {query: once.find_stored("T", 0, OnceMark(query, 0, 0, 0)) for query in "abc"}
     assert found == {"a": 1, "b": -1, "c": 0}
 

@@ -12,15 +12,15 @@ import pytest
 
 from eruca.errors import StoreError, StoreFull, TableUnsaved
 from eruca.store.filesystem import LocalFileSystem
-from eruca.store.saving import TableSaver
-from eruca.store.tables import TableFile, Tables
+from eruca.store.tables.saving import TableSaver
+from eruca.store.tables.tables import TableFile, Tables
 from eruca.wire.bodies import ConsumerOffsets, GroupConfig, TopicConfigTable
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.ext import Header
 from eruca.wire.headers import CreateTopicHeader, DeleteGroupHeader, TopicHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import parts_of, try_send
+from tests.unit.broker.requests import try_send
 from tests.unit.net.rawpeer import SECONDS_MAX, turn_until
 
 NEW_TOPIC = CreateTopicHeader(topic="New", read_queue_nums=1, write_queue_nums=1, perm=6)
@@ -54,7 +54,7 @@ async def test_topics_and_groups_are_saved_when_they_change(
     broker = await make_broker()
     await make_peer(broker).send("Fresh")
     await wait_for_table(tmp_path / "store", "topics.json", '"Fresh"')
-    parts_of(broker).groups.put(GroupConfig(group_name="Readers"))
+    broker.groups.put(GroupConfig(group_name="Readers"))
     await wait_for_table(tmp_path / "store", "subscriptionGroup.json", '"Readers"')
     saved = await read_table(tmp_path / "store", "topics.json")
     assert saved["topicConfigTable"]["Fresh"]["writeQueueNums"] == 4
@@ -73,7 +73,7 @@ async def test_offsets_that_did_not_change_are_not_saved_again(
 ) -> None:
     broker = await make_broker(offsets_interval_ms=1)
     marked: list[str] = []
-    monkeypatch.setattr(parts_of(broker).saver, "mark", marked.append)
+    monkeypatch.setattr(broker.saver, "mark", marked.append)
     peer = make_peer(broker)
     await commit(peer, 5)
     async with asyncio.timeout(SECONDS_MAX):
@@ -103,11 +103,11 @@ async def test_operators_are_answered_when_a_crash_cannot_undo_it(
     table: str,
     is_there: bool,
 ) -> None:
-    parts = parts_of(broker := await make_broker())
-    parts.topics.create_internal("Old", 1)
-    parts.groups.put(GroupConfig(group_name="Old"))
-    await parts.saver.wait_until_saved("groups")
-    file: TableFile[Any] = getattr(parts.tables, table)
+    broker = await make_broker()
+    broker.topics.create_internal("Old", 1)
+    broker.groups.put(GroupConfig(group_name="Old"))
+    await broker.saver.wait_until_saved("groups")
+    file: TableFile[Any] = getattr(broker.tables, table)
     save, may_save = file.save, threading.Event()
 
     def save_later(table: Any) -> None:
@@ -117,7 +117,7 @@ async def test_operators_are_answered_when_a_crash_cannot_undo_it(
     file.save = save_later  # type: ignore[method-assign]
     answer = asyncio.create_task(make_peer(broker).expect(code, header, body))
     async with asyncio.timeout(SECONDS_MAX):
-        while table not in parts.saver.unsaved:  # noqa: ASYNC110
+        while table not in broker.saver.unsaved:  # noqa: ASYNC110
             await asyncio.sleep(0)
     # A question that came later is answered before.
     await make_peer(broker).expect(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -139,7 +139,7 @@ async def test_everything_is_saved_at_the_stop_and_there_at_the_next_start(
     await commit(peer, 7)
     await broker.stop()
     assert (await read_table(tmp_path / "store", "consumerOffset.json"))["offsetTable"]["T@G"] == {"3": 7}
-    again = parts_of(await make_broker())
+    again = await make_broker()
     assert again.offsets.get("G", "T", 3) == 7
     assert again.groups.find("G") is not None
     assert again.topics.get("T") is not None
@@ -238,7 +238,7 @@ async def test_a_full_disk_refuses_an_operator_and_the_change_is_saved_when_ther
     disk.is_full = False
     await wait_for_table(tmp_path / "store", "topics.json", '"New"')
     await wait_for_table(tmp_path / "store", "subscriptionGroup.json", '"NewGroup"')
-    await turn_until(lambda: not parts_of(broker).saver.unsaved)
+    await turn_until(lambda: not broker.saver.unsaved)
     assert (await try_send(peer, "Another")).code == ResponseCode.SUCCESS
 
 
@@ -252,34 +252,35 @@ async def test_a_broker_that_could_not_save_an_offset_says_so_when_it_stops(
     with pytest.raises(StoreError, match="offsets could not be saved: no room"):
         await broker.stop()
     disk.is_full = False
-    assert parts_of(await make_broker()).store.commitlog.tail == 0  # the store was closed and can be opened
+    assert (await make_broker()).store.log.tail == 0  # the store was closed and can be opened
 
 
 async def test_a_send_waits_for_its_own_topic_only(make_broker: MakeBroker, make_peer: MakePeer) -> None:
-    parts = parts_of(broker := await make_broker())
-    peer = make_peer(broker)
-    await peer.send("Known")
-    save, may_save = parts.tables.topics.save, threading.Event()
+    broker = await make_broker()
+    peer, *others = [make_peer(broker) for _ in range(21)]
+    for sender in (peer, *others):
+        await sender.send("Known")  # now it has what it needs besides the call
+    save, may_save = broker.tables.topics.save, threading.Event()
 
     def save_later(table: TopicConfigTable) -> None:
         assert may_save.wait(SECONDS_MAX)
         save(table)
 
-    parts.tables.topics.save = save_later  # type: ignore[method-assign]
+    broker.tables.topics.save = save_later  # type: ignore[method-assign]
     waiting = asyncio.create_task(try_send(peer, "New"))
-    await turn_until(lambda: "New" in parts.topics.unsaved)
+    await turn_until(lambda: "New" in broker.topics.unsaved)
     tasks = len(asyncio.all_tasks())
-    others = [asyncio.create_task(try_send(make_peer(broker), "New")) for _ in range(20)]
+    calls = [asyncio.create_task(try_send(sender, "New")) for sender in others]
     for number in range(3):
-        assert (await peer.send("Known"))["queueOffset"] == str(number + 1)
+        assert (await peer.send("Known"))["queueOffset"] == str(number + 21)
     assert not waiting.done()
     # No task on the broker's side for each that waits: those there are belong to the callers.
-    queue = parts.store.queues.get("New", 0)
+    queue = broker.store.queues.get("New", 0)
     assert queue is not None
     await turn_until(lambda: queue.max_offset == 21)
-    assert len(asyncio.all_tasks()) - tasks <= len(others)
+    assert len(asyncio.all_tasks()) - tasks <= len(calls)
     may_save.set()
-    assert [(await answer).code for answer in [waiting, *others]] == [ResponseCode.SUCCESS] * 21
+    assert [(await answer).code for answer in [waiting, *calls]] == [ResponseCode.SUCCESS] * 21
 
 
 async def test_many_changes_make_few_writes(tmp_path: Path) -> None:
@@ -313,12 +314,12 @@ async def test_a_topic_the_table_lost_is_known_again_by_its_messages(
     peer = make_peer(broker)
     await peer.send("Lost", queue_id=2)
     await peer.send("Deleted")
-    parts_of(broker).topics.delete("Deleted")
-    await asyncio.to_thread(parts_of(broker).store.remove_topic, "Deleted")
+    broker.topics.delete("Deleted")
+    await asyncio.to_thread(broker.store.remove_topic, "Deleted")
     await broker.stop()
     await asyncio.to_thread((tmp_path / "store" / "config" / "topics.json").rename, tmp_path / "lost.json")
     await asyncio.to_thread((tmp_path / "store" / "config" / "topics.json.bak").unlink, True)
-    topics = parts_of(await make_broker()).topics
+    topics = (await make_broker()).topics
     found = topics.get("Lost")
     assert found is not None and found.read_queue_nums == 3
     assert topics.get("Deleted") is None

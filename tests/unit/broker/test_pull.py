@@ -18,7 +18,7 @@ from eruca.wire.record import decode_records
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import Answer, Peer
-from tests.unit.broker.requests import COMMIT, EXPRESSION, parts_of, pull_header, try_pull
+from tests.unit.broker.requests import COMMIT, EXPRESSION, pull_header, try_pull
 from tests.unit.net.rawpeer import open_peer
 
 CODE = ResponseCode
@@ -113,7 +113,7 @@ async def test_a_large_answer_with_a_filter(peer: Peer) -> None:
 
 async def test_an_answer_has_the_header_type_of_its_request(broker: Broker, peer: Peer) -> None:
     await fill(peer, 2)
-    async with open_peer(broker.options.port) as raw:
+    async with open_peer(broker.standing.port) as raw:
         command = make_request(RequestCode.PULL_MESSAGE, pull_header(), opaque=3)
         command.serialization = SerializeType.ROCKETMQ
         answer = await raw.ask(command)
@@ -157,7 +157,7 @@ async def test_an_offset_outside_the_queue_is_corrected(
     broker: Broker, peer: Peer, offset: int, expected: tuple[int, str, int, int, int]
 ) -> None:
     await fill(peer, 5)
-    queue = parts_of(broker).store.queues.get("T", 0)
+    queue = broker.store.queues.get("T", 0)
     assert queue is not None
     queue.raise_min(stored(broker, "T")[2].position)
     assert told(await try_pull(peer, queue_offset=offset)) == expected
@@ -185,7 +185,7 @@ async def refused(peer: Peer, topic: str = "T", **fields: Any) -> tuple[int, str
 
 async def test_a_broker_that_may_not_be_read(broker: Broker, peer: Peer) -> None:
     await fill(peer, 1)
-    broker.options.permission = 2
+    broker.live.change(permission=2)
     assert await refused(peer) == (CODE.NO_PERMISSION, "the broker[127.0.0.1] pulling message is forbidden")
 
 
@@ -198,7 +198,7 @@ async def test_a_group_must_be_there_and_may_be_switched_off(make_broker: MakeBr
         CODE.SUBSCRIPTION_GROUP_NOT_EXIST,
         "subscription group [readers] does not exist",
     )
-    parts_of(broker).groups.put(GroupConfig(group_name="readers", consume_enable=False))
+    broker.groups.put(GroupConfig(group_name="readers", consume_enable=False))
     assert await refused(peer) == (CODE.NO_PERMISSION, "subscription group no permission, readers")
 
 
@@ -207,13 +207,13 @@ async def test_a_group_with_a_bad_name_does_not_make_itself(broker: Broker, peer
     await fill(peer, 1)
     code, _ = await refused(peer, consumer_group=group)
     assert code == CODE.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert group not in parts_of(broker).groups.names()
+    assert group not in broker.groups.names()
 
 
 async def test_a_topic_must_be_there_and_readable(broker: Broker, peer: Peer) -> None:
     code, remark = await refused(peer, "Nothing")
     assert (code, remark.startswith("topic[Nothing] not exist, apply first please!")) == (CODE.TOPIC_NOT_EXIST, True)
-    parts_of(broker).topics.put(TopicConfig(topic_name="T", perm=2))
+    broker.topics.put(TopicConfig(topic_name="T", perm=2))
     assert await refused(peer) == (CODE.NO_PERMISSION, "the topic[T] pulling message is forbidden")
 
 
@@ -269,7 +269,7 @@ async def test_without_an_expression_the_heartbeat_has_it(peer: Peer) -> None:
 async def test_a_group_that_may_not_broadcast(broker: Broker, peer: Peer) -> None:
     await fill(peer, 1)
     everything = SubscriptionData(topic="T", sub_string="*")
-    parts_of(broker).groups.put(GroupConfig(group_name="readers", consume_broadcast_enable=False))
+    broker.groups.put(GroupConfig(group_name="readers", consume_broadcast_enable=False))
     await beat(peer, everything, model=MessageModel.BROADCASTING)
     assert await refused(peer, sys_flag=0) == (
         CODE.NO_PERMISSION,
@@ -280,7 +280,7 @@ async def test_a_group_that_may_not_broadcast(broker: Broker, peer: Peer) -> Non
 
 
 async def test_a_header_that_lacks_a_field(broker: Broker) -> None:
-    async with open_peer(broker.options.port) as raw:
+    async with open_peer(broker.standing.port) as raw:
         for header in (None, pull_header()):
             command = make_request(RequestCode.PULL_MESSAGE, header, opaque=1)
             command.ext = {"topic": "T"} if header else None
@@ -289,7 +289,7 @@ async def test_a_header_that_lacks_a_field(broker: Broker) -> None:
 
 
 async def test_the_fast_port_takes_no_pulls(broker: Broker) -> None:
-    async with open_peer(broker.options.port - 2) as raw:
+    async with open_peer(broker.standing.port - 2) as raw:
         answer = await raw.ask(make_request(RequestCode.PULL_MESSAGE, pull_header(), opaque=1))
     assert (answer.code, answer.remark) == (CODE.REQUEST_CODE_NOT_SUPPORTED, " request type 11 not supported")
 
@@ -303,7 +303,7 @@ def commit(offset: int) -> PullMessageHeader:
 
 async def test_a_pull_commits_an_offset_when_it_says_so(broker: Broker, peer: Peer) -> None:
     await fill(peer, 3)
-    offsets = parts_of(broker).offsets
+    offsets = broker.offsets
     await try_pull(peer, commit_offset=2)
     assert offsets.get("readers", "T", 0) == -1
     for offset in (2, 1):  # it may go back
@@ -313,13 +313,13 @@ async def test_a_pull_commits_an_offset_when_it_says_so(broker: Broker, peer: Pe
 
 async def test_a_pull_that_is_refused_commits_nothing(broker: Broker, peer: Peer) -> None:
     await fill(peer, 3)
-    broker.options.permission = 2
+    broker.live.change(permission=2)
     await peer.ask(RequestCode.PULL_MESSAGE, commit(2))
-    assert parts_of(broker).offsets.get("readers", "T", 0) == -1
+    assert broker.offsets.get("readers", "T", 0) == -1
 
 
 async def test_a_slave_commits_nothing(broker: Broker, peer: Peer) -> None:
     await fill(peer, 3)
-    broker.options.role = BrokerRole.SLAVE
+    broker.standing.role = BrokerRole.SLAVE
     await peer.ask(RequestCode.PULL_MESSAGE, commit(2))
-    assert parts_of(broker).offsets.get("readers", "T", 0) == -1
+    assert broker.offsets.get("readers", "T", 0) == -1

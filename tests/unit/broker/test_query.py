@@ -35,10 +35,8 @@ async def test_messages_are_found_by_key_in_the_order_of_the_log(broker: Broker,
     assert answer.code == ResponseCode.SUCCESS
     assert bodies(answer) == [b"one", b"two"]
     assert answer.ext == {
-        "indexLastUpdateTimestamp": str(broker.parts and broker.parts.store.flusher.last_store_time),
-        "indexLastUpdatePhyoffset": str(
-            broker.parts and broker.parts.store.index and broker.parts.store.index.end_position
-        ),
+        "indexLastUpdateTimestamp": str(broker.store.flusher.last_store_time),
+        "indexLastUpdatePhyoffset": str(broker.store.index and broker.store.index.end_position),
     }
     assert bodies(await find(peer, "k1")) == [b"one"]
     assert bodies(await find(peer, "k2", topic="Other")) == [b"three"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eruca.broker import admintopics
+from eruca.broker.administering import topics as admintopics
 from eruca.nameserver.app import NameServer
 from eruca.nameserver.options import NameServerOptions
 from eruca.net.addresses import NameServers, fetch_addresses, split_addresses
@@ -24,7 +24,6 @@ from eruca.wire.headers import CreateTopicHeader
 from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import find_port
-from tests.unit.broker.requests import parts_of
 from tests.unit.net.rawpeer import turn_until
 
 MakeNames = Callable[..., Awaitable[NameServer]]
@@ -65,7 +64,7 @@ async def test_every_name_server_is_told_at_the_start(make_names: MakeNames, mak
     servers = [await make_names(), await make_names()]
     broker = await make_broker(nameservers=";".join(server.address for server in servers), cluster="C")
     for server in servers:
-        assert brokers_of(server) == {"broker-a": {0: broker.options.address}}
+        assert brokers_of(server) == {"broker-a": {0: broker.standing.address}}
         assert topics_of(server) >= {"TBW102", "C", "broker-a"}
         route = server.routes.find_route("TBW102")
         assert route is not None
@@ -85,7 +84,7 @@ async def test_a_new_topic_is_told_at_once(
     await make_peer(broker).send("Fresh")
     for server in servers:
         await turn_until(lambda server=server: "Fresh" in topics_of(server))  # type: ignore[misc]
-    parts_of(broker).topics.put(TopicConfig(topic_name="Fresh", write_queue_nums=2, read_queue_nums=3))
+    broker.topics.put(TopicConfig(topic_name="Fresh", write_queue_nums=2, read_queue_nums=3))
 
     def queues(server: NameServer) -> list[tuple[int, int]]:
         route = server.routes.find_route("Fresh")
@@ -96,13 +95,36 @@ async def test_a_new_topic_is_told_at_once(
         await turn_until(lambda server=server: queues(server) == [(2, 3)])  # type: ignore[misc]
 
 
+async def test_a_mistake_of_ours_does_not_end_the_registrations(
+    make_names: MakeNames, make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = await make_names()
+    broker = await make_broker(nameservers=names.address, register_interval_ms=3_600_000)
+    registration = broker.registration
+    assert registration is not None
+    encode, tries = registration._encode_topics, 0
+
+    async def fail_first(*args: Any) -> bytes:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise KeyError("a mistake")
+        return await encode(*args)
+
+    monkeypatch.setattr(registration, "_encode_topics", fail_first)
+    await registration.announce()  # who waits is not left waiting
+    await make_peer(broker).send("Fresh")
+    await turn_until(lambda: "Fresh" in topics_of(names))
+    assert tries > 1
+
+
 async def test_a_name_server_that_is_down_holds_nobody_up(
     make_names: MakeNames, make_broker: MakeBroker, make_peer: MakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     alive = await make_names()
     port = find_port()
     broker = await make_broker(nameservers=f"127.0.0.1:{port};{alive.address}", register_interval_ms=20)
-    assert brokers_of(alive) == {"broker-a": {0: broker.options.address}}
+    assert brokers_of(alive) == {"broker-a": {0: broker.standing.address}}
     said = f"not registered with name server 127.0.0.1:{port}"
     assert said in caplog.text
     await make_peer(broker).send("Fresh")
@@ -110,7 +132,7 @@ async def test_a_name_server_that_is_down_holds_nobody_up(
     # It comes back, and is told everything by the timer.
     late = await make_names(port)
     await turn_until(lambda: "Fresh" in topics_of(late))
-    assert brokers_of(late) == {"broker-a": {0: broker.options.address}}
+    assert brokers_of(late) == {"broker-a": {0: broker.standing.address}}
     # And it was said once, not with every try.
     assert (
         len([record for record in caplog.records if record.levelno >= logging.WARNING and said in record.message]) == 1
@@ -139,7 +161,7 @@ async def test_a_name_server_that_forgot_the_broker_learns_it_again(
         link.abort()
     await turn_until(lambda: not brokers_of(names))
     await turn_until(lambda: bool(brokers_of(names)))
-    assert brokers_of(names) == {"broker-a": {0: broker.options.address}}
+    assert brokers_of(names) == {"broker-a": {0: broker.standing.address}}
 
 
 async def test_rights_of_the_broker_bound_the_rights_of_its_topics(
@@ -212,7 +234,6 @@ async def test_an_address_server_tells_the_name_servers(
         nameserver_domain=address_server.url, fetch_nameservers=True, register_interval_ms=3_600_000
     )
     assert (bool(brokers_of(one)), bool(brokers_of(two)), address_server.asked) == (True, False, 1)
-    assert broker.registration is not None
     await broker.registration.register_all()
     assert address_server.asked == 1  # not asked at every registration
     address_server.text = f"{one.address};{two.address}"
@@ -253,7 +274,7 @@ async def test_an_address_server_that_speaks_no_http_changes_nothing(
         names = NameServers("", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
         await names.refresh()
     assert names.addresses == []
-    assert "does not answer: that is no HTTP" in caplog.text
+    assert "does not answer: that is not HTTP" in caplog.text
 
 
 async def test_the_option_comes_before_the_environment_and_both_before_the_address_server(
@@ -308,7 +329,7 @@ async def test_many_new_topics_make_few_registrations_that_have_each_of_them_onc
     broker = await make_broker(nameservers=names.address, register_interval_ms=3_600_000)
     assert seen[0][1] == ""
     for number in range(2000):
-        parts_of(broker).topics.create_internal(f"T{number}", 1)
+        broker.topics.create_internal(f"T{number}", 1)
         if number % 100 == 0:
             await asyncio.sleep(0)
     await turn_until(lambda: "T1999" in topics_of(names))
@@ -316,8 +337,8 @@ async def test_many_new_topics_make_few_registrations_that_have_each_of_them_onc
     assert len(told) == len(set(told)) == 2000
     assert len(seen) < 200
     assert all(base for _, base in seen[1:])
-    version = parts_of(broker).topics.data_version
-    assert names.routes.query_data_version(broker.options.address, version, 0.0)[0] is False
+    version = broker.topics.data_version
+    assert names.routes.query_data_version(broker.standing.address, version, 0.0)[0] is False
 
 
 async def test_a_name_server_of_java_is_told_everything_each_time(
@@ -327,7 +348,7 @@ async def test_a_name_server_of_java_is_told_everything_each_time(
     seen = Registrations(names, is_java=True).seen
     broker = await make_broker(nameservers=names.address, register_interval_ms=3_600_000)
     for number in range(500):
-        parts_of(broker).topics.create_internal(f"T{number}", 1)
+        broker.topics.create_internal(f"T{number}", 1)
     await turn_until(lambda: "T499" in topics_of(names))
     assert len(seen) <= 4
     assert seen[-1][0] >= {"TBW102", "T0", "T499"}
@@ -341,11 +362,11 @@ async def test_a_name_server_that_forgot_the_broker_is_told_everything_at_once(
     for link in list(names.server.links):
         names.routes.drop_link(link)  # it forgets the broker, but the connection stands
     assert not topics_of(names)
-    parts_of(broker).topics.create_internal("New", 1)
+    broker.topics.create_internal("New", 1)
     await turn_until(lambda: topics_of(names) >= {"New", "TBW102"})
     # What it was not told by registrations of changes is there after the next of them.
     names.routes.delete_topic("TBW102")
-    parts_of(broker).topics.renew()
+    broker.topics.renew()
     await turn_until(lambda: "TBW102" in topics_of(names))
 
 
@@ -357,9 +378,9 @@ async def test_a_flood_of_changes_nobody_waits_for_leaves_nothing_behind(
     caller = Caller()
     for number in range(3000):
         header = CreateTopicHeader(topic=f"T{number}", read_queue_nums=1, write_queue_nums=1, perm=6)
-        await caller.notify(broker.options.address, make_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+        await caller.notify(broker.standing.address, make_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
     most = 0
-    while parts_of(broker).topics.get("T2999") is None:
+    while broker.topics.get("T2999") is None:
         await asyncio.sleep(0)
         most = max(most, len(asyncio.all_tasks()))
     assert most < 2000  # those of one read
@@ -386,19 +407,19 @@ async def test_too_many_operators_at_once_are_told_to_come_later(
     make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admintopics, "OPERATORS_MAX", 3)
-    parts = parts_of(broker := await make_broker())
+    broker = await make_broker()
     may_save = asyncio.Event()
 
     async def wait(name: str) -> None:
         await may_save.wait()
 
-    parts.saver.wait_until_saved = wait  # type: ignore[method-assign]
+    broker.saver.wait_until_saved = wait  # type: ignore[method-assign]
     peer = make_peer(broker)
     waiting = [asyncio.create_task(peer.make_topic(f"T{number}")) for number in range(3)]
-    await turn_until(lambda: parts.topics.get("T2") is not None)
+    await turn_until(lambda: broker.topics.get("T2") is not None)
     header = CreateTopicHeader(topic="More", read_queue_nums=1, write_queue_nums=1, perm=6)
     assert (await peer.refused(RequestCode.UPDATE_AND_CREATE_TOPIC, header))[0] == ResponseCode.SYSTEM_BUSY
-    assert parts.topics.get("More") is None
+    assert broker.topics.get("More") is None
     may_save.set()
     await asyncio.gather(*waiting)
     await peer.expect(RequestCode.UPDATE_AND_CREATE_TOPIC, header)

@@ -14,7 +14,6 @@ from eruca.wire.properties import encode_properties, parse_properties
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import Inbox, stored
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import parts_of
 
 PUSH = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 REPLY = RequestCode.SEND_REPLY_MESSAGE_V2
@@ -56,7 +55,7 @@ async def test_the_requester_gets_the_reply(broker: Broker, peer: Peer, make_pee
     pushed = command.decode_header(PushReplyHeader)
     assert (pushed.producer_group, pushed.topic, pushed.queue_id) == ("repliers", TOPIC, 0)
     assert (pushed.sys_flag, pushed.flag, pushed.born_timestamp) == (1, 5, 123)
-    assert pushed.store_host == broker.options.address
+    assert pushed.store_host == broker.standing.address
     assert (pushed.born_host or "").startswith("127.0.0.1:")
     properties = parse_properties(pushed.properties or "")
     assert properties.pop("PUSH_REPLY_TIME") == str(pushed.store_timestamp)
@@ -111,14 +110,14 @@ async def test_the_answer_to_a_reply_waits_for_the_disk(
     make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch, synced: bool
 ) -> None:
     broker = await make_broker(flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=60_000 if synced else 1)
-    store = parts_of(broker).store
+    store = broker.store
     if not synced:
-        monkeypatch.setattr(parts_of(broker).background.group_commit, "want", lambda _: None)
+        monkeypatch.setattr(broker.background.group_commit, "want", lambda _: None)
     inbox = Inbox()
     await join(broker, make_peer, inbox)
     answer = await make_peer(broker).ask(REPLY, make_reply("asker@1"), b"yes")
     assert answer.code == (ResponseCode.SUCCESS if synced else ResponseCode.FLUSH_DISK_TIMEOUT)
-    assert (store.flusher.flushed == store.commitlog.tail) is synced
+    assert (store.flusher.flushed == store.log.tail) is synced
     assert answer.ext is not None
     assert "msgId" in answer.ext  # it was brought, and is stored
     assert (await inbox.get()).body == b"yes"
@@ -171,8 +170,7 @@ async def test_a_full_store_does_not_keep_the_reply_from_its_requester(
 ) -> None:
     inbox = Inbox()
     await join(broker, make_peer, inbox)
-    assert broker.parts is not None
-    broker.parts.store.refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     answer = await peer.expect(REPLY, make_reply("asker@1"), b"yes")
     assert answer.ext is not None
     assert answer.ext["msgId"] == "0"

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from eruca.broker.administering.runtime import write_bytes, write_duration
 from eruca.broker.app import Broker
-from eruca.broker.parts import Parts
 from eruca.broker.rates import PutTimes, Rates, Sample
-from eruca.broker.runtime import write_bytes, write_duration
 from eruca.testing import VirtualClock
 from eruca.wire.codes import RequestCode
 from tests.paths import GOLDEN
@@ -20,11 +19,6 @@ from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
 
 NUMBERS = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?")
-
-
-def parts_of(broker: Broker) -> Parts:
-    assert broker.parts is not None
-    return broker.parts
 
 
 async def ask(peer: Peer) -> dict[str, str]:
@@ -75,11 +69,10 @@ async def test_the_numbers_are_those_of_the_store(make_broker: MakeBroker, make_
     await peer.send("T", 0, b"x" * 100)
     clock.advance(61_000)
     await peer.send("T", 1, b"x" * 100)
-    parts = parts_of(broker)
-    parts.stats.on_get("G", "T", 2, 300)
-    parts.stats.put_failures += 1
+    broker.stats.on_get("G", "T", 2, 300)
+    broker.stats.put_failures += 1
     table = await ask(peer)
-    size = parts.store.commitlog.tail
+    size = broker.store.log.tail
     assert (table["commitLogMinOffset"], table["commitLogMaxOffset"]) == ("0", str(size))
     assert (table["putMessageTimesTotal"], table["putMessageSizeTotal"]) == ("2", str(size))
     assert float(table["putMessageAverageSize"]) == size / 2
@@ -97,7 +90,7 @@ async def test_the_transient_buffer_is_counted(make_broker: MakeBroker, make_pee
     peer = make_peer(broker)
     await peer.send("T", 0, b"x" * 1000)
     table = await ask(peer)
-    waiting = parts_of(broker).store.commitlog.tail
+    waiting = broker.store.log.tail
     assert waiting > 1000
     assert table["dispatchBehindBytes"] == str(waiting)
     assert table["remainTransientStoreBufferNumbs"] == "4"
@@ -110,15 +103,16 @@ async def test_rates_come_when_enough_time_has_passed(
 ) -> None:
     clock = VirtualClock()
     broker = await make_broker(clock=clock)
-    monkeypatch.setattr(broker.admin, "tick", lambda: None)  # this test ticks
     peer = make_peer(broker)
-    stats = parts_of(broker).stats
+    stats = broker.stats
+    tick = stats.tick
+    monkeypatch.setattr(stats, "tick", lambda: None)  # this test ticks
     assert (await ask(peer))["getTotalTps"] == "0.0 0.0 0.0"
     for _ in range(61):
         stats.on_put("T", 3, 30)
         stats.on_get("G", "T", 2, 20)
         stats.on_miss()
-        stats.tick()
+        tick()
         clock.advance(1000)
     table = await ask(peer)
     assert table["putTps"] == "3.0 3.0 "
@@ -127,7 +121,7 @@ async def test_rates_come_when_enough_time_has_passed(
     assert table["getTransferedTps"] == "2.0 2.0 "
     assert table["getTotalTps"] == "2.0 2.0 0.0"
     for _ in range(590):
-        stats.tick()
+        tick()
         clock.advance(1000)
     assert (await ask(peer))["putTps"] == "0.0 0.0 0.05"
 

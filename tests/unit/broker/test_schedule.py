@@ -31,9 +31,8 @@ def append_delayed(
     broker: Broker, level: int = 1, topic: str = "Orders", queue: str = "0", body: bytes = b"x"
 ) -> Message:
     """Put a message straight into the delay topic."""
-    assert broker.parts is not None
     properties = {"DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": queue}
-    return broker.parts.store.append(
+    return broker.store.append(
         Message(topic=SCHEDULE_TOPIC, queue_id=level - 1, body=body, properties=encode_properties(properties))
     )
 
@@ -161,18 +160,17 @@ async def test_offsets_are_saved_when_they_changed(
 ) -> None:
     clock = VirtualClock()
     broker = await make_broker(clock=clock, schedule_interval_ms=1, delay_offsets_interval_ms=1)
-    assert broker.parts is not None
     append_delayed(broker)
     clock.advance(1000)
     saved = asyncio.Event()
-    mark = broker.parts.saver.mark
+    mark = broker.saver.mark
 
     def note(name: str) -> None:
         mark(name)
         if name == "delays":
             saved.set()
 
-    monkeypatch.setattr(broker.parts.saver, "mark", note)
+    monkeypatch.setattr(broker.saver, "mark", note)
     async with asyncio.timeout(PATIENCE_S):
         await saved.wait()
     assert broker.schedule.snapshot().offset_table == {1: 1}
@@ -196,10 +194,9 @@ async def test_what_has_no_destination_is_left_out(make_broker: MakeBroker, capl
 async def test_a_damaged_message_is_left_out(make_broker: MakeBroker) -> None:
     clock = VirtualClock()
     broker = await make_broker(clock=clock, schedule_interval_ms=NEVER_MS)
-    assert broker.parts is not None
     bad = append_delayed(broker, body=b"bad")
     append_delayed(broker, body=b"good")
-    segment = broker.parts.store.commitlog.chain.find(bad.position)
+    segment = broker.store.log.chain.find(bad.position)
     assert segment is not None
     segment.buffer[bad.position - segment.start + 88] ^= 1
     clock.advance(1000)
@@ -210,12 +207,11 @@ async def test_a_damaged_message_is_left_out(make_broker: MakeBroker) -> None:
 async def test_a_full_disk_delays_and_loses_nothing(make_broker: MakeBroker) -> None:
     clock = VirtualClock()
     broker = await make_broker(clock=clock, schedule_interval_ms=NEVER_MS)
-    assert broker.parts is not None
     append_delayed(broker)
     clock.advance(1000)
-    broker.parts.store.refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     broker.schedule.deliver_due(1)
-    broker.parts.store.refuse("")
+    broker.store.refuse("")
     broker.schedule.deliver_due(1)
     assert stored(broker, "Orders") == []
     clock.advance(RETRY_MS)
@@ -275,15 +271,14 @@ async def test_a_power_loss_takes_no_message_that_was_delivered_and_not_synced(
     disk = SimulatedDisk(seed=1)
     options: dict[str, Any] = {"schedule_interval_ms": NEVER_MS, "flush_interval_ms": NEVER_MS}
     broker = await make_broker(disk=disk, clock=clock, **options)
-    assert broker.parts is not None
     append_delayed(broker, body=b"promised")
-    store, saver = broker.parts.store, broker.parts.saver
+    store, saver = broker.store, broker.saver
     await asyncio.to_thread(store.flusher.sync_log)
     clock.advance(1000)
     broker.schedule.deliver_due(1)
     assert [message.body for message in stored(broker, "Orders")] == [b"promised"]
     if not is_synced:
-        monkeypatch.setattr(broker.parts.background.group_commit, "_start", lambda: None)
+        monkeypatch.setattr(broker.background.group_commit, "_start", lambda: None)
     flushed = broker.schedule.save_if_changed()
     assert flushed is not None
     if is_synced:
@@ -292,7 +287,7 @@ async def test_a_power_loss_takes_no_message_that_was_delivered_and_not_synced(
     await asyncio.sleep(0)
     await saver.wait_until_saved("delays")
     monkeypatch.undo()
-    assert (store.flusher.flushed == store.commitlog.tail) is is_synced
+    assert (store.flusher.flushed == store.log.tail) is is_synced
     left = await asyncio.to_thread(disk.crash, "drop")
     again = await make_broker(disk=left, clock=clock, name="store", **options)
     again.schedule.deliver_due(1)

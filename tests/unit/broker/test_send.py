@@ -18,7 +18,7 @@ from eruca.wire.properties import parse_properties
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import Peer
-from tests.unit.broker.requests import parts_of, send_header, try_send
+from tests.unit.broker.requests import send_header, try_send
 from tests.unit.net.rawpeer import open_peer
 
 SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
@@ -42,7 +42,7 @@ async def test_an_answer_says_where_the_message_is(broker: Broker, peer: Peer) -
         assert answer.ext is not None
         assert answer.ext.items() >= (ALWAYS | {"queueId": "2", "queueOffset": str(offset)}).items()
         assert len(answer.ext["msgId"]) == 32
-        assert int(answer.ext["msgId"][8:16], 16) == broker.options.port
+        assert int(answer.ext["msgId"][8:16], 16) == broker.standing.port
     message = stored(broker, "T", 2)[0]
     assert (message.body, message.flag, message.born_timestamp, message.sys_flag) == (b"hello", 5, 1, 0)
     assert parse_properties(message.properties) == {"KEYS": "k", "CLUSTER": "DefaultCluster"}  # WAIT is not kept
@@ -60,7 +60,7 @@ async def test_both_spellings_and_both_header_types_are_taken(broker: Broker, pe
         flag=0,
     )
     assert (await peer.expect(RequestCode.SEND_MESSAGE, old, b"one")).ext is not None
-    async with open_peer(broker.options.port) as raw:
+    async with open_peer(broker.standing.port) as raw:
         command = make_request(RequestCode.SEND_MESSAGE_V2, send_header(queue_id=1), b"two", opaque=7)
         command.serialization = SerializeType.ROCKETMQ
         answer = await raw.ask(command)
@@ -71,7 +71,7 @@ async def test_both_spellings_and_both_header_types_are_taken(broker: Broker, pe
 
 
 async def test_a_oneway_send_is_stored_and_never_answered(broker: Broker) -> None:
-    async with open_peer(broker.options.port) as raw:
+    async with open_peer(broker.standing.port) as raw:
         for topic in ("T", "a b"):  # also one that is refused
             oneway = make_request(RequestCode.SEND_MESSAGE_V2, send_header(topic), b"x", opaque=1)
             oneway.flag |= FLAG_ONEWAY
@@ -97,12 +97,12 @@ async def test_sends_before_the_time_of_acceptance_are_refused(make_broker: Make
 
 @pytest.mark.parametrize(("order", "code"), [(True, NO_PERMISSION), (False, ResponseCode.SUCCESS)])
 async def test_only_order_topics_need_the_right_to_write(broker: Broker, peer: Peer, order: bool, code: int) -> None:
-    topics = parts_of(broker).topics
+    topics = broker.topics
     topics.put(TopicConfig(topic_name="Ours", order=order))
     topics.put(TopicConfig(topic_name="ReadOnly", order=order, perm=4))
     answer = await try_send(peer, "ReadOnly")
     assert (answer.code, answer.remark == "the topic[ReadOnly] sending message is forbidden") == (code, order)
-    broker.options.permission = 4
+    broker.live.change(permission=4)
     answer = await try_send(peer, "Ours")
     assert (answer.code, answer.remark is not None) == (code, order)
 
@@ -114,7 +114,7 @@ async def test_a_name_that_breaks_the_rule_is_refused(broker: Broker, peer: Peer
     answer = await try_send(peer, topic)
     assert (answer.code, answer.ext) == (SYSTEM_ERROR, ALWAYS)
     assert (answer.remark or "").startswith("The specified topic ")
-    assert parts_of(broker).topics.get(topic) is None
+    assert broker.topics.get(topic) is None
 
 
 async def test_the_longest_name_is_taken(peer: Peer) -> None:
@@ -138,7 +138,7 @@ async def test_an_unknown_topic_is_made_after_its_template(
 ) -> None:
     answer = await try_send(peer, "New", default_topic=template, default_topic_queue_nums=asked)
     assert answer.code == ResponseCode.SUCCESS
-    config = parts_of(broker).topics.get("New")
+    config = broker.topics.get("New")
     assert config is not None
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (made, made, 6)
 
@@ -156,7 +156,7 @@ async def test_no_topic_makes_itself_when_that_is_switched_off(make_broker: Make
     assert (await try_send(peer)).code == ResponseCode.TOPIC_NOT_EXIST
     # Retry topics need no template.
     assert (await try_send(peer, "%RETRY%readers")).code == ResponseCode.SUCCESS
-    config = parts_of(broker).topics.get("%RETRY%readers")
+    config = broker.topics.get("%RETRY%readers")
     assert config is not None
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
 
@@ -180,7 +180,7 @@ async def test_a_negative_queue_is_chosen_by_the_broker(broker: Broker, peer: Pe
 
 
 async def test_a_queue_that_is_only_read_still_takes_messages(broker: Broker, peer: Peer) -> None:
-    parts_of(broker).topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=2))
+    broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=2))
     assert (await try_send(peer, queue_id=7)).code == ResponseCode.SUCCESS
 
 
@@ -204,7 +204,7 @@ async def test_a_retry_topic_needs_its_group(make_broker: MakeBroker, make_peer:
 async def test_a_message_tried_too_often_goes_to_the_dead_letters(
     broker: Broker, peer: Peer, times: int, most: int | None, version: int, dead: bool
 ) -> None:
-    parts_of(broker).groups.put(GroupConfig(group_name="G", retry_max_times=16))
+    broker.groups.put(GroupConfig(group_name="G", retry_max_times=16))
     header = send_header("%RETRY%G", reconsume_times=times, max_reconsume_times=most)
     await peer.expect(RequestCode.SEND_MESSAGE_V2, header, b"bad", version=version)
     assert len(stored(broker, "%DLQ%G")) == dead
@@ -336,8 +336,8 @@ async def test_with_synchronous_flush_the_answer_waits_for_the_disk(
     broker = await make_broker(flush_mode=FlushMode.SYNC)
     body = encode_batch([BatchItem(0, b"a", b"")] * 3) if batch else b"a"
     await make_peer(broker).expect(RequestCode.SEND_MESSAGE_V2, send_header(batch=batch), body)
-    store = parts_of(broker).store
-    assert store.flusher.flushed == store.commitlog.tail
+    store = broker.store
+    assert store.flusher.flushed == store.log.tail
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -345,7 +345,7 @@ async def test_a_disk_that_is_too_slow_is_said(
     make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
     broker = await make_broker(flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=1)
-    monkeypatch.setattr(parts_of(broker).background.group_commit, "want", lambda _: None)
+    monkeypatch.setattr(broker.background.group_commit, "want", lambda _: None)
     answer = await try_send(make_peer(broker), properties=f"WAIT\x01{str(waits).lower()}")
     assert answer.code == (ResponseCode.FLUSH_DISK_TIMEOUT if waits else ResponseCode.SUCCESS)
     assert answer.ext is not None
@@ -375,7 +375,7 @@ async def test_only_the_property_itself_says_that_a_sender_does_not_wait(
     batch: bool,
 ) -> None:
     broker = await make_broker(flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=1)
-    monkeypatch.setattr(parts_of(broker).background.group_commit, "want", lambda _: None)
+    monkeypatch.setattr(broker.background.group_commit, "want", lambda _: None)
     body = encode_batch([BatchItem(0, b"a", b"")]) if batch else b"a"
     answer = await make_peer(broker).ask(
         RequestCode.SEND_MESSAGE_V2, send_header(properties=properties, batch=batch), body

@@ -89,7 +89,7 @@ async def test_the_consumer_may_choose_the_level(peer: Peer, asked: int, stored_
 async def test_below_zero_goes_to_the_dead_letters_at_once(peer: Peer) -> None:
     await peer.expect(BACK, give_back(await send(peer), -1))
     assert [message.body for message in stored(peer.broker, DEAD)] == [b"work"]
-    topic = peer.broker.parts.topics.get(DEAD) if peer.broker.parts else None
+    topic = peer.broker.topics.get(DEAD)
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
@@ -103,29 +103,26 @@ async def test_only_new_clients_say_how_often_they_try(peer: Peer) -> None:
 
 
 async def test_the_group_s_own_limit_counts_when_the_client_has_none(broker: Broker, peer: Peer) -> None:
-    assert broker.parts is not None
-    broker.parts.groups.put(GroupConfig(group_name="workers", retry_max_times=0))
+    broker.groups.put(GroupConfig(group_name="workers", retry_max_times=0))
     await peer.expect(BACK, give_back(await send(peer)))
     assert len(stored(broker, DEAD)) == 1
 
 
 async def test_a_group_without_retry_queues_drops_it(broker: Broker, peer: Peer) -> None:
-    assert broker.parts is not None
-    broker.parts.groups.put(GroupConfig(group_name="workers", retry_queue_nums=0))
+    broker.groups.put(GroupConfig(group_name="workers", retry_queue_nums=0))
     await peer.expect(BACK, give_back(await send(peer), -1))
     assert stored(broker, DEAD) == []
-    assert broker.parts.topics.get(RETRY) is None
+    assert broker.topics.get(RETRY) is None
 
 
 async def test_retries_spread_over_the_queues_of_the_group(broker: Broker, peer: Peer) -> None:
-    assert broker.parts is not None
-    broker.parts.groups.put(GroupConfig(group_name="workers", retry_queue_nums=3))
+    broker.groups.put(GroupConfig(group_name="workers", retry_queue_nums=3))
     message = await send(peer)
     for _ in range(60):
         await peer.expect(BACK, give_back(message))
     queues = {copy.get_property("REAL_QID") for copy in stored(broker, SCHEDULE, 2)}
     assert queues == {"0", "1", "2"}
-    topic = broker.parts.topics.get(RETRY)
+    topic = broker.topics.get(RETRY)
     assert topic is not None
     assert topic.write_queue_nums == 3
 
@@ -134,21 +131,19 @@ async def test_unit_mode_marks_the_topic(broker: Broker, peer: Peer) -> None:
     header = give_back(await send(peer))
     header.unit_mode = True
     await peer.expect(BACK, header)
-    assert broker.parts is not None
-    topic = broker.parts.topics.get(RETRY)
+    topic = broker.topics.get(RETRY)
     assert topic is not None
     assert topic.topic_sys_flag == 2
 
 
 async def test_refusals(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker = await make_broker(auto_create_group=False)
-    assert broker.parts is not None
     peer = make_peer(broker)
     message = await send(peer)
     code, remark = await peer.refused(BACK, give_back(message))
     assert code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert "subscription group not exist, workers" in remark
-    broker.parts.groups.put(GroupConfig(group_name="workers"))
+    broker.groups.put(GroupConfig(group_name="workers"))
     for wrong in (message.position + 1, -1, 2**62):
         header = give_back(message)
         header.offset = wrong
@@ -156,10 +151,10 @@ async def test_refusals(make_broker: MakeBroker, make_peer: MakePeer) -> None:
             ResponseCode.SYSTEM_ERROR,
             f"look message by offset failed, {wrong}",
         )
-    broker.parts.topics.put(TopicConfig(topic_name=RETRY, perm=4))
+    broker.topics.put(TopicConfig(topic_name=RETRY, perm=4))
     code, remark = await peer.refused(BACK, give_back(message))
     assert (code, remark) == (ResponseCode.NO_PERMISSION, f"the topic[{RETRY}] sending message is forbidden")
-    broker.options.permission = 4
+    broker.live.change(permission=4)
     code, remark = await peer.refused(BACK, give_back(message))
     assert code == ResponseCode.NO_PERMISSION
     assert "the broker[127.0.0.1] sending message is forbidden" in remark
@@ -168,8 +163,7 @@ async def test_refusals(make_broker: MakeBroker, make_peer: MakePeer) -> None:
 
 async def test_a_full_store_says_so(broker: Broker, peer: Peer) -> None:
     message = await send(peer)
-    assert broker.parts is not None
-    broker.parts.store.refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     code, remark = await peer.refused(BACK, give_back(message))
     assert code == ResponseCode.SYSTEM_ERROR
     assert "full" in remark
@@ -177,26 +171,23 @@ async def test_a_full_store_says_so(broker: Broker, peer: Peer) -> None:
 
 async def test_with_sync_flush_the_answer_waits_for_the_disk(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker = await make_broker(flush_mode=FlushMode.SYNC)
-    assert broker.parts is not None
     peer = make_peer(broker)
     await peer.expect(BACK, give_back(await send(peer)))
     (copy,) = stored(broker, SCHEDULE, 2)
-    assert broker.parts.store.flusher.flushed >= copy.position + copy.size
+    assert broker.store.flusher.flushed >= copy.position + copy.size
 
 
 async def test_what_was_given_back_is_counted(broker: Broker, peer: Peer) -> None:
-    assert broker.parts is not None
     message = await send(peer)
     await peer.expect(BACK, give_back(message))
     await peer.expect(BACK, give_back(message, -1))
-    assert broker.parts.stats.find("SNDBCK_PUT_NUMS", "Orders@workers") is not None
-    assert broker.parts.stats.find("TOPIC_PUT_NUMS", SCHEDULE) is not None
+    assert broker.stats.find("SNDBCK_PUT_NUMS", "Orders@workers") is not None
+    assert broker.stats.find("TOPIC_PUT_NUMS", SCHEDULE) is not None
 
 
 async def test_a_damaged_message_is_not_given_a_clean_bill(broker: Broker, peer: Peer) -> None:
     message = await send(peer)
-    assert broker.parts is not None
-    segment = broker.parts.store.commitlog.chain.find(message.position)
+    segment = broker.store.log.chain.find(message.position)
     assert segment is not None
     segment.buffer[message.position - segment.start + 88] ^= 1
     code, _ = await peer.refused(BACK, give_back(message))

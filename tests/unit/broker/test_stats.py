@@ -230,16 +230,15 @@ async def view(peer: Peer, name: str, key: str) -> BrokerStatsData:
 async def test_operators_see_counters(broker: Broker, peer: Peer) -> None:
     await peer.send("T", 0, b"x")
     assert (await view(peer, "TOPIC_PUT_NUMS", "T")).stats_day.sum == 0
-    assert broker.parts is not None
     await peer.expect(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic="T"))
     code, remark = await peer.refused(
         RequestCode.VIEW_BROKER_STATS_DATA, StatsDataHeader(stats_name="TOPIC_PUT_NUMS", stats_key="T")
     )
     assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "The stats <TOPIC_PUT_NUMS> <T> not exist")
-    broker.parts.stats.on_get("G", "U", 1, 1)
+    broker.stats.on_get("G", "U", 1, 1)
     await view(peer, "GROUP_GET_NUMS", "U@G")
     await peer.expect(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(group_name="G"))
-    assert broker.parts.stats.find("GROUP_GET_NUMS", "U@G") is None
+    assert broker.stats.find("GROUP_GET_NUMS", "U@G") is None
 
 
 async def test_operators_see_how_far_a_group_is_behind(broker: Broker, peer: Peer) -> None:
@@ -249,8 +248,7 @@ async def test_operators_see_how_far_a_group_is_behind(broker: Broker, peer: Pee
     assert (await peer.refused(RequestCode.VIEW_BROKER_STATS_DATA, missing))[0] == ResponseCode.SYSTEM_ERROR
     commit = UpdateConsumerOffsetHeader(consumer_group="G", topic="T", queue_id=0, commit_offset=1)
     await peer.expect(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
-    assert broker.parts is not None
-    end = broker.parts.store.commitlog.readable_end
+    end = broker.store.log.readable_end
     size = end - int(second["msgId"][16:], 16)
     assert (await view(peer, "GROUP_GET_FALL_SIZE", "0@T@G")).stats_minute.sum == size
     assert (await view(peer, "GROUP_GET_FALL_TIME", "0@T@G")).stats_minute.sum >= 0

@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from eruca.broker import groups as groups_module
-from eruca.broker import offsets as offsets_module
 from eruca.broker import topics as topics_module
 from eruca.broker.app import Broker
-from eruca.broker.groups import Groups
-from eruca.broker.offsets import Offsets
-from eruca.broker.options import BrokerOptions
-from eruca.broker.topics import Topics
+from eruca.broker.groups import groups as groups_module
+from eruca.broker.groups import offsets as offsets_module
+from eruca.broker.groups.offsets import Offsets
 from eruca.errors import RequestRefused, TableFull
 from eruca.limits import FRAME_BYTES_MAX, SHARED_TABLE_BYTES_MAX, TOPIC_QUEUES_MAX
-from eruca.store.tables import encode_table
-from eruca.testing import VirtualClock
+from eruca.store.tables.tables import encode_table
 from eruca.wire.bodies import (
     ConsumerData,
     ConsumerOffsets,
@@ -35,7 +31,8 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CloneGroupOffsetHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Answer, Peer
-from tests.unit.broker.requests import EXPRESSION, parts_of, try_pull
+from tests.unit.broker.requests import EXPRESSION, try_pull
+from tests.unit.broker.tables import make_groups, make_topics
 
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
@@ -68,16 +65,16 @@ async def test_an_offset_of_what_cannot_be_is_refused(
 ) -> None:
     await peer.make_topic("T", queues=4)
     assert (await commit(peer, group, topic, queue_id, offset)).code == ResponseCode.SYSTEM_ERROR
-    assert list(parts_of(broker).offsets.pairs()) == []
+    assert list(broker.offsets.pairs()) == []
 
 
 async def test_an_offset_of_what_may_come_or_was_there_is_taken_as_in_java(broker: Broker, peer: Peer) -> None:
     """A consumer may be quicker than its retry topic, and one may finish reading a queue that its topic lost."""
     await peer.send("T", queue_id=3)
-    parts_of(broker).topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+    broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
     for topic, queue_id in (("%RETRY%G", 0), ("Unknown", 7), ("T", 3), ("T", 1)):
         assert (await commit(peer, "G", topic, queue_id, INT64_MAX)).code == ResponseCode.SUCCESS
-        assert parts_of(broker).offsets.get("G", topic, queue_id) == INT64_MAX
+        assert broker.offsets.get("G", topic, queue_id) == INT64_MAX
 
 
 async def test_a_broker_that_makes_nothing_by_itself_takes_offsets_of_what_it_has(
@@ -87,7 +84,7 @@ async def test_a_broker_that_makes_nothing_by_itself_takes_offsets_of_what_it_ha
     peer = make_peer(broker)
     await peer.make_topic("T")
     assert (await commit(peer)).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    parts_of(broker).groups.put(GroupConfig(group_name="G"))
+    broker.groups.put(GroupConfig(group_name="G"))
     assert (await commit(peer)).code == ResponseCode.SUCCESS
     assert (await commit(peer, topic="Unknown")).code == ResponseCode.TOPIC_NOT_EXIST
     assert (await commit(peer, topic="%RETRY%G")).code == ResponseCode.SUCCESS
@@ -98,7 +95,7 @@ async def test_a_group_with_a_name_that_is_none_gets_no_copied_offsets(broker: B
     await commit(peer)
     header = CloneGroupOffsetHeader(src_group="G", dest_group="x" * 1000, topic="T", offline=True)
     await peer.refused(RequestCode.CLONE_GROUP_OFFSET, header)
-    assert list(parts_of(broker).offsets.pairs()) == [("T", "G")]
+    assert list(broker.offsets.pairs()) == [("T", "G")]
 
 
 async def test_a_table_of_offsets_that_is_full_takes_no_new_ones_and_goes_on_with_the_old(
@@ -119,7 +116,7 @@ async def test_a_table_of_offsets_that_is_full_takes_no_new_ones_and_goes_on_wit
     pulled = await try_pull(peer, consumer_group=f"G{taken}", sys_flag=EXPRESSION | 1, commit_offset=1)
     assert pulled.code == ResponseCode.SUCCESS
     await broker.stop()
-    again = parts_of(await make_broker())
+    again = await make_broker()
     assert len(list(again.offsets.pairs())) == taken
     assert again.offsets.get("G0", "T", 0) == 9
     again.offsets.remove_group("G0")
@@ -128,9 +125,14 @@ async def test_a_table_of_offsets_that_is_full_takes_no_new_ones_and_goes_on_wit
         again.offsets.clone("G1", "G_newer", "T")
 
 
+def make_offsets(table: dict[str, dict[int, int]]) -> Offsets:
+    """A table that takes every group, topic and queue."""
+    return Offsets(ConsumerOffsets(offset_table=table), lambda group, topic, queue_id: None)
+
+
 def test_what_is_removed_makes_room_for_as_much() -> None:
-    offsets = Offsets(ConsumerOffsets(offset_table={"T@G": {0: 1, 1: 2}, "strange": {0: 3}, "U@G": {5: 5}}))
-    empty = Offsets(ConsumerOffsets())
+    offsets = make_offsets({"T@G": {0: 1, 1: 2}, "strange": {0: 3}, "U@G": {5: 5}})
+    empty = make_offsets({})
     assert offsets.snapshot().offset_table == {"T@G": {0: 1, 1: 2}, "strange": {0: 3}, "U@G": {5: 5}}
     offsets.clone("G", "H", "T")
     offsets.clone("G", "H", "T")
@@ -177,7 +179,7 @@ def test_no_entry_takes_more_than_it_is_counted_for() -> None:
     )
     groups = encode_json(GroupConfigTable(subscription_group_table={name: group}))
     assert len(groups) - len(encode_json(GroupConfigTable())) <= groups_module._weigh(name)
-    offsets = Offsets(ConsumerOffsets())
+    offsets = make_offsets({})
     offsets.put(name, name, INT32_MAX, INT64_MAX)
     assert len(encode_json(offsets.snapshot())) - len(encode_json(ConsumerOffsets())) <= offsets._bytes
     assert SHARED_TABLE_BYTES_MAX + 4096 < FRAME_BYTES_MAX
@@ -190,8 +192,8 @@ def test_topics_and_groups_are_bounded_and_what_is_deleted_makes_room(
 ) -> None:
     monkeypatch.setattr(topics_module, "SHARED_TABLE_BYTES_MAX", 10_000)
     monkeypatch.setattr(groups_module, "SHARED_TABLE_BYTES_MAX", 10_000)
-    topics = Topics(BrokerOptions(), VirtualClock(), TopicConfigTable())
-    groups = Groups(BrokerOptions(), VirtualClock(), GroupConfigTable())
+    topics = make_topics()
+    groups = make_groups()
     with pytest.raises(TableFull, match="takes no more"):
         for number in range(1000):
             topics.create_internal(f"T{number}", 1)
@@ -228,7 +230,7 @@ async def test_a_broker_with_full_tables_says_so_and_starts_again(
     body = HeartbeatData(client_id="c", consumer_data_set=[ConsumerData(group_name="G")])
     assert "takes no more" in (await peer.refused(RequestCode.HEART_BEAT, None, body))[1]
     await broker.stop()
-    assert f"T{made - 1}" in parts_of(await make_broker()).topics.names()
+    assert f"T{made - 1}" in (await make_broker()).topics.names()
 
 
 # -- heartbeats ------------------------------------------------------------------------------------------------------
@@ -253,7 +255,7 @@ async def test_a_heartbeat_with_a_name_that_is_none_registers_nobody(
     broker: Broker, peer: Peer, body: HeartbeatData
 ) -> None:
     assert (await peer.refused(RequestCode.HEART_BEAT, None, body))[0] == ResponseCode.SYSTEM_ERROR
-    clients = parts_of(broker).clients
+    clients = broker.clients
     assert (clients.consumers, clients.producers) == ({}, {})
 
 
@@ -266,7 +268,7 @@ async def test_a_heartbeat_of_thousands_of_groups_lets_others_be_served(
     beating = asyncio.create_task(
         peer.expect(RequestCode.HEART_BEAT, None, HeartbeatData(client_id="c", consumer_data_set=groups))
     )
-    clients = parts_of(broker).clients
+    clients = broker.clients
     served_between = 0
     while not beating.done():
         await other.send("T")
@@ -274,4 +276,4 @@ async def test_a_heartbeat_of_thousands_of_groups_lets_others_be_served(
     await beating
     assert served_between >= 3
     assert len(clients.consumers) == 3000
-    assert parts_of(broker).topics.get("%RETRY%G2999") is not None
+    assert broker.topics.get("%RETRY%G2999") is not None

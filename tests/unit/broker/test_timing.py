@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from eruca.broker import timing as module
 from eruca.broker.app import Broker
-from eruca.broker.mapping import map_timer
+from eruca.broker.delaying import timing as module
 from eruca.broker.options import BrokerRole
+from eruca.broker.sending.mapping import map_timer
 from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.batch import BatchItem, encode_batch
@@ -23,7 +23,7 @@ from eruca.wire.names import TIMER_TOPIC
 from eruca.wire.properties import encode_properties
 from eruca.wire.record import Message, decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
-from tests.unit.broker.delivery import pull, stored
+from tests.unit.broker.delivery import cut_unheard, pull, stored
 
 # So long that the broker's own timer does not come into a test that delivers by hand.
 NEVER_MS = 3_600_000
@@ -58,10 +58,9 @@ def run_until(broker: Broker, clock: VirtualClock, end_ms: int, step_ms: int) ->
 
 def append(broker: Broker, due_ms: int, body: bytes = b"x", unique_id: str = "id") -> Message:
     """Put a message straight into the timer topic."""
-    assert broker.parts is not None
     message = Message(topic="Orders", queue_id=0, body=body, properties=encode_properties({"UNIQ_KEY": unique_id}))
     map_timer(message, due_ms)
-    return broker.parts.store.append(message)
+    return broker.store.append(message)
 
 
 def keep_files(store: Path) -> dict[Path, bytes]:
@@ -79,10 +78,9 @@ def put_files(files: dict[Path, bytes], lost: str = "nothing") -> None:
 
 def read_survivors(broker: Broker) -> list[Message]:
     """The messages of the queue; a power loss may have taken some that nobody was told are stored."""
-    assert broker.parts is not None
-    queue = broker.parts.store.queues.get("Orders", 0)
+    queue = broker.store.queues.get("Orders", 0)
     entries = [] if queue is None else [queue.entry(offset) for offset in range(queue.min_offset, queue.max_offset)]
-    views = [None if entry is None else broker.parts.store.view_record(entry.position) for entry in entries]
+    views = [None if entry is None else broker.store.reader.view_record(entry.position) for entry in entries]
     return [decode_record(view) for view in views if view is not None]
 
 
@@ -230,6 +228,26 @@ async def test_a_clean_restart_goes_on(make_broker: MakeBroker) -> None:
     assert bodies(broker) == [b"%d" % number for number in range(500)]
 
 
+async def test_a_cut_that_nobody_was_told_of_is_noticed_when_the_timer_starts(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    clock = VirtualClock(1_700_000_000_000)
+    broker = await make_quiet(make_broker, clock)
+    start = clock.now_ms()
+    append(broker, start + 1000, b"done", "1")
+    append(broker, start + 90_000, b"waits", "2")
+    run_until(broker, clock, start + 2000, 1000)
+    position = append(broker, start + 60_000, b"is cut", "3").position
+    run(broker)
+    await broker.stop()
+    await asyncio.to_thread(cut_unheard, tmp_path / "store", position)
+    broker = await make_quiet(make_broker, clock)
+    assert append(broker, start + 120_000, b"is new", "4").position == position
+    run_until(broker, clock, start + 130_000, 1000)
+    assert bodies(broker) == [b"done", b"waits", b"is new"]
+    assert [message.store_timestamp - start for message in stored(broker, "Orders")] == [1000, 90_000, 120_000]
+
+
 @pytest.mark.parametrize("lost", ["nothing", "checkpoint", "log"])
 async def test_after_a_kill_nothing_is_lost_and_nothing_early(
     make_broker: MakeBroker, tmp_path: Path, lost: str
@@ -265,7 +283,6 @@ async def test_after_a_kill_nothing_is_lost_and_nothing_early(
 async def test_old_records_roll_and_come_once(make_broker: MakeBroker, tmp_path: Path) -> None:
     clock = VirtualClock(1_700_000_000_000)
     broker = await make_quiet(make_broker, clock)
-    assert broker.parts is not None
     start = clock.now_ms()
     due_ms = start + 10 * DAY_MS + 12_345
     append(broker, due_ms, b"far", "far")
@@ -274,13 +291,13 @@ async def test_old_records_roll_and_come_once(make_broker: MakeBroker, tmp_path:
     await broker.timing.save()
     files = await asyncio.to_thread(keep_files, tmp_path / "store")
     run_until(broker, clock, start + 5 * DAY_MS, 600_000)
-    queue = broker.parts.store.queues.get(TIMER_TOPIC, 0)
+    queue = broker.store.queues.get(TIMER_TOPIC, 0)
     assert queue is not None
     # Twice each, and what waits is never older than two days: the log keeps three.
     assert queue.max_offset == 6
     cancel = Message(topic="Orders", body=b"c", properties=encode_properties({"TIMER_DEL_UNIQKEY": "cancelled"}))
     map_timer(cancel, clock.now_ms() + 40 * DAY_MS)
-    broker.parts.store.append(cancel)
+    broker.store.append(cancel)
     await broker.stop()
     await asyncio.to_thread(put_files, files)
     broker = await make_quiet(make_broker, clock)
@@ -296,12 +313,11 @@ async def test_old_records_roll_and_come_once(make_broker: MakeBroker, tmp_path:
 async def test_a_full_disk_delays_and_loses_nothing(make_broker: MakeBroker) -> None:
     clock = VirtualClock()
     broker = await make_quiet(make_broker, clock)
-    assert broker.parts is not None
     append(broker, clock.now_ms() + 1000)
     clock.advance(1000)
-    broker.parts.store.refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     run(broker)
-    broker.parts.store.refuse("")
+    broker.store.refuse("")
     run(broker)
     assert bodies(broker) == []
     clock.advance(module.RETRY_MS)
@@ -348,7 +364,6 @@ async def test_after_a_power_loss_nothing_is_lost_and_nothing_early(make_broker:
     safe: set[str] = set()
     settled: set[str] = set()
     for number in range(rng.randrange(20, 120)):
-        assert broker.parts is not None
         what = rng.random()
         if what < 0.5:
             due[str(number)] = clock.now_ms() + rng.choice([500, 5000, 60_000, 5 * DAY_MS]) + rng.randrange(1000)
@@ -359,7 +374,7 @@ async def test_after_a_power_loss_nothing_is_lost_and_nothing_early(make_broker:
                 cancelled[name] = number
                 cancel = Message("Orders", body=b"c", properties=encode_properties({"TIMER_DEL_UNIQKEY": name}))
                 map_timer(cancel, due[name])
-                broker.parts.store.append(cancel)
+                broker.store.append(cancel)
         elif what < 0.8:
             clock.advance(rng.choice([100, 3000, 20_000, 30 * 3_600_000]))
             run(broker)
@@ -367,7 +382,7 @@ async def test_after_a_power_loss_nothing_is_lost_and_nothing_early(make_broker:
             await broker.timing.save()
             settled = {message.body.decode() for message in stored(broker, "Orders")}
         else:
-            await asyncio.to_thread(broker.parts.store.flusher.sync_log)
+            await asyncio.to_thread(broker.store.flusher.sync_log)
             safe = set(due) | {f"c{name}" for name in cancelled}
     twin = await asyncio.to_thread(disk.crash, seed=seed)
     await broker.stop()

@@ -12,6 +12,8 @@ import pytest
 
 from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
+from eruca.broker.transactions.decisions import Decisions
+from eruca.broker.transactions.handlers import TransactionHandlers
 from eruca.config import FlushMode
 from eruca.errors import StoreFull
 from eruca.net.caller import Caller
@@ -60,14 +62,13 @@ def decide(half: Message, decision: int, group: str = "payers") -> EndTransactio
 
 
 def progress(broker: Broker) -> tuple[int, int]:
-    assert broker.parts is not None
-    offsets = broker.parts.offsets
+    offsets = broker.offsets
     return offsets.get(PROGRESS, HALF_TOPIC, 0), offsets.get(PROGRESS, OP_HALF_TOPIC, 0)
 
 
 async def check(broker: Broker, clock: VirtualClock, after_ms: int = 6001) -> None:
     clock.advance(after_ms)
-    await broker.transactions.checks.run_pass()
+    await broker.checks.run_pass()
 
 
 async def test_a_half_is_not_seen_until_it_is_committed(broker: Broker, peer: Peer, clock: VirtualClock) -> None:
@@ -98,15 +99,18 @@ async def test_the_op_record_is_java_s(broker: Broker, peer: Peer, clock: Virtua
     assert (op.sys_flag, op.flag, op.prepared_position) == (0, 0, 0)
     assert stored(broker, "Orders", 1) == []
     # The topic of the ops is nobody's business: it has a queue but no settings.
-    assert broker.parts is not None
-    assert broker.parts.topics.get(OP_HALF_TOPIC) is None
+    assert broker.topics.get(OP_HALF_TOPIC) is None
 
 
 @pytest.mark.parametrize("decision", [UNKNOWN, 4, 99])
 async def test_who_does_not_know_gets_no_answer(broker: Broker, peer: Peer, clock: VirtualClock, decision: int) -> None:
     half = await send_half(peer, born_ms=clock.now_ms())
     request = Request(Link(Caller()), make_request(END), decide(half, decision), None)
-    assert broker.transactions.end(request) is None
+    decisions = Decisions(broker.standing, clock, broker.store, broker.stats)
+    handlers = TransactionHandlers(
+        broker.live, broker.standing, broker.store, broker.stats, broker.acknowledgement, decisions
+    )
+    assert handlers.end(request) is None
     assert stored(broker, OP_HALF_TOPIC) == []
 
 
@@ -148,11 +152,10 @@ async def test_a_full_store_refuses_to_commit_and_a_later_try_succeeds(
     broker: Broker, peer: Peer, clock: VirtualClock
 ) -> None:
     half = await send_half(peer, born_ms=clock.now_ms())
-    assert broker.parts is not None
-    broker.parts.store.refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     code, _ = await peer.refused(END, decide(half, COMMIT))
     assert code == ResponseCode.SERVICE_NOT_AVAILABLE
-    broker.parts.store.refuse("")
+    broker.store.refuse("")
     await peer.expect(END, decide(half, COMMIT))
     assert len(stored(broker, "Orders", 1)) == 1
 
@@ -161,11 +164,10 @@ async def test_a_full_store_refuses_to_roll_back_and_a_later_try_succeeds(
     broker: Broker, peer: Peer, clock: VirtualClock
 ) -> None:
     half = await send_half(peer, born_ms=clock.now_ms())
-    assert broker.parts is not None
-    broker.parts.store.refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     code, _ = await peer.refused(END, decide(half, ROLLBACK))
     assert code == ResponseCode.SERVICE_NOT_AVAILABLE
-    broker.parts.store.refuse("")
+    broker.store.refuse("")
     await peer.expect(END, decide(half, ROLLBACK))
     assert [op.body for op in stored(broker, OP_HALF_TOPIC)] == [b"0"]
     await check(broker, clock)
@@ -175,15 +177,14 @@ async def test_a_full_store_refuses_to_roll_back_and_a_later_try_succeeds(
 @pytest.fixture
 def fail_ops(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Says whether the store refuses op records."""
-    assert broker.parts is not None
-    append, failing = broker.parts.store.append, [False]
+    append, failing = broker.store.append, [False]
 
     def refuse_ops(message: Message) -> Message:
         if failing[0] and message.topic == OP_HALF_TOPIC:
             raise StoreFull("the disk is full")
         return append(message)
 
-    monkeypatch.setattr(broker.parts.store, "append", refuse_ops)
+    monkeypatch.setattr(broker.store, "append", refuse_ops)
     return lambda fails: failing.__setitem__(0, fails)
 
 
@@ -230,9 +231,8 @@ async def test_a_decision_finds_its_half_in_the_transient_buffer(
 ) -> None:
     broker = await make_broker(clock=clock, transient_enabled=True, commit_interval_ms=NEVER_MS)
     peer = make_peer(broker)
-    assert broker.parts is not None
     await peer.send("Orders", 1, b"first")
-    broker.parts.store.commit()
+    broker.store.commit()
     ext = await peer.send("Orders", 1, b"pay", TRAN_MSG="true", PGROUP="payers")
     header = EndTransactionHeader(
         producer_group="payers",
@@ -242,7 +242,7 @@ async def test_a_decision_finds_its_half_in_the_transient_buffer(
         message_id="",
     )
     await peer.expect(END, header)
-    broker.parts.store.commit()
+    broker.store.commit()
     assert [message.body for message in stored(broker, "Orders", 1)] == [b"first", b"pay"]
 
 
@@ -415,9 +415,8 @@ async def test_who_resumes_a_half_is_answered_when_the_disk_has_it(
     half = await send_half(peer, born_ms=clock.now_ms())
     header = MessageIdHeader(message_id=encode_offset_id(half.store_host, half.position))
     await peer.expect(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
-    assert broker.parts is not None
     assert len(stored(broker, HALF_TOPIC)) == 2
-    assert broker.parts.store.flusher.flushed == broker.parts.store.commitlog.tail
+    assert broker.store.flusher.flushed == broker.store.log.tail
 
 
 async def test_only_half_messages_are_resumed(broker: Broker, peer: Peer) -> None:
@@ -430,10 +429,9 @@ async def test_only_half_messages_are_resumed(broker: Broker, peer: Peer) -> Non
 
 async def test_a_full_disk_stops_the_pass_and_loses_nothing(broker: Broker, peer: Peer, clock: VirtualClock) -> None:
     await send_half(peer, born_ms=clock.now_ms())
-    assert broker.parts is not None
-    broker.parts.store.refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     await check(broker, clock)
-    broker.parts.store.refuse("")
+    broker.store.refuse("")
     await check(broker, clock)
     assert len(stored(broker, HALF_TOPIC)) == 2
 
@@ -454,8 +452,7 @@ async def test_a_half_without_room_for_another_property_is_asked_about_as_it_is(
 async def test_a_damaged_half_is_passed_over(broker: Broker, peer: Peer, clock: VirtualClock) -> None:
     half = await send_half(peer, born_ms=clock.now_ms())
     await send_half(peer, born_ms=clock.now_ms())
-    assert broker.parts is not None
-    segment = broker.parts.store.commitlog.chain.find(half.position)
+    segment = broker.store.log.chain.find(half.position)
     assert segment is not None
     segment.buffer[half.position - segment.start + 88] ^= 1
     await check(broker, clock)
@@ -495,16 +492,15 @@ async def test_a_power_loss_takes_no_half_that_was_written_again_and_not_synced(
     options: dict[str, Any] = {"transaction_check_interval_ms": NEVER_MS, "flush_interval_ms": NEVER_MS}
     broker = await make_broker(disk=disk, clock=clock, **options)
     await send_half(make_peer(broker), born_ms=clock.now_ms())
-    assert broker.parts is not None
-    await asyncio.to_thread(broker.parts.store.flusher.sync_log)
+    await asyncio.to_thread(broker.store.flusher.sync_log)
     if not is_synced:
-        monkeypatch.setattr(broker.parts.background.group_commit, "_start", lambda: None)
+        monkeypatch.setattr(broker.background.group_commit, "_start", lambda: None)
     checking = asyncio.get_running_loop().create_task(check(broker, clock))
     await wait_until(lambda: len(stored(broker, HALF_TOPIC)) == 2)
     if is_synced:
         await checking
-    broker.parts.saver.mark("offsets")
-    await broker.parts.saver.wait_until_saved("offsets")
+    broker.saver.mark("offsets")
+    await broker.saver.wait_until_saved("offsets")
     left = await asyncio.to_thread(disk.crash, "drop")
     checking.cancel()
     await asyncio.gather(checking, return_exceptions=True)

@@ -72,7 +72,7 @@ def test_resend_has_an_outcome_for_each(broker: EmbeddedBroker, ids: list[str], 
 
 def test_resend_asks_before_all_are_sent(broker: EmbeddedBroker, ids: list[str]) -> None:
     asked = run(broker, "resend", GROUP, "--all")
-    assert asked.exit_code == 1 and "add --yes" in asked.stderr
+    assert asked.exit_code == 1 and "pass --yes" in asked.stderr
     planned = run(broker, "resend", GROUP, "--all", "--dry-run", "--only-group", "-o", "json")
     assert {(row["topic"], row["outcome"]) for row in parse(planned)} == {(f"%RETRY%{GROUP}", "planned")}
     assert len(stage(broker.nameserver, lambda admin: read_bodies(admin, "orders"))) == 3

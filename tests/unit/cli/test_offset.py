@@ -57,7 +57,7 @@ def test_a_group_is_moved_and_shown(broker: EmbeddedBroker) -> None:
 def test_it_asks_before_it_moves(broker: EmbeddedBroker) -> None:
     for arguments in (["reset", "g", "orders", "--to", "earliest"], ["skip", "g", "orders"], ["clone", "g", "h"]):
         result = run(broker, *arguments)
-        assert result.exit_code == 1 and "add --yes" in result.stderr
+        assert result.exit_code == 1 and "pass --yes" in result.stderr
     assert run(broker, "show", "g").exit_code == 1
 
 

@@ -25,8 +25,8 @@ from eruca.config import FlushMode, StoreOptions
 from eruca.errors import ConfigError, InvalidName, MessageIllegal
 from eruca.javaconf import parse_conf
 from eruca.nameserver.options import NameServerOptions
-from eruca.store.maintenance import verify_store
 from eruca.store.messagestore import open_store
+from eruca.storetools.maintenance import verify_store
 from eruca.wire.record import Message
 from tests.paths import GOLDEN
 from tests.store_samples import OPTIONS as SMALL
@@ -321,7 +321,7 @@ def test_lengths_of_3x_can_be_set(tmp_path: Path) -> None:
     assert verify_store(tmp_path, small).errors == 0
     # Who opens it with the lengths of 4.9 reads all of it and takes no more of that kind.
     store = open_store(tmp_path, gather(overrides=[f"{key}={text}" for key, text in small.items()]).build(StoreOptions))
-    assert len(store.read(long_name, 0, 0).slices) == 2
+    assert len(store.reader.read(long_name, 0, 0).slices) == 2
     with pytest.raises(InvalidName, match="the most is 127"):
         store.append(Message(long_name))
     with pytest.raises(MessageIllegal, match="the most is 32767"):

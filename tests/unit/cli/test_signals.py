@@ -106,3 +106,15 @@ async def test_a_signal_ends_a_start_that_takes_long(number: signal.Signals) -> 
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(each)
     assert server.said == ["cancelled", "stopped"]
+
+
+def test_the_handlers_of_signals_are_gone_with_their_loop() -> None:
+    """A uvloop does not remove them when it is closed: Ctrl-C did nothing in what came after it."""
+
+    async def handle() -> None:
+        with running.handle_signals({signal.SIGINT: lambda: None, signal.SIGTERM: lambda: None}):
+            assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+
+    running.run_loop(handle())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -87,7 +87,7 @@ def test_resume_and_discard_say_what_became_of_each(broker: EmbeddedBroker) -> N
     assert resumed.exit_code == 1 and "1 failed, 1 resumed, 1 skipped" in resumed.stderr
     assert list_states(broker) == {"open": "prepared", "lost": "prepared"}
     asked = run(broker, "discard", "--all")
-    assert asked.exit_code == 1 and "add --yes" in asked.stderr
+    assert asked.exit_code == 1 and "pass --yes" in asked.stderr
     discarded = run(broker, "discard", "--all", "--group", TRANSACTION_GROUP, "--yes", "-o", "json")
     assert {row["message_id"]: row["outcome"] for row in parse(discarded)} == {"lost": "discarded", "open": "discarded"}
     assert list_states(broker) == {}

@@ -200,17 +200,12 @@ def test_the_demo_shows_every_step(tmp_path: Path) -> None:
 async def test_the_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: asyncio.Queue[int] = asyncio.Queue()
     monkeypatch.setattr("eruca.cli.running.os._exit", ended.put_nowait)
-    loop = asyncio.get_running_loop()
-    stopping = running._listen_to_signals()
-    try:
+    with running._listen_to_signals() as stopping:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(stopping.wait(), PATIENCE_S)
         assert ended.empty()
         os.kill(os.getpid(), signal.SIGINT)
         assert await asyncio.wait_for(ended.get(), PATIENCE_S) == 128 + signal.SIGINT
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 def test_a_long_recovery_says_so(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, Consumer, Message, MessageQueue, Outcome, Producer, PullConsumer, sync
+from eruca.backoff import Backoff
 from eruca.broker.app import Broker
 from eruca.client.consume.inbox import Inbox
 from eruca.client.consume.pausing import Pauses
@@ -25,7 +26,6 @@ from eruca.observe.telemetry import Telemetry
 from eruca.testing.embedded import EmbeddedBroker
 from eruca.wire.record import Message as Record
 from tests.clients.stage import make_consumer
-from tests.unit.broker.requests import parts_of
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import SECONDS_MAX, ScriptedCluster, wait_until
 
@@ -37,7 +37,7 @@ def consume(nameserver: NameServer, subscribe: Any = (), **how: Any) -> Consumer
 
 
 def find_committed(broker: Broker, queue: MessageQueue = QUEUE) -> int | None:
-    return parts_of(broker).offsets.get("billing", queue.topic, queue.queue_id)
+    return broker.offsets.get("billing", queue.topic, queue.queue_id)
 
 
 async def send_one(make_producer: MakeProducer, nameserver: NameServer, body: bytes = b"x", **how: Any) -> None:
@@ -80,7 +80,14 @@ async def test_what_the_broker_keeps_is_not_told_again(
         await (await anext(consumer)).ack()
         await wait_until(lambda: find_committed(broker) == 1)
         told: list[MessageQueue] = []
-        monkeypatch.setattr(consumer.session.calls, "write_offset", lambda *args, **how: told.append(args[2]))
+        calls = consumer.session.calls
+        tell = calls.write_offset
+
+        async def note(address: str, group: str, queue: MessageQueue, offset: int, **how: Any) -> None:
+            told.append(queue)
+            await tell(address, group, queue, offset, **how)
+
+        monkeypatch.setattr(calls, "write_offset", note)
         rounds = 0
         assert consumer._membership is not None
         write = consumer._membership.offsets.write
@@ -92,7 +99,8 @@ async def test_what_the_broker_keeps_is_not_told_again(
 
         monkeypatch.setattr(consumer._membership.offsets, "write", count)
         await wait_until(lambda: rounds > 5)
-        assert told == []
+        # The queue of retries may come later, and is told of once.
+        assert QUEUE not in told and len(told) <= 1
         monkeypatch.undo()
 
 
@@ -304,7 +312,7 @@ async def test_a_start_without_a_cluster_is_bounded(
 async def test_a_topic_that_is_waited_for_is_asked_for_often(
     scripted: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca.client.session._LOOK_S", 0.05)
+    monkeypatch.setattr("eruca.client.session._MISSES", Backoff(0.05, 5.0, factor=1.1))
     async with Consumer(scripted.address, group="billing", subscribe="orders"):
         await wait_until(lambda: scripted.nameserver.asked.count("orders") > 20)
         assert "orders" not in scripted.nameserver.topics
@@ -327,7 +335,7 @@ async def test_an_outage_is_one_warning_and_its_end_another(
         await (await anext(consumer)).ack()
         caplog.clear()
         tried = 0
-        port = broker.options.port
+        port = broker.standing.port
         await broker.stop()
         pull = consumer.session.calls.pull
 

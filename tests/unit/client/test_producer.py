@@ -29,7 +29,7 @@ from eruca.errors import (
 )
 from eruca.nameserver.app import NameServer
 from eruca.net.link import Answer, Link
-from eruca.wire.bodies import MessageQueue
+from eruca.wire.bodies import MessageQueue, TopicConfig
 from eruca.wire.codes import ResponseCode
 from eruca.wire.frame import Command
 from eruca.wire.properties import parse_properties
@@ -109,6 +109,24 @@ async def test_a_shard_keeps_its_order(
     receipts = [await task for task in tasks]
     assert [receipt.offset for receipt in receipts] == list(range(1, 101))
     assert stored_everywhere(broker, "orders")[1:] == [b"%d" % number for number in range(100)]
+
+
+async def test_messages_do_not_overtake_those_that_wait_for_the_route(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    broker = await start_broker()
+    broker.topics.put(TopicConfig(topic_name="orders"))
+    await broker.registration.register_all()
+    producer = await make_producer(nameserver.address)
+    tasks = []
+    for number in range(500):
+        tasks.append(producer.send_soon("orders", b"%d" % number, shard="s"))
+        if number % 5 == 0:
+            await asyncio.sleep(0)  # some come while the route or the connection is waited for, some just after it
+    receipts = await asyncio.gather(*tasks)
+    assert [receipt.offset for receipt in receipts] == list(range(500))
+    assert stored_everywhere(broker, "orders") == [b"%d" % number for number in range(500)]
+    assert not producer.session.routes._arrivals
 
 
 async def test_a_batch_is_one_request(

@@ -23,7 +23,6 @@ from tests.clients import cases_pull
 from tests.clients.cases_pull import make_pull, poll_until
 from tests.clients.stage import Case, wait_until
 from tests.unit.broker.conftest import MakePeer
-from tests.unit.broker.requests import parts_of
 from tests.unit.client.conftest import MakeProducer, StartBroker
 
 QUEUE = MessageQueue("broker-a", 0, "orders")
@@ -40,7 +39,7 @@ async def test_case(case: str, nameserver: NameServer, start_broker: StartBroker
     broker = await start_broker()
     await CASES[case](nameserver.address, "orders", "billing")
     # Whoever came has left.
-    assert parts_of(broker).clients.consumers == {}
+    assert broker.clients.consumers == {}
     assert _SESSIONS == {}
 
 
@@ -111,7 +110,7 @@ async def test_a_failed_start_leaves_nothing(
     for _ in range(2):
         with pytest.raises(RequestRefused):
             await consumer.start()
-    assert list(parts_of(broker).clients.consumers) == []
+    assert list(broker.clients.consumers) == []
 
 
 # -- in a group ----------------------------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ async def test_what_the_broker_is_told(
             (await consumer.pull(consumer.assignment[0], 0)).messages[0].record, ""
         )
         assert refused.consume_result is ConsumeResult.CR_THROW_EXCEPTION
-    assert list(parts_of(broker).clients.consumers) == []
+    assert list(broker.clients.consumers) == []
 
 
 async def test_queues_take_turns(
@@ -305,7 +304,7 @@ async def test_a_namespace_is_not_seen(
             assert len(await poll_until(consumer, 1)) == 1
         assert len((await consumer.pull(plain, 0)).messages) == 1
         assert [found.topic for found in await consumer.query("orders", "k")] == ["orders"]
-        assert list(parts_of(broker).clients.consumers) == ["shop%billing"]
+        assert list(broker.clients.consumers) == ["shop%billing"]
         await wait_until(lambda: told == ["orders"], "the listener is told")
 
 
@@ -378,7 +377,7 @@ async def test_it_goes_on_after_a_restart_of_the_broker(
     await send_all(make_producer, nameserver, [b"before"], queue=QUEUE)
     async with pull(nameserver, "orders") as consumer:
         assert [message.body for message in await poll_until(consumer, 1)] == [b"before"]
-        port = broker.options.port
+        port = broker.standing.port
         await broker.stop()
         await start_broker(port=port)
         producer = await make_producer(nameserver.address, retries=20)

@@ -17,7 +17,6 @@ from tests.clients import cases_pull
 from tests.clients.cases_pull import make_scheduled
 from tests.clients.stage import wait_until
 from tests.patience import PATIENCE_S
-from tests.unit.broker.requests import parts_of
 from tests.unit.client.conftest import MakeProducer, StartBroker
 
 
@@ -35,7 +34,7 @@ async def make_topic(nameserver: NameServer, make_producer: MakeProducer, count:
 async def test_case(nameserver: NameServer, start_broker: StartBroker) -> None:
     broker = await start_broker()
     await cases_pull.case_scheduled_pull_calls_for_the_queues_that_are_ours(nameserver.address, "orders", "billing")
-    assert parts_of(broker).clients.consumers == {}
+    assert broker.clients.consumers == {}
 
 
 async def test_a_call_that_fails_is_repeated(
@@ -178,7 +177,7 @@ async def test_closing_lets_calls_end(
         await closing
         await run
     assert len(ended) >= 1
-    assert list(parts_of(broker).clients.consumers) == []
+    assert list(broker.clients.consumers) == []
     with pytest.raises(ClientClosed):
         _ = scheduled.consumer
     assert scheduled.queues == []

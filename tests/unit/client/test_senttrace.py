@@ -21,9 +21,10 @@ from eruca.observe.telemetry import Telemetry
 from eruca.testing import VirtualClock
 from eruca.wire.batch import decode_batch
 from eruca.wire.bodies import MessageQueue
+from eruca.wire.names import TRACE_TOPIC
 from eruca.wire.properties import parse_properties
 from eruca.wire.record import Message, user_body
-from eruca.wire.trace import TRACE_TOPIC, EndTransactionTrace, PubTrace, TracedKind, TraceRecord, decode_traces
+from eruca.wire.trace import EndTransactionTrace, PubTrace, TracedKind, TraceRecord, decode_traces
 from tests.unit.broker.delivery import stored
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import ScriptedCluster, wait_until
@@ -57,7 +58,7 @@ async def test_every_stored_message_is_traced_once(
     assert (found.group, found.topic, found.tags, found.keys) == ("shop", "orders", "vip", "k1 k2")
     assert (found.body_bytes, found.kind, found.success) == (5, TracedKind.NORMAL, True)
     assert (found.offset_message_id, found.region) == (first.offset_id, "DefaultRegion")
-    assert found.store_host == broker.options.address
+    assert found.store_host == broker.standing.address
     assert traces[second.message_id].kind == TracedKind.DELAY  # type: ignore[union-attr]
     assert batch.message_id in traces
     (message, *_) = read_messages(broker)
@@ -118,7 +119,7 @@ async def test_what_became_of_transactions_is_traced(
     async with producer.transaction("orders", b"y") as half:
         half.leave_open()
     clock.advance(6001)
-    await broker.transactions.checks.run_pass()
+    await broker.checks.run_pass()
     await wait_until(lambda: not producer._checks and len(stored(broker, "RMQ_SYS_TRANS_OP_HALF_TOPIC")) >= 2)
     await producer.close()
     traces = read_traces(broker)
@@ -135,7 +136,7 @@ async def test_what_became_of_transactions_is_traced(
         "orders",
         "t",
         "k",
-        broker.options.address,
+        broker.standing.address,
         "payers",
     )
     assert ends[2].message_id == half.transaction_id

@@ -69,11 +69,12 @@ async def test_a_group_is_announced_once_it_sends_and_unregistered_when_it_leave
 async def test_a_group_that_comes_later_is_announced_at_once(
     scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
 ) -> None:
-    first = await make_producer(scripted.address, group="a")
+    # Not only when the next interval is over.
+    options = ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=3_600_000)
+    first = await make_producer(scripted.address, group="a", options=options)
     await first.send("orders", b"x")
     await wait_until(lambda: peer.address in first.session._greeted)
-    await make_producer(scripted.address, group="b")
-    assert first.session._beat_now.is_set()  # and not only when the next interval is over
+    await make_producer(scripted.address, group="b", options=options)
     await wait_until(lambda: {"a", "b", "CLIENT_INNER_PRODUCER"} in list_groups(peer))
     assert len({beat.client_id for beat in peer.heartbeats}) == 1
 
@@ -132,6 +133,22 @@ async def test_heartbeats_come_in_intervals(
     assert peer.bodies == [b"x"]
 
 
+async def test_a_broker_that_is_away_does_not_keep_the_others_from_their_heartbeats(
+    scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
+) -> None:
+    away = await scripted.add_broker("away")
+    scripted.add_topic("orders")
+    # Longer than the longest pause between two tries to reach the one that is away.
+    options = ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=1200)
+    producer = await make_producer(scripted.address, group="a", options=options)
+    await producer.session.routes.get("orders")
+    await away.server.stop()
+    await producer.session.greet(peer.address)
+    count = len(peer.heartbeats)
+    await wait_until(lambda: len(peer.heartbeats) > count + 1)
+    assert away.address not in producer.session._greeted
+
+
 async def test_greeting_waits_for_the_broker_and_is_done_once(
     scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
 ) -> None:
@@ -149,8 +166,7 @@ async def test_a_real_broker_knows_the_producer(
     broker = await start_broker()
     producer = await make_producer(nameserver.address, group="a")
     await producer.send("orders", b"x")
-    assert broker.parts is not None
-    clients = broker.parts.clients
+    clients = broker.clients
     await wait_until(lambda: bool(clients.producers.get("a")))
     (member,) = clients.producers["a"].values()
     assert member.client_id == producer.session.client_id

@@ -55,6 +55,23 @@ async def test_who_came_first_goes_first_although_a_smaller_one_would_fit() -> N
     assert (window.count, window.bytes) == (2, 55)
 
 
+async def test_nobody_overtakes_who_was_let_in_and_does_not_run_yet() -> None:
+    window = Window(2, 100)
+    assert window.try_enter(1)
+    assert window.try_enter(1)
+    (first,) = start(window, 1)
+    await turn()
+    window.leave(1)
+    window.leave(1)
+    assert not window.try_enter(1)
+    (second,) = start(window, 1)
+    assert not first.done()
+    await turn()
+    assert first.done()
+    assert second.done()
+    assert (window.count, window.bytes) == (2, 2)
+
+
 async def test_a_waiter_that_gives_up_does_not_hold_up_the_others() -> None:
     window = Window(1, 100)
     assert window.try_enter(1)

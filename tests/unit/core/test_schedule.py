@@ -16,7 +16,6 @@ from eruca.core.schedule import (
     Skip,
     WaitUntil,
 )
-from eruca.store.consumequeue import FILLER_SIZE
 
 NOW = 1_000_000
 SECOND = 1000
@@ -73,7 +72,7 @@ def test_a_cursor_outside_its_queue_is_brought_back() -> None:
 
 def test_an_entry_without_a_message_is_skipped() -> None:
     schedule = DelaySchedule(1, {})
-    assert schedule.handle(read(schedule, [(0, FILLER_SIZE, 0), (9, 10, NOW)]), NOW) == [
+    assert schedule.handle(read(schedule, [(0, 0, 0), (9, 10, NOW)]), NOW) == [
         Skip(1, 0),
         Deliver(1, 1, 9, 10),
     ]

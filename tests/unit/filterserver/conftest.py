@@ -31,7 +31,7 @@ async def start_filter_server() -> AsyncIterator[StartFilterServer]:
     running: list[FilterServer] = []
 
     async def start(broker: Broker, *, authorize: Any = None, **options: Any) -> FilterServer:
-        chosen = {"broker": broker.options.address, "time_ms": TIME_MS, **options}
+        chosen = {"broker": broker.standing.address, "time_ms": TIME_MS, **options}
         server = FilterServer(FilterServerOptions(**chosen), authorize=authorize)
         running.append(server)
         await server.start()

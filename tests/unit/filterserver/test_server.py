@@ -12,7 +12,6 @@ import pytest
 from eruca.broker.app import Broker
 from eruca.errors import RequestRefused
 from eruca.filterserver.app import FilterServer
-from eruca.filterserver.classes import crc_of
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
 from eruca.net.link import Link
@@ -20,10 +19,9 @@ from eruca.wire.catalog import Right
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader, RegisterFilterClassHeader
-from eruca.wire.record import decode_records
+from eruca.wire.record import body_crc, decode_records
 from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakePeer, make_peer
-from tests.unit.broker.requests import parts_of
 from tests.unit.client.conftest import StartBroker
 from tests.unit.filterserver import modules
 from tests.unit.filterserver.conftest import StartFilterServer
@@ -57,10 +55,10 @@ async def upload(
     """Upload a module as a client does. Raises RequestRefused."""
     body = base64.b64encode(module) if body is None else body
     header = RegisterFilterClassHeader(
-        consumer_group=group, topic=TOPIC, class_name=name, class_crc=crc_of(body) if crc is None else crc
+        consumer_group=group, topic=TOPIC, class_name=name, class_crc=body_crc(body) if crc is None else crc
     )
     command = make_request(RequestCode.REGISTER_MESSAGE_FILTER_CLASS, header, body)
-    expect_success(await caller.call(server.options.address, command, TIMEOUT_MS))
+    expect_success(await caller.call(server.address, command, TIMEOUT_MS))
 
 
 async def pull(
@@ -85,7 +83,7 @@ async def pull(
         suspend_timeout_ms=hold_ms,
         subscription_version=0,
     )
-    return await caller.call(server.options.address, make_request(RequestCode.PULL_MESSAGE, header), TIMEOUT_MS)
+    return await caller.call(server.address, make_request(RequestCode.PULL_MESSAGE, header), TIMEOUT_MS)
 
 
 def read(answer: Command) -> tuple[list[bytes], int]:
@@ -155,7 +153,7 @@ async def test_the_broker_has_its_say(
         (modules.OTHER_NAME, {}, f"no function named {NAME}"),
         (bytes(300_000), {}, "larger than 262144 bytes"),
         (b"", {"body": b"public class Wanted implements MessageFilter {}"}, "not the base64 of a WebAssembly module"),
-        (b"import os", {}, "no WebAssembly module"),
+        (b"import os", {}, "not a WebAssembly module"),
         (b"", {}, "no such class is installed"),
         (modules.EVERYTHING, {"name": "x" * 256}, "256 letters"),
         (modules.EVERYTHING, {"group": "a group\n"}, "group"),
@@ -249,14 +247,14 @@ async def test_a_server_waits_for_its_broker(
     start_filter_server: StartFilterServer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    address = broker.options.address
+    address = broker.standing.address
     await broker.stop()
     server = await start_filter_server(broker, register_interval_ms=20)
     assert server.broker_name == ""
     assert f"not registered with broker {address}" in caplog.text
-    again = await start_broker(port=broker.options.port, filter_servers_max=2)
+    again = await start_broker(port=broker.standing.port, filter_servers_max=2)
     await turn_until(lambda: server.broker_name == "broker-a")
-    assert again.filter_servers.list_addresses() == [server.options.address]
+    assert again.filter_servers.list_addresses() == [server.address]
 
 
 async def test_the_class_not_used_for_longest_makes_room(
@@ -315,9 +313,9 @@ async def test_an_offset_committed_with_a_pull_reaches_the_broker(
     await send(broker, make_peer, b"Anna", b"Bob")
     await upload(caller, filter_server, modules.NOTHING)
     await pull(caller, filter_server, 1)
-    assert parts_of(broker).offsets.get(GROUP, TOPIC, 0) == -1
+    assert broker.offsets.get(GROUP, TOPIC, 0) == -1
     await pull(caller, filter_server, 1, commit=1)
-    assert parts_of(broker).offsets.get(GROUP, TOPIC, 0) == 1
+    assert broker.offsets.get(GROUP, TOPIC, 0) == 1
 
 
 async def test_a_slow_module_gets_on_by_fewer_messages_a_pull(

@@ -126,6 +126,39 @@ def test_brokers_that_go_together_are_not_searched_for_in_everything() -> None:
     assert tables._topics.keys() == {"stays"} and tables._names == {"127.0.0.1:1": {"stays"}}
 
 
+def test_a_broker_of_many_topics_goes_in_steps() -> None:
+    calls: list[int] = []
+    tables = RouteTables(lambda: calls.append(1))
+    tables.register(make_header("other", "127.0.0.1:1"), make_body(5000, "t"), object(), 0.0)
+    link = object()
+    tables.register(make_header("many", "127.0.0.1:2"), make_body(5000, "t"), link, 0.0)
+    tables.drop_link(link)
+    lone = object()
+    tables.register(make_header("lone", "127.0.0.1:3"), make_body(5000, "only"), lone, 0.0)
+    tables.drop_link(lone)
+    steps = 0
+    while True:
+        assert len(tables.list_topics().topic_list) == 5000
+        for topic in tables.list_topics().topic_list:
+            route = tables.find_route(topic)
+            assert route is not None and [queue.broker_name for queue in route.queue_datas] == ["other"]
+        steps += 1
+        if not tables.drop_some():
+            break
+    assert len(calls) == 2 and steps >= 8
+    assert (tables._entries, tables._leaving) == (5000, {})
+
+
+def test_a_broker_that_comes_back_at_once_has_only_what_it_brings() -> None:
+    tables = RouteTables(lambda: None)
+    link = object()
+    tables.register(make_header("many", "127.0.0.1:2"), make_body(5000, "t"), link, 0.0)
+    tables.drop_link(link)
+    tables.register(make_header("many", "127.0.0.1:2"), make_body(10, "new"), object(), 0.0)
+    assert len(tables.list_topics().topic_list) == tables._entries == 10
+    assert not tables.drop_some()
+
+
 async def test_a_connection_that_ends_within_its_registration_leaves_nothing(server: NameServer) -> None:
     async with open_peer(server.server.port) as peer:
         peer.write(register(make_body(20_000)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from eruca.backoff import Backoff
 from eruca.errors import CallTimeout, ConnectFailed, ConnectionLost, TooManyCalls
 from eruca.net import caller as caller_module
 from eruca.net.caller import Caller
@@ -38,6 +38,7 @@ async def call_back(link: Link, command: Command) -> bytes | None:
 
 
 HANDLERS: dict[int, Handler] = {ECHO: echo, SILENT: keep_silent, CALL_BACK: call_back}
+AT_ONCE = Backoff(0.0, 0.0)
 
 
 @asynccontextmanager
@@ -58,6 +59,24 @@ async def wait_for_loss(caller: Caller, address: str) -> None:
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_do_not_overtake_those_that_wait_for_the_connection() -> None:
+    seen: list[int] = []
+
+    def note(link: Link, command: Command) -> Answer:
+        seen.append(int(command.body))
+        return echo(link, command)
+
+    async with run_server({ECHO: note}, refuse_unknown) as server, make_caller() as caller:
+        address, calls = find_address(server), []
+        for number in range(500):
+            request = make_request(ECHO, body=b"%d" % number)
+            calls.append(asyncio.create_task(caller.call(address, request, SECONDS_MAX * 1000)))
+            if number % 5 == 0:
+                await asyncio.sleep(0)  # some come while it is opened, some just after it
+        await asyncio.gather(*calls)
+    assert seen == list(range(500))
 
 
 async def test_calls_share_one_connection_and_get_their_own_answers() -> None:
@@ -161,7 +180,7 @@ async def test_lost_connection_fails_its_calls_and_the_next_call_opens_another()
 
 
 async def test_caller_comes_back_after_a_restart_of_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("eruca.net.caller._RETRIES", AT_ONCE)
     async with run_server(HANDLERS, refuse_unknown) as server, make_caller() as caller:
         address = find_address(server)
         assert (await caller.call(address, make_request(ECHO), 5000)).code == 0
@@ -176,25 +195,25 @@ async def test_caller_comes_back_after_a_restart_of_the_peer(monkeypatch: pytest
 
 
 async def test_attempts_are_spaced_with_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[tuple[float, float]] = []
+    drawn: list[tuple[float, float]] = []
 
-    def draw(low: float, high: float) -> float:
-        spans.append((low, high))
+    def draw(seconds: float, share: float) -> float:
+        drawn.append((seconds, share))
         return 0.0
 
-    monkeypatch.setattr(random, "uniform", draw)
+    monkeypatch.setattr("eruca.backoff.spread", draw)
     async with run_server(HANDLERS, refuse_unknown) as server:
         address = find_address(server)
     async with make_caller() as caller:
-        for _ in range(1100):  # more than a float can hold powers of two
+        for _ in range(8):
             with pytest.raises(ConnectFailed):
                 await caller.call(address, make_request(ECHO), 5000)
-    assert [high for _, high in spans[:7]] == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
-    assert {low for low, _ in spans} == {0.1} and spans[-1][1] == 5.0
+    assert [seconds for seconds, _ in drawn] == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0])
+    assert {share for _, share in drawn} == {0.9}
 
 
 async def test_calls_before_the_next_attempt_fail_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "uniform", lambda low, high: 30.0)
+    monkeypatch.setattr("eruca.net.caller._RETRIES", Backoff(30.0, 30.0, jitter=0.0))
     async with run_server(HANDLERS, refuse_unknown) as server:
         address = find_address(server)
     async with make_caller() as caller:
@@ -233,7 +252,7 @@ async def test_impatient_caller_does_not_spoil_it_for_the_patient_one(monkeypatc
 
 
 async def test_peer_that_takes_no_more_connections_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("eruca.net.caller._RETRIES", AT_ONCE)
     async with run_server(HANDLERS, refuse_unknown, connections_max=0) as server, make_caller() as caller:
         address = find_address(server)
         for _ in range(5):
@@ -262,6 +281,24 @@ async def test_idle_connection_is_closed_and_opened_again() -> None:
         assert (await caller.call(address, make_request(ECHO), 5000)).code == 0
         await wait_for_loss(caller, address)
         assert (await caller.call(address, make_request(ECHO), 5000)).code == 0
+
+
+async def test_a_mistake_does_not_end_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = asyncio.Event()
+
+    def fail(link: Link, now: float) -> bool:
+        failed.set()
+        raise ValueError("ours")
+
+    async with run_server(HANDLERS, refuse_unknown) as server, make_caller(idle_seconds=0) as caller:
+        address = find_address(server)
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "expire_calls", fail)
+            assert (await caller.call(address, make_request(ECHO), 5000)).code == 0
+            async with asyncio.timeout(SECONDS_MAX):
+                await failed.wait()
+            assert caller.is_connected(address)
+        await wait_for_loss(caller, address)
 
 
 async def test_closed_caller_opens_nothing() -> None:

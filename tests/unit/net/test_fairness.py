@@ -10,6 +10,8 @@ import pytest
 
 from eruca.limits import SLICE_SECONDS
 from eruca.net import link as link_module
+from eruca.net import turns as turns_module
+from eruca.net.answers import InOrder
 from eruca.net.handlers import refuse_unknown
 from eruca.net.link import Answer, Link
 from eruca.net.turns import Slices, Turns
@@ -115,18 +117,84 @@ async def test_many_who_wait_for_a_turn_get_one_slice_in_each_turn_of_the_loop()
     assert len(set(seen)) == 20
 
 
-async def test_connections_that_are_read_in_one_turn_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time of uvloop stands still within a turn; here it is made to."""
-    loop = asyncio.get_running_loop()
-    now = loop.time()
+async def test_connections_that_are_read_in_one_turn_share_its_time() -> None:
     links = [make_link(HANDLERS) for _ in range(10)]
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "time", lambda: now)
-        for link, _, _ in links:
-            link.data_received(join(requests(20, SLOW)))
-        assert sum(len(list_answers(transport)) for _, transport, _ in links) < 50
+    for link, _, _ in links:
+        link.data_received(join(requests(20, SLOW)))
+    assert sum(len(list_answers(transport)) for _, transport, _ in links) < 50
     await turn_until(lambda: all(len(list_answers(transport)) == 20 for _, transport, _ in links))
     assert all(list_answers(transport) == list(range(20)) for _, transport, _ in links)
+
+
+async def test_large_requests_that_come_alone_share_the_time_of_a_turn() -> None:
+    links = [make_link(HANDLERS) for _ in range(30)]
+    large = encode_command(make_request(SLOW, body=bytes(100_000), opaque=1))
+    for link, _, _ in links:
+        link.data_received(large)
+    assert sum(len(list_answers(transport)) for _, transport, _ in links) < 20
+    await turn_until(lambda: all(list_answers(transport) == [1] for _, transport, _ in links))
+    assert all(is_reading(transport) for _, transport, _ in links)
+
+
+async def test_a_handler_that_needs_time_is_called_again_in_a_turn_of_its_connection() -> None:
+    calls: list[int] = []
+
+    def answer_much(link: Link, command: Command) -> Answer:
+        calls.append(command.opaque)
+        link.need_time()
+        return work(link, command)
+
+    links = [make_link({SLOW: answer_much, QUICK: answer_at_once}) for _ in range(30)]
+    for link, _, _ in links:
+        link.data_received(encode_command(make_request(SLOW, opaque=1)))
+        link.data_received(encode_command(make_request(QUICK, opaque=2)))
+    done = sum(bool(list_answers(transport)) for _, transport, _ in links)
+    assert 1 <= done < 20
+    await turn_until(lambda: all(list_answers(transport) == [1, 2] for _, transport, _ in links))
+    assert len(calls) == 30 + 30 - done, "each of the others was called twice"
+    assert all(is_reading(transport) for _, transport, _ in links)
+
+
+async def test_a_large_body_that_is_still_coming_takes_of_the_time_of_a_turn() -> None:
+    greedy, transport, _ = make_link(HANDLERS)
+    other, _, _ = make_link(HANDLERS)
+    other.data_received(join(requests(20, SLOW)))  # the turn is used up
+    data = encode_command(make_request(QUICK, body=bytes(300_000), opaque=1))
+    greedy.data_received(data[:100_000])
+    assert not is_reading(transport)
+    await turn_until(lambda: is_reading(transport))
+    greedy.data_received(data[100_000:])
+    await turn_until(lambda: list_answers(transport) == [1])
+
+
+def test_a_turn_of_uvloop_ends_with_the_turn() -> None:
+    """Its clock goes on within a turn, so it says nothing about turns."""
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not made for this system")
+
+    async def look() -> None:
+        turns = Turns(asyncio.get_running_loop())
+        assert turns.begin() > 0
+        end = perf_counter() + 3 * SLICE_SECONDS
+        while perf_counter() < end:
+            pass
+        assert turns.begin() == 0
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert turns.begin() > 0
+
+    uvloop.run(look())
+
+
+async def test_short_work_does_not_wait_behind_long_work() -> None:
+    turns = Turns(asyncio.get_running_loop())
+    seen: list[str] = []
+    for _ in range(10):
+        turns.call(lambda: seen.append("long"))
+    for _ in range(3):
+        turns.call(lambda: seen.append("short"), is_short=True)
+    await turn_until(lambda: len(seen) == 13)
+    assert seen.index("short") == 0
+    assert seen.count("short") == 3
 
 
 async def test_work_that_raises_takes_no_turn_from_others() -> None:
@@ -167,6 +235,8 @@ async def test_long_work_lets_others_work() -> None:
 
 async def test_requests_whose_answers_come_later_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "UNANSWERED_BYTES_MAX", 10 * 4096)
+    for module in (link_module, turns_module):  # it is not about time
+        monkeypatch.setattr(module, "SLICE_SECONDS", 3600.0)
     holds: list[asyncio.Future[bytes | None]] = []
 
     def hold(link: Link, command: Command) -> Awaitable[bytes | None]:
@@ -221,7 +291,7 @@ async def test_a_request_that_must_stay_in_order_holds_back_those_behind_it() ->
         return encode_command(command.answer(ResponseCode.SUCCESS))
 
     def in_order(link: Link, command: Command) -> Answer:
-        return link_module.InOrder(wait(command))
+        return InOrder(wait(command))
 
     link, transport, _ = make_link({LATER: in_order, QUICK: answer_at_once})
     link.data_received(join([make_request(LATER, opaque=1), make_request(QUICK, opaque=2)]))

@@ -124,6 +124,23 @@ async def test_idle_connection_is_closed() -> None:
         await wait_for_links(server, 0)
 
 
+async def test_a_mistake_does_not_end_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = asyncio.Event()
+
+    def fail(link: Link, now: float) -> bool:
+        failed.set()
+        raise ValueError("ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Link, "expire_calls", fail)
+        async with run_server(HANDLERS, refuse_unknown, idle_seconds=0) as server, open_peer(server.port) as peer:
+            async with asyncio.timeout(SECONDS_MAX):
+                await failed.wait()
+            assert server.links
+            patch.undo()
+            assert await peer.wait_for_end() == b""
+
+
 async def test_connection_in_use_is_kept_and_the_idle_one_beside_it_is_not() -> None:
     async with run_two(idle_seconds=1) as (server, busy, idle):
         ended = asyncio.create_task(idle.wait_for_end())

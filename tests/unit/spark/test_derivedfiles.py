@@ -13,9 +13,10 @@ from eruca.errors import StoreError
 from eruca.spark.derivedfiles import write_index_file, write_queue_segment
 from eruca.spark.derivedrows import IndexFileName, QueueFile, read_index_rows, read_queue_rows
 from eruca.spark.pipelines.rebuild import find_odd_queues, read_survey, share_out
-from eruca.store.consumequeue import ConsumeQueue
 from eruca.store.filesystem import LocalFileSystem
-from eruca.store.indexfile import file_bytes, put_index_entries_plainly
+from eruca.store.queues.consumequeue import ConsumeQueue
+from eruca.store.queues.indexfile import file_bytes
+from tests.readable import put_index_entries
 
 SEGMENT = 200
 
@@ -37,7 +38,7 @@ def test_a_segment_is_what_the_queue_writes(tmp_path: Path, first: int, count: i
         queue.start_at(first)
     for at, position in enumerate(positions):
         queue.reserve(1)
-        queue.put(position, 100 + at, at - 3)
+        queue.add(position, 100 + at, at - 3)
     queue.close()
     (mine,), (theirs,) = (list((tmp_path / name / "0").iterdir()) for name in ("mine", "theirs"))
     assert (mine.name, mine.read_bytes()) == (theirs.name, theirs.read_bytes())
@@ -89,7 +90,7 @@ def test_an_index_file_is_what_the_store_writes(
     positions: list[int] = []
     times: list[int] = []
     for at, (own, elapsed) in enumerate(records):
-        put_index_entries_plainly(expected, slots, own, 7 + 100 * at, begin + elapsed)
+        put_index_entries(expected, slots, own, 7 + 100 * at, begin + elapsed)
         hashes += own
         positions += [7 + 100 * at] * len(own)
         times += [begin + elapsed] * len(own)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from eruca.backoff import Backoff
 from eruca.errors import NetError, OffsetLost, RequestRefused, WireError
 from eruca.spark import pulling
 from eruca.spark.columns import MESSAGE_COLUMNS
@@ -27,7 +28,7 @@ COLUMNS = [column for column in MESSAGE_COLUMNS if column.name in ("queueOffset"
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between tries are short."""
-    monkeypatch.setattr(pulling, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(pulling, "RETRIES", Backoff(0.01, 5.0))
     monkeypatch.setattr(pulling, "_SHORT_PAUSE_S", 0.005)
 
 

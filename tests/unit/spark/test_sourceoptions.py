@@ -78,10 +78,10 @@ def test_values(given: dict[str, str], field: str, value: Any) -> None:
         ({"subscribePattern": "y"}, "subscribe and subscribePattern exclude each other"),
         ({"startingOffsets": "early"}, "expected earliest, latest, group:NAME or JSON"),
         ({"startingOffsets": "group:"}, "the group name is empty"),
-        ({"startingOffsets": '{"t": {"b": {"0": -5}}}'}, "-5 is no offset"),
+        ({"startingOffsets": '{"t": {"b": {"0": -5}}}'}, "-5 is not an offset"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingOffsets and startingTimestamp exclude"),
-        ({"startingTimestamp": "yesterday"}, "is no time"),
-        ({"startingOffsetsByTimestamp": '{"t": "x"}'}, "is no time"),
+        ({"startingTimestamp": "yesterday"}, "is not a time"),
+        ({"startingOffsetsByTimestamp": '{"t": "x"}'}, "is not a time"),
         ({"endingOffsets": "latest", "endingTimestamp": "1"}, "exclude each other"),
         ({"tags": "a", "sql92": "b"}, "tags and sql92 exclude each other"),
         ({"tags": "||"}, "names no tag"),
@@ -156,5 +156,5 @@ def test_moments(text: str, now_ms: int, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-", "-10", "soon", "-10x", "1.5", "1960-01-01"])
 def test_what_is_no_moment(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no time|before 1970"):
+    with pytest.raises(ValueError, match=r"is not a time|before 1970"):
         read_moment(text)

@@ -71,8 +71,8 @@ def count(broker: EmbeddedBroker, **given: str) -> int:
 def expire(broker: EmbeddedBroker, offset: int) -> None:
     """Forget the first messages of the queue."""
     inside = broker._broker
-    assert isinstance(inside, Broker) and inside.parts is not None
-    queue = inside.parts.store.queues.get("orders", 0)
+    assert isinstance(inside, Broker)
+    queue = inside.store.queues.get("orders", 0)
     assert queue is not None
     queue.min_offset = offset
 

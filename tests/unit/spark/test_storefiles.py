@@ -14,9 +14,9 @@ from eruca.errors import ConfigError, StoreError, StoreLayoutError
 from eruca.spark.columns import STORE_COLUMNS, Column
 from eruca.spark.storefiles import Piece, StoreLog, TopicChoice, find_log_end, plan_pieces, walk_piece
 from eruca.spark.storesource import DIGEST_COLUMNS, OPTIONS, StoreReader, encode_paths
-from eruca.store.consumequeue import ENTRY
+from eruca.store.log.scan import Damage
 from eruca.store.messagestore import open_store
-from eruca.store.scan import Damage
+from eruca.store.queues.consumequeue import ENTRY
 from eruca.testing.clock import VirtualClock
 from eruca.wire.record import Message, decode_record, encode_record
 from tests.paths import unpack_golden
@@ -34,7 +34,7 @@ from tests.spark.stores import (
 )
 from tests.store_samples import OPTIONS as SMALL
 from tests.store_samples import START_MS, fill_store, find_segment, make_message, patch
-from tests.unit.wire.test_hotcolumns import expect_row
+from tests.unit.spark.test_column_kernels import expect_row
 
 
 def choose(*names: str) -> list[Column]:
@@ -238,7 +238,7 @@ def test_a_body_that_holds_a_record_is_not_taken_for_one(tmp_path: Path) -> None
     store = open_store(root, make_options(), clock=clock)
     stored = []
     for number in range(60):
-        body_at = store.commitlog.tail + 88
+        body_at = store.log.tail + 88
         inner = [Message("Inner", number, body=b"inner", properties=b"a\x01b") for _ in range(3)]
         body = b""
         for each in inner:

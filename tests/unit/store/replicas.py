@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+from eruca.store.lineage.replicalog import ReplicaLog
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.replicalog import ReplicaLog
-from eruca.store.verify import verify_store
+from eruca.storetools.verify import verify_store
 from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from tests.crash.world import TOPICS, draw_message
@@ -48,7 +48,7 @@ def make_slave(disk: SimulatedDisk | None = None, **changes: Any) -> MessageStor
 
 def read_log(store: MessageStore, begin: int, end: int) -> bytes:
     """The bytes of a log."""
-    data = store.commitlog.read_bytes(begin, end)
+    data = store.log.read_bytes(begin, end)
     assert data is not None
     return data
 
@@ -57,8 +57,8 @@ def copy_log(
     master: MessageStore, replica: ReplicaLog, rng: random.Random | None = None, *, end: int | None = None
 ) -> None:
     """Send a slave what it lacks, in chunks of any size."""
-    end = master.commitlog.tail if end is None else end
-    position = replica.tail or master.commitlog.start
+    end = master.log.tail if end is None else end
+    position = replica.tail or master.log.start
     while position < end:
         size = rng.choice((1, 7, 8, 91, 300, 4096, 5000, 20_000)) if rng is not None else 32_768
         data = read_log(master, position, min(end, position + size))
@@ -77,7 +77,7 @@ def list_files(store: MessageStore, part: str) -> dict[str, bytes]:
 
 def expect_same(slave: MessageStore, master: MessageStore) -> None:
     """Log, queues and index of two stores must be the same, byte by byte."""
-    assert slave.commitlog.tail == slave.commitlog.readable_end == master.commitlog.tail
+    assert slave.log.tail == slave.log.readable_end == master.log.tail
     for part in ("commitlog", "consumequeue", "index"):
         mine, theirs = list_files(slave, part), list_files(master, part)
         if part == "commitlog":  # an empty file may have been made in advance

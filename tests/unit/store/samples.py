@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from eruca.config import StoreOptions
-from eruca.store.commitlog import CommitLog
-from eruca.store.consumequeue import ConsumeQueue
+from eruca.store.log.commitlog import CommitLog
 from eruca.store.messagestore import MessageStore, open_store
+from eruca.store.queues.consumequeue import ConsumeQueue
 from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.properties import encode_properties
@@ -85,7 +85,7 @@ def read_bodies(store: MessageStore, topic: str = "orders", queue_id: int = 0, s
     offset = queue.min_offset if start is None else start
     bodies: list[bytes] = []
     while offset < queue.max_offset:
-        result = store.read(topic, queue_id, offset)
+        result = store.reader.read(topic, queue_id, offset)
         assert result.next_offset > offset
         bodies += [decode_record(view).body for view in result.slices]
         offset = result.next_offset

@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 
 from eruca.config import StoreOptions
 from eruca.errors import StoreFull
-from eruca.store.encodedbatch import COMPILED, BatchFacts
-from eruca.store.indexfile import HEADER, put_index_entries_plainly
+from eruca.store.encodedbatch import BatchFacts
 from eruca.store.messagestore import MessageStore, open_store
+from eruca.store.queues.indexfile import HEADER
 from eruca.testing import VirtualClock
-from eruca.wire import hot, hotbatch
 from eruca.wire.batch import BatchItem, decode_batch, encode_batch, find_ends
-from eruca.wire.digest import digest_properties_plainly, index_prefix
-from eruca.wire.record import Message
-from tests.needs import COMPILER, needs
-from tests.unit.wire.test_hot import load_source
+from eruca.wire.digest import index_prefix
+from eruca.wire.record import Message, decode_record
+from tests.kernels import load_twins
+from tests.readable import digest, put_index_entries
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 OPTIONS = StoreOptions(
@@ -30,11 +29,8 @@ OPTIONS = StoreOptions(
 )
 FACTS = BatchFacts(0, 1_700_000_000_000, HOST, HOST, 3, b"WAIT\x01true\x02CLUSTER\x01c")
 TWINS = {
-    "built": (hotbatch, hot),
-    **{
-        name: tuple(load_source(module, with_cython=with_cython) for module in ("hotbatch", "hot"))
-        for name, with_cython in (("plain", True), ("bare", False))
-    },
+    kind: (batches, load_twins("eruca.store.kernel.replay")[kind])
+    for kind, batches in load_twins("eruca.wire.kernel.batches").items()
 }
 Twins = tuple[ModuleType, ...]
 
@@ -98,7 +94,6 @@ _items = st.builds(
 _batches = st.lists(st.tuples(st.integers(0, 1), st.lists(_items, min_size=1, max_size=12)), min_size=1, max_size=12)
 
 
-@needs(COMPILER)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(batches=_batches)
 def test_both_ways_leave_the_same_files(tmp_path_factory: pytest.TempPathFactory, batches: Any) -> None:
@@ -126,7 +121,6 @@ def test_both_ways_leave_the_same_files(tmp_path_factory: pytest.TempPathFactory
     assert read_files(home / "fast") == read_files(home / "slow")
 
 
-@needs(COMPILER)
 @pytest.mark.parametrize(
     ("items", "facts"),
     [
@@ -142,16 +136,15 @@ def test_both_ways_leave_the_same_files(tmp_path_factory: pytest.TempPathFactory
 )
 def test_what_is_unusual_goes_the_long_way(tmp_path: Path, items: list[BatchItem], facts: BatchFacts) -> None:
     store = open_small(tmp_path)
-    before = store.commitlog.tail
+    before = store.log.tail
     assert store.append_encoded("T", 0, encode_batch(items), facts) is None
     assert store.append_encoded("SCHEDULE_TOPIC_XXXX", 0, encode_batch([BatchItem(0, b"x", b"")]), FACTS) is None
-    assert store.commitlog.tail == before
+    assert store.log.tail == before
     assert store.append_encoded("T", 0, encode_batch([BatchItem(0, b"x", b"")]), FACTS) is not None
     store.close()
     assert store.append_encoded("T", 0, encode_batch([BatchItem(0, b"x", b"")]), FACTS) is None
 
 
-@needs(COMPILER)
 def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
     store = open_small(tmp_path)
     with pytest.raises(StoreFull, match="does not fit in a segment"):
@@ -175,11 +168,28 @@ def test_sizes_that_lie_are_seen(items: list[BatchItem], data: st.DataObject) ->
             assert count in (len(decoded), -1)
 
 
+class Entries:
+    """A consume queue in memory, which begins at offset 77."""
+
+    def __init__(self, count: int) -> None:
+        self.max_offset = 77
+        self.data = bytearray(20 * count + 40)
+        self.count = count
+
+    def find_room(self) -> tuple[bytearray, int, int]:
+        """Where the next entries go."""
+        return self.data, 20, self.count
+
+    def add_run(self, count: int, end_position: int) -> None:
+        """Entries were written."""
+        self.max_offset += count
+
+
 def write(twins: Twins, items: list[BatchItem], **wrong: Any) -> tuple[bytes, bytes, bytes, bytes, int]:
     batch, other = twins
     data, base = encode_batch(items), 1 << 40
     _, size, _, words, _ = batch.measure_batch(data, len(FACTS.shared), 92, 32767)
-    log, entries = bytearray(size + 20), bytearray(20 * len(items) + 40)
+    log, queue = bytearray(size + 20), Entries(len(items))
     index, ids = bytearray(40 + 4 * 7 + 20 * (words + 2)), bytearray(33 * len(items) - 1)
     given: dict[str, Any] = {
         "log": log,
@@ -191,32 +201,44 @@ def write(twins: Twins, items: list[BatchItem], **wrong: Any) -> tuple[bytes, by
         "shared": FACTS.shared,
         "queue_offset": 77,
         "position": base + 10,
-        "entries": entries,
-        "entries_at": 20,
         "ids": ids,
     }
     batch.write_batch(**given | wrong)
-    written = other.dispatch_batch(log, entries, 20, len(items), base, index_prefix("T"), index, 7, 6)
-    return bytes(log), bytes(entries), bytes(index), bytes(ids), written
+    replayer = other.Replayer(lambda topic, number: other.Lane("T", number, index_prefix("T")), lambda name: queue)
+    stop, _, written, _, trouble = replayer.run(log, 10, 10 + size, base, None, True, index, 7, words + 2)
+    assert trouble is None and stop <= 10 + size
+    return bytes(log), bytes(queue.data), bytes(index), bytes(ids), written
 
 
 @given(st.lists(_items, min_size=1, max_size=6))
 def test_built_and_plain_agree(items: list[BatchItem]) -> None:
     found = [write(twins, items) for twins in TWINS.values()]
-    assert found[0] == found[1] == found[2]
+    assert all(each == found[0] for each in found)
 
 
 @pytest.mark.parametrize("twins", TWINS.values(), ids=TWINS.keys())
-@pytest.mark.parametrize("count", [31, 32, 33, 200])
+@pytest.mark.parametrize("count", [1, 31, 32])
 def test_a_message_has_as_many_index_entries_as_keys(twins: Twins, count: int) -> None:
     keys = " ".join(f"k{number}" for number in range(count))
     items = [BatchItem(0, b"x", f"KEYS\x01{keys}".encode()), BatchItem(0, b"y", b"KEYS\x01last")]
     index, written = write(twins, items)[2::2]
     plain = bytearray(len(index))
     for position, names in (((1 << 40) + 10, keys), (HEADER.unpack_from(index, 0)[3], "last")):
-        hashes = digest_properties_plainly(f"KEYS\x01{names}".encode(), index_prefix("T"), True)[1]
-        put_index_entries_plainly(plain, 7, hashes, position, 6)
+        put_index_entries(plain, 7, digest(f"KEYS\x01{names}".encode(), index_prefix("T"))[1], position, 6)
     assert (index, written) == (bytes(plain), count + 1)
+
+
+@pytest.mark.parametrize("count", [33, 200])
+def test_a_message_of_a_batch_may_have_very_many_keys(tmp_path: Path, count: int) -> None:
+    store = open_store(tmp_path, replace(OPTIONS, index_entries=1000), clock=VirtualClock())
+    keys = " ".join(f"k{number}" for number in range(count))
+    items = [BatchItem(0, b"x", f"KEYS\x01{keys}".encode()), BatchItem(0, b"y", b"KEYS\x01last")]
+    stored = store.append_encoded("T", 0, encode_batch(items), FACTS)
+    assert stored is not None
+    assert store.index is not None and store.index.files[-1].next_entry == count + 2
+    for key, body in (("k0", b"x"), (f"k{count - 1}", b"x"), ("last", b"y")):
+        assert [decode_record(view).body for _, view in store.reader.find_by_key("T", key, 0, 2**62)] == [body]
+    store.close()
 
 
 @pytest.mark.parametrize("twins", TWINS.values(), ids=TWINS.keys())
@@ -227,8 +249,6 @@ def test_nothing_is_written_outside_a_buffer(twins: Twins) -> None:
         {"at": -1},
         {"size": 50},
         {"size": 500, "log": bytearray(1000)},
-        {"entries": bytearray(30)},
-        {"entries_at": -20},
         {"ids": bytearray(31)},
         {"head": bytes(80)},
         {"tail": b"t" * 257},
@@ -237,29 +257,15 @@ def test_nothing_is_written_outside_a_buffer(twins: Twins) -> None:
             write(twins, items, **wrong)
     with pytest.raises(ValueError, match="IPv4"):
         twins[0].make_head(0, 0, 0, b"1234", 0, HOST, 0)
-    log, entries, _, _, _ = write(twins, items)
-    base, index = 1 << 40, bytearray(200)
-    for told in (
-        (log, entries, 50, 1, base, 0, index, 7, 6),
-        (log, entries, -20, 1, base, 0, index, 7, 6),
-        (log, entries, 20, 1, base + 11, 0, index, 7, 6),
-        (log[:50], entries, 20, 1, base, 0, index, 7, 6),
-        (log, entries, 20, 1, base, 0, bytearray(60), 7, 6),
-        (bytes(98) + b"\xff" + log[99:], entries, 20, 1, base, 0, index, 7, 6),
-    ):
-        with pytest.raises(ValueError, match=r"."):
-            twins[1].dispatch_batch(told[0], bytearray(told[1]), *told[2:])
 
 
 def test_the_ends_of_a_batch() -> None:
     items = [BatchItem(1, b"first", b"a\x01b"), BatchItem(2, b"middle", b""), BatchItem(3, b"last", b"c\x01d")]
-    if COMPILED:
-        assert find_ends(encode_batch(items)) == (items[0], items[2], 3)
+    assert find_ends(encode_batch(items)) == (items[0], items[2], 3)
     assert find_ends(b"") is None
     assert find_ends(b"nonsense") is None
 
 
-@needs(COMPILER)
 def test_a_batch_over_many_files_of_its_queue_is_written_in_one_go(tmp_path: Path) -> None:
     """Decoded message by message, a large one would take the loop half a second."""
     options = replace(OPTIONS, consumequeue_segment_bytes=20 * 7, index_entries=1000)

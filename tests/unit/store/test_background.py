@@ -99,14 +99,14 @@ async def test_enough_pages_are_flushed_at_the_interval() -> None:
         assert store.flusher.flushed == 0  # not a page yet
         for _ in range(4):
             store.append(sized_message(1000))
-        await wait_for(lambda: store.flusher.flushed == store.commitlog.tail)
+        await wait_for(lambda: store.flusher.flushed == store.log.tail)
 
 
 async def test_a_few_bytes_are_flushed_after_a_while() -> None:
     disk = make_disk()
     async with run_background(disk, flush_interval_ms=2, flush_pages_min=100, flush_thorough_ms=10) as (store, _):
         store.append(make_message())
-        await wait_for(lambda: store.flusher.flushed == store.commitlog.tail)
+        await wait_for(lambda: store.flusher.flushed == store.log.tail)
         assert store.flusher.waiting_bytes == 0
 
 
@@ -116,7 +116,7 @@ async def test_a_failed_flush_is_logged_and_made_again(caplog: pytest.LogCapture
         async with run_background(disk, flush_interval_ms=1, flush_thorough_ms=1) as (store, _):
             disk.fail_next("sync", Fault.EIO, times=2)
             store.append(make_message())
-            await wait_for(lambda: store.flusher.flushed == store.commitlog.tail)
+            await wait_for(lambda: store.flusher.flushed == store.log.tail)
     assert store.flusher.sync_failures == 2
     assert "the flush of the log failed and is tried again" in caplog.text
 
@@ -125,7 +125,7 @@ async def test_queues_index_and_checkpoint_follow() -> None:
     disk = make_disk()
     async with run_background(disk, flush_interval_ms=1, flush_thorough_ms=1, queue_flush_interval_ms=1) as (store, _):
         message = store.append(make_message(KEYS="k"))
-        await wait_for(lambda: store.checkpoint.position == store.commitlog.tail)
+        await wait_for(lambda: store.checkpoint.position == store.log.tail)
         assert store.checkpoint.queue_time == store.checkpoint.index_time == message.store_timestamp
 
 
@@ -133,7 +133,7 @@ async def test_the_transient_buffer_is_committed_on_a_timer() -> None:
     disk = make_disk()
     async with run_background(disk, transient_enabled=True, commit_interval_ms=1) as (store, _):
         arrived: list[int] = []
-        store.on_arrival = lambda message, end, code: arrived.append(end)
+        store.on_dispatched.append(lambda grown: arrived.extend([queue.max_offset for queue, _ in grown]))
         store.append(make_message(body=b"x"))
         assert get_queue(store).max_offset == 0
         await wait_for(lambda: arrived == [1])
@@ -149,10 +149,10 @@ async def test_retention_runs_on_its_timer() -> None:
     async with run_background(disk, delete_hours=other_hour, **often) as (store, background):
         for _ in range(6):
             store.append(sized_message(3000))
-        await wait_for(lambda: store.flusher.flushed == store.commitlog.tail)
-        assert store.commitlog.start == 0
+        await wait_for(lambda: store.flusher.flushed == store.log.tail)
+        assert store.log.start == 0
         disk.usage = 0.86
-        await wait_for(lambda: len(store.commitlog.chain.segments) == 1)
+        await wait_for(lambda: len(store.log.chain.segments) == 1)
         await wait_for(lambda: background.retention.deleted_segments == 5)
         assert get_queue(store).min_offset == 5
         disk.usage = 0.91
@@ -194,7 +194,7 @@ async def test_on_the_real_disk_no_timer_blocks_the_loop(tmp_path: Path) -> None
     background.start()
     message = store.append(make_message(KEYS="k"))
     assert await background.group_commit.when_flushed(message.position + message.size) is True
-    await wait_for(lambda: store.checkpoint.position == store.commitlog.tail)
+    await wait_for(lambda: store.checkpoint.position == store.log.tail)
     await background.stop()
     await in_thread(store.close)
     assert store.flusher.flushed == message.position + message.size

@@ -17,9 +17,9 @@ from eruca.config import StoreOptions
 from eruca.errors import InvalidName, MessageIllegal, StoreError, StoreLayoutError, StoreLocked, TableCorrupt
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.layout import StorePaths
-from eruca.store.maintenance import Kind, describe_store, dump_records, rebuild_store, verify_store
 from eruca.store.messagestore import open_store
-from eruca.store.tables import TableFile, Tables
+from eruca.store.tables.tables import TableFile, Tables
+from eruca.storetools.maintenance import Kind, describe_store, dump_records, rebuild_store, verify_store
 from eruca.wire.bodies import TopicConfigTable
 from eruca.wire.record import Message, encode_record
 from eruca.wire.sysflag import TRANSACTION_PREPARED
@@ -397,7 +397,7 @@ def test_a_last_record_whose_sizes_lie_is_cut_off(root: Path, lie: str) -> None:
     forget_promises(root)
     good = path.read_bytes()[:at]
     store = open_store(root, OPTIONS)
-    assert store.commitlog.tail == hurt.position
+    assert store.log.tail == hurt.position
     assert read_all(store).keys() == {(m.topic, m.queue_id, m.queue_offset) for m in messages[:-1]}
     store.close()
     assert path.read_bytes()[:at] == good

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from eruca.errors import StoreError, StoreFull, StoreIOError, StoreLayoutError
-from eruca.store.chain import Chain
-from eruca.store.segment import Segment
+from eruca.store.log.chain import Chain
+from eruca.store.log.segment import Segment
 from eruca.testing.faults import Fault, SimulatedDisk
 
 DIRECTORY = Path("/store/log")

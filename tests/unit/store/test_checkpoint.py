@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from eruca.errors import StoreError, StoreLayoutError
-from eruca.store.checkpoint import AbortMarker, Checkpoint
+from eruca.store.recovery.checkpoint import AbortMarker, Checkpoint
 from eruca.testing.faults import Fault, SimulatedDisk
 from tests.unit.store.samples import ROOT, make_disk
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.errors import StoreFull, StoreIOError
-from eruca.store import commitlog
-from eruca.store.commitlog import PREFAULT_BYTES, CommitLog
 from eruca.store.filesystem import FileSystem
+from eruca.store.log import commitlog
+from eruca.store.log.commitlog import PREFAULT_BYTES, CommitLog
 from eruca.testing import VirtualClock
 from eruca.testing.faults import Fault, SimulatedDisk
 from eruca.wire.record import BLANK_BYTES

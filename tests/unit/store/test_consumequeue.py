@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.errors import StoreError, StoreFull, StoreIOError
-from eruca.store.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue, Entry
+from eruca.store.queues.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue, Entry
 from eruca.testing.faults import Fault, SimulatedDisk
 from tests.unit.store.samples import QUEUE_ENTRIES, ROOT, make_disk
 
@@ -27,7 +27,7 @@ def put(queue: ConsumeQueue, count: int, size: int = 100) -> None:
     """Write entries for records of one size that lie one behind the other."""
     for _ in range(count):
         queue.reserve(1)
-        queue.put(queue.max_offset * size, size, queue.max_offset)
+        queue.add(queue.max_offset * size, size, queue.max_offset)
         queue.next_offset = queue.max_offset
 
 
@@ -43,8 +43,8 @@ def test_an_entry_is_position_size_and_tags_code() -> None:
     disk = make_disk()
     queue = make_queue(disk)
     queue.reserve(2)
-    queue.put(0x0102030405060708, 0x0A0B0C0D, 2598919)
-    queue.put(1, 2, -1)
+    queue.add(0x0102030405060708, 0x0A0B0C0D, 2598919)
+    queue.add(1, 2, -1)
     assert read_file(disk)[:40] == (
         bytes.fromhex("0102030405060708 0a0b0c0d 000000000027a807")
         + bytes.fromhex("0000000000000001 00000002 ffffffffffffffff")
@@ -131,7 +131,7 @@ def test_entries_reserved_together_cross_segments(batches: list[int], start: int
         queue.reserve(count)
         calls = disk.calls
         for _ in range(count):
-            queue.put(offset * 7, 7, -offset)
+            queue.add(offset * 7, 7, -offset)
             offset += 1
         assert disk.calls == calls  # a put that was reserved asks nothing of the disk
     assert queue.max_offset == offset
@@ -210,7 +210,7 @@ def test_find_position_is_the_first_entry_at_or_behind(gaps: list[int], start: i
     for gap in gaps:
         at += gap
         queue.reserve(1)
-        queue.put(at, 1, 0)
+        queue.add(at, 1, 0)
         positions.append(at)
     wanted = data.draw(st.integers(0, at + 2))
     expected = start + len([position for position in positions if position < wanted])
@@ -230,7 +230,7 @@ def test_find_end_is_behind_the_last_record_that_ends_in_time(
     at = 0
     for gap, size in records:
         queue.reserve(1)
-        queue.put(at + gap, size, 0)
+        queue.add(at + gap, size, 0)
         at += gap + size
         ends.append(at)
     wanted = data.draw(st.integers(0, at + 2))

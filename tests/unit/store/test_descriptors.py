@@ -15,9 +15,9 @@ import pytest
 from eruca.config import StoreOptions
 from eruca.errors import StoreError
 from eruca.store.filesystem import LocalFileSystem
-from eruca.store.mappool import MapPool
+from eruca.store.log.mappool import MapPool
 from eruca.store.messagestore import open_store
-from eruca.store.queues import Queues
+from eruca.store.queues.allqueues import Queues
 from tests.paths import REPOSITORY
 from tests.unit.store.samples import make_message
 
@@ -60,7 +60,7 @@ def test_a_log_of_many_segments_needs_no_descriptors(tmp_path: Path, few_descrip
     for _ in range(300):
         store.append(make_message(body=b"x" * 1500))
         store.flusher.sync_log()
-    assert len(store.commitlog.chain.segments) > 100
+    assert len(store.log.chain.segments) > 100
     store.close()
     store = open_store(tmp_path / "store", options)
     assert store.queues.get("orders", 0) is not None

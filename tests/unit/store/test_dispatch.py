@@ -9,21 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.config import StoreOptions, parse_delay_levels
-from eruca.store.consumequeue import FILLER_SIZE, Entry
-from eruca.store.dispatch import Dispatch, has_queue_entry
-from eruca.store.index import Index
-from eruca.store.queues import Queues
-from eruca.store.scan import RecordFacts
+from eruca.store.log.scan import RecordFacts
+from eruca.store.queues.allqueues import Queues
+from eruca.store.queues.consumequeue import FILLER_SIZE, Entry
+from eruca.store.queues.dispatch import Dispatch, has_queue_entry
+from eruca.store.queues.index import Index
 from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
-from eruca.wire import hot
 from eruca.wire.digest import index_prefix
 from eruca.wire.javahash import java_hash
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.properties import encode_properties
 from eruca.wire.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.unit.store.samples import ROOT, make_disk
-from tests.unit.wire.test_hot import load_source
 
 LEVELS = parse_delay_levels(StoreOptions().delay_levels)
 NOW = 1_700_000_000_000
@@ -64,7 +62,7 @@ def entries_of(dispatch: Dispatch, topic: str = "t", queue_id: int = 0) -> list[
 def test_undecided_and_rolled_back_records_have_no_entry(sys_flag: int, shown: bool) -> None:
     assert has_queue_entry(sys_flag) is shown
     dispatch = make_dispatch()
-    dispatch.replay(facts(0, 0, sys_flag=sys_flag, TAGS="x"), into_index=True)
+    dispatch.run_record(facts(0, 0, sys_flag=sys_flag, TAGS="x"), into_index=True)
     assert len(entries_of(dispatch)) == shown
 
 
@@ -101,7 +99,7 @@ def test_a_replayed_record_is_written_once() -> None:
     dispatch = make_dispatch()
     for _ in range(2):
         for offset in range(12):
-            dispatch.replay(facts(offset, offset * 100, TAGS="x", KEYS="k"), into_index=False)
+            dispatch.run_record(facts(offset, offset * 100, TAGS="x", KEYS="k"), into_index=False)
     code = java_hash("x")
     assert entries_of(dispatch) == [Entry(offset * 100, 100, code) for offset in range(12)]
     queue = dispatch.queues.get("t", 0)
@@ -112,15 +110,15 @@ def test_a_replayed_record_is_written_once() -> None:
 def test_replay_indexes_only_when_told() -> None:
     dispatch = make_dispatch()
     assert dispatch.index is not None
-    dispatch.replay(facts(0, 0, KEYS="k"), into_index=False)
-    dispatch.replay(facts(1, 100, KEYS="k"), into_index=True)
+    dispatch.run_record(facts(0, 0, KEYS="k"), into_index=False)
+    dispatch.run_record(facts(1, 100, KEYS="k"), into_index=True)
     assert dispatch.index.find("t", "k", 0, 2**60, 10) == [100]
 
 
 @given(st.integers(1, 45))
 def test_a_queue_whose_first_records_are_gone_begins_later(offset: int) -> None:
     dispatch = make_dispatch()
-    dispatch.replay(facts(offset, 5000), into_index=True)
+    dispatch.run_record(facts(offset, 5000), into_index=True)
     queue = dispatch.queues.get("t", 0)
     assert queue is not None
     assert (queue.min_offset, queue.max_offset) == (offset, offset + 1)
@@ -129,10 +127,10 @@ def test_a_queue_whose_first_records_are_gone_begins_later(offset: int) -> None:
 
 def test_offsets_lost_to_damage_point_at_it(caplog: pytest.LogCaptureFixture) -> None:
     dispatch = make_dispatch()
-    dispatch.replay(facts(0, 0), into_index=True)
+    dispatch.run_record(facts(0, 0), into_index=True)
     dispatch.last_damage = (100, 1350)
     with caplog.at_level(logging.ERROR):
-        dispatch.replay(facts(14, 1450), into_index=True)
+        dispatch.run_record(facts(14, 1450), into_index=True)
     assert entries_of(dispatch) == [Entry(0, 100, 0), *[Entry(100, 1350, 0)] * 13, Entry(1450, 100, 0)]
     assert "messages 1 to 13 are lost" in caplog.text
 
@@ -140,18 +138,18 @@ def test_offsets_lost_to_damage_point_at_it(caplog: pytest.LogCaptureFixture) ->
 def test_a_record_that_claims_an_impossible_offset_stays_out(caplog: pytest.LogCaptureFixture) -> None:
     """A flipped bit in the offset has no checksum; more messages than fit between two records cannot be lost."""
     dispatch = make_dispatch()
-    dispatch.replay(facts(0, 0), into_index=True)
+    dispatch.run_record(facts(0, 0), into_index=True)
     with caplog.at_level(logging.ERROR):
-        dispatch.replay(facts(2**40, 1000), into_index=True)
-    dispatch.replay(facts(1, 1100), into_index=True)
+        dispatch.run_record(facts(2**40, 1000), into_index=True)
+    dispatch.run_record(facts(1, 1100), into_index=True)
     assert entries_of(dispatch) == [Entry(0, 100, 0), Entry(1100, 100, 0)]
     assert "stays out of it" in caplog.text
 
 
 def test_offsets_lost_without_a_trace_are_fillers_that_keep_positions_in_order() -> None:
     dispatch = make_dispatch()
-    dispatch.replay(facts(0, 1000), into_index=True)
-    dispatch.replay(facts(3, 2000), into_index=True)
+    dispatch.run_record(facts(0, 1000), into_index=True)
+    dispatch.run_record(facts(3, 2000), into_index=True)
     queue = dispatch.queues.get("t", 0)
     assert queue is not None
     sizes = [entry.size for entry in entries_of(dispatch) if entry is not None]
@@ -167,54 +165,7 @@ def test_a_record_with_an_impossible_queue_stays_out(
     disk = make_disk()
     dispatch = make_dispatch(disk)
     with caplog.at_level(logging.ERROR):
-        dispatch.replay(facts(0, 0, topic=topic, queue_id=queue_id), into_index=True)
+        dispatch.run_record(facts(0, 0, topic=topic, queue_id=queue_id), into_index=True)
     assert "stays out of the consume queues" in caplog.text
     assert len(dispatch.queues) == 0
     assert disk.files() == []
-
-
-@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 2), st.sampled_from((0, TRANSACTION_COMMIT)))))
-def test_records_of_a_queue_in_a_row_are_dispatched_as_each_alone(rows: list[tuple[int, int, int]]) -> None:
-    """Whatever comes between them, and however many files of queue and index they fill."""
-    run: list[RecordFacts] = []
-    ends = [0, 0, 0]
-    for count, queue_id, sys_flag in rows:
-        for _ in range(count):
-            number = len(run)
-            keys = {"KEYS": f"a{number} b", "TAGS": f"t{number}", "UNIQ_KEY": f"u{number}"} if number % 3 else {}
-            run.append(facts(ends[queue_id], 100 * number + 7, b"t", queue_id, sys_flag, **keys))
-            ends[queue_id] += 1
-    disks = make_disk(), make_disk()
-    alone, together = (make_dispatch(disk) for disk in disks)
-    for each in run:
-        alone.replay(each, into_index=True)
-    grown = together.replay_run(run, -1)
-    assert {(queue.queue_id, begin) for queue, begin in grown.items()} == {(n, 0) for n in range(3) if ends[n]}
-    assert together.replayed == (run[-1] if run else None)
-    for queue_id, end in enumerate(ends):
-        assert entries_of(together, queue_id=queue_id) == entries_of(alone, queue_id=queue_id)
-        if end:
-            queue = together.queues.get("t", queue_id)
-            assert queue is not None
-            assert (queue.max_offset, queue.next_offset) == (end, end)
-    assert alone.index is not None
-    assert together.index is not None
-    assert [bytes(file.buffer) for file in together.index.files] == [bytes(file.buffer) for file in alone.index.files]
-
-
-def test_a_run_is_dispatched_alike_built_and_plain() -> None:
-    run = [facts(n, 100 * n, TAGS=f"t{n}", KEYS="a b") for n in range(5)] + [facts(9, 900)]
-    found: list[tuple[bytearray, bytearray]] = []
-    for module in (hot, load_source("hot", with_cython=True), load_source("hot", with_cython=False)):
-        entries, index = bytearray(200), bytearray(40 + 4 * 7 + 20 * 20)
-        done = module.dispatch_run(run, 1, entries, 20, 9, 1, index_prefix("t"), index, 7, 20)
-        assert done == (4, 8)
-        # No room for the second record's keys, none for its entry, none at all.
-        for room, index_room, fitting in ((9, 3, (1, 2)), (1, 20, (1, 2)), (0, 20, (0, 0))):
-            spare = bytearray(index)
-            told = run, 1, bytearray(200), 20, room, 1, index_prefix("t"), spare, 7, index_room
-            assert module.dispatch_run(*told) == fitting
-        with pytest.raises(ValueError, match="not inside"):
-            module.dispatch_run(run, 1, entries, 20, 10, 1, 0, index, 7, 20)
-        found.append((entries, index))
-    assert found[0] == found[1] == found[2]

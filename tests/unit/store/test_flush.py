@@ -138,7 +138,7 @@ def test_derived_files_are_synced_again_after_a_failure_of_any_of_them(fault: Fa
         disk.on_call = fail_one
         with pytest.raises(StoreError):
             store.flusher.sync_derived()
-        assert store.checkpoint.position in (None, 0, store.commitlog.tail)
+        assert store.checkpoint.position in (None, 0, store.log.tail)
         disk.on_call = None
         store.flusher.sync_derived()
         left = disk.crash("drop")
@@ -159,7 +159,7 @@ def test_the_checkpoint_never_says_more_than_is_on_the_disk() -> None:
     store.flusher.sync_derived()
     checkpoint = store.checkpoint
     assert (checkpoint.log_time, checkpoint.queue_time, checkpoint.index_time) == (synced, synced, synced)
-    assert checkpoint.position == store.flusher.flushed < store.commitlog.tail
+    assert checkpoint.position == store.flusher.flushed < store.log.tail
 
 
 # --- group commit ---------------------------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ async def test_many_waiters_are_answered_by_few_syncs(executor: ThreadPoolExecut
         if number % 8 == 7:
             await asyncio.sleep(0)
     assert await asyncio.gather(*futures) == [True] * 64
-    assert store.flusher.flushed == store.commitlog.tail
+    assert store.flusher.flushed == store.log.tail
     syncs = count_log_syncs(disk)
-    segments = len(store.commitlog.chain.segments)
+    segments = len(store.log.chain.segments)
     assert syncs <= 9 + segments
     left = open_small(disk.crash("drop"))
     assert sum(len(read_bodies(left, queue_id=number)) for number in range(4)) == 64
@@ -278,7 +278,7 @@ async def test_who_wants_a_position_is_told_of_every_sync_until_it_is_there(exec
     store = open_small(disk)
     group = GroupCommit(store.flusher, executor)
     told: list[int] = []
-    group.on_flushed = told.append
+    group.flushed.listen(told.append)
     ends = [end_of(store.append(make_message())) for _ in range(3)]
     for end in ends:
         group.want(end)
@@ -316,7 +316,7 @@ async def test_nobody_waits_for_what_was_cut_off(executor: ThreadPoolExecutor) -
     second = store.append(make_message())
     waiting = group.when_flushed(end_of(second))
     group.want(end_of(second))
-    store.truncate(end_of(first), epoch=1)
+    store.lineage.truncate(end_of(first), epoch=1)
     assert await waiting is False
     await wait_for(lambda: group.is_idle)
     assert await group.when_flushed(end_of(first)) is True
@@ -342,7 +342,7 @@ async def test_group_commit_on_the_real_disk(tmp_path: Path) -> None:
     await group.close()
     await asyncio.to_thread(pool.shutdown)
     await asyncio.to_thread(store.close)
-    assert store.flusher.flushed == store.commitlog.tail
+    assert store.flusher.flushed == store.log.tail
 
 
 # --- schedule -------------------------------------------------------------------------------------------------------

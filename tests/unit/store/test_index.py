@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.errors import StoreFull, StoreIOError, StoreLayoutError
-from eruca.store.index import Index
-from eruca.store.indexfile import ENTRY, HEADER, SLOT, file_bytes
+from eruca.store.queues.index import Index
+from eruca.store.queues.indexfile import ENTRY, HEADER, SLOT, file_bytes
 from eruca.testing import VirtualClock
 from eruca.testing.faults import Fault, SimulatedDisk
 from eruca.wire.javahash import index_key_hash

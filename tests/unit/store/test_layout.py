@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eruca.config import StoreOptions
-from eruca.store.indexfile import file_bytes
 from eruca.store.layout import StorePaths, detect_options
+from eruca.store.queues.indexfile import file_bytes
 from tests.unit.store.samples import ROOT, make_disk, make_message, make_options, open_small
 
 PATHS = StorePaths(ROOT)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from eruca.errors import StoreError, StoreLayoutError, StoreLocked
-from eruca.store.consumequeue import ENTRY, FILLER_SIZE
-from eruca.store.indexfile import ENTRY as INDEX_ENTRY
-from eruca.store.indexfile import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
-from eruca.store.maintenance import (
+from eruca.store.messagestore import open_store
+from eruca.store.queues.consumequeue import ENTRY, FILLER_SIZE
+from eruca.store.queues.indexfile import ENTRY as INDEX_ENTRY
+from eruca.store.queues.indexfile import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+from eruca.storetools.maintenance import (
     Finding,
     Kind,
     Level,
@@ -24,9 +25,8 @@ from eruca.store.maintenance import (
     rebuild_store,
     verify_store,
 )
-from eruca.store.messagestore import open_store
-from eruca.store.readonly import ReadOnlyStore
-from eruca.store.verify import format_ranges, verify_opened
+from eruca.storetools.readonly import ReadOnlyStore
+from eruca.storetools.verify import format_ranges, verify_opened
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.record import Message, encode_record
@@ -569,7 +569,7 @@ def test_rebuild_makes_the_same_bytes_again(root: Path) -> None:
     assert verify_store(root).clean
     store = open_store(root, OPTIONS)
     assert len(read_all(store)) == len(messages)
-    assert len(store.find_by_key("Orders", "key-16", 0, 2**62)) == 1
+    assert len(store.reader.find_by_key("Orders", "key-16", 0, 2**62)) == 1
     store.close()
 
 
@@ -647,7 +647,7 @@ def test_rebuild_keeps_the_offset_of_a_queue_without_records(root: Path) -> None
     # The queue "Bills" was last written long ago: its records go with the first segments.
     store = open_store(root, OPTIONS, clock=VirtualClock(START_MS + 10**6))
     fresh = [store.append(Message("Orders", queue_id=0, body=b"x" * 500)) for _ in range(40)]
-    segments = store.commitlog.chain.segments
+    segments = store.log.chain.segments
     keep_from = max(segment.start for segment in segments if segment.start <= fresh[10].position)
     store.close()
     assert keep_from > messages[-1].position
@@ -715,7 +715,7 @@ def check_opens_with_everything(disk: SimulatedDisk, count: int = 60) -> None:
     assert len(read_all(store)) == count
     for number in range(0, count, 7):
         topic = "Bills" if number % 4 == 3 else "Orders"
-        assert len(store.find_by_key(topic, f"key-{number}", 0, 2**62)) == 1, number
+        assert len(store.reader.find_by_key(topic, f"key-{number}", 0, 2**62)) == 1, number
     store.close()
     assert not verify_store(STORE, disk=disk).findings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.store.messagestore import MessageStore
-from eruca.store.read import ReadBounds
+from eruca.store.reading.slices import ReadBounds
 from eruca.wire.record import decode_record
 from tests.unit.store.samples import get_queue, make_disk, make_message, open_small
 
@@ -28,7 +28,7 @@ def read_bodies(store: MessageStore, *, joined: bool = False, tags: bool = False
     assert right is not None
     while offset < queue.max_offset:
         accept = (lambda code, _: code == right.tags_code) if tags else None
-        result = store.read("orders", 0, offset, ReadBounds(8, 65536, joined=joined), accept)
+        result = store.reader.read("orders", 0, offset, ReadBounds(8, 65536, joined=joined), accept)
         assert result.next_offset > offset, "the reader stands still"
         data = b"".join(result.slices)
         while data:
@@ -83,7 +83,7 @@ def test_a_record_with_a_damaged_head_is_named_once_and_stepped_over(
     store = fill()
     entry = get_queue(store).entry(13)
     assert entry is not None
-    segment = store.commitlog.chain.find(entry.position)
+    segment = store.log.chain.find(entry.position)
     assert segment is not None
     segment.buffer[entry.position - segment.start + byte] ^= 0x10
     wanted = [b"%d" % number for number in range(30) if number != 13]

@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from eruca.errors import InvalidName, MessageIllegal, StoreClosed, StoreError, StoreFull, StoreLocked, WireError
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.read import ReadStatus
+from eruca.store.queues.dispatch import Dispatched, Grown
+from eruca.store.reading.slices import ReadStatus
 from eruca.testing import VirtualClock
 from eruca.testing.faults import Fault, SimulatedDisk
 from eruca.wire.javahash import java_hash
@@ -57,7 +58,7 @@ def test_append_fills_in_where_and_when() -> None:
     assert (first.position, first.queue_offset, first.store_timestamp) == (0, 0, clock.now_ms() - 5)
     assert (second.position, second.queue_offset, second.store_timestamp) == (first.size, 1, clock.now_ms())
     assert (other.position, other.queue_offset) == (first.size + second.size, 0)
-    stored = decode_record(store.read("orders", 0, 0).slices[0])
+    stored = decode_record(store.reader.read("orders", 0, 0).slices[0])
     assert stored.body == b"one" and stored.size == first.size and stored.position == 0
     entry = get_queue(store).entry(0)
     assert entry == (0, first.size, java_hash("a"))
@@ -65,21 +66,28 @@ def test_append_fills_in_where_and_when() -> None:
 
 def test_arrivals_are_told_in_order() -> None:
     store = open_small(make_disk())
-    seen: list[tuple[str, int, int]] = []
-    store.on_arrival = lambda message, end, code: seen.append((message.topic, end, code))
+    seen: list[list[tuple[str, int, int]]] = []
+    store.on_dispatched.append(
+        lambda grown: seen.append([(queue.topic, begin, queue.max_offset) for queue, begin in grown])
+    )
     store.append(make_message(TAGS="a"))
     store.append_batch([make_message(), make_message(TAGS="b")])
     store.append(make_message(sys_flag=TRANSACTION_PREPARED))
-    assert seen == [("orders", 1, java_hash("a")), ("orders", 2, 0), ("orders", 3, java_hash("b"))]
+    # Also of what is in no queue: slaves want it.
+    assert seen == [[("orders", 0, 1)], [("orders", 1, 3)], []]
 
 
 def test_an_arrival_can_be_read_at_once() -> None:
     for transient in (False, True):
         store = open_small(make_disk(), transient_enabled=transient)
         seen: list[bytes] = []
-        store.on_arrival = lambda message, end, code, store=store, seen=seen: seen.append(
-            decode_record(store.read("orders", 0, end - 1).slices[0]).body
-        )
+
+        def note(grown: Grown, store: MessageStore = store, seen: list[bytes] = seen) -> None:
+            for queue, begin in grown:
+                views = store.reader.read(queue.topic, queue.queue_id, begin).slices
+                seen.extend([decode_record(view).body for view in views])
+
+        store.on_dispatched.append(note)
         for number in range(3):
             store.append(make_message(body=b"%d" % number))
         store.commit()
@@ -92,8 +100,8 @@ def test_undecided_records_are_in_the_log_alone(flag: int) -> None:
     store.append(make_message())
     hidden = store.append(make_message(sys_flag=flag, KEYS="k"))
     assert (hidden.queue_offset, get_queue(store).max_offset) == (0, 1)
-    assert store.view_record(hidden.position) is not None
-    found = [position for position, _ in store.find_by_key("orders", "k", 0, FOREVER)]
+    assert store.reader.view_record(hidden.position) is not None
+    found = [position for position, _ in store.reader.find_by_key("orders", "k", 0, FOREVER)]
     assert found == ([hidden.position] if flag == TRANSACTION_PREPARED else [])
 
 
@@ -107,7 +115,7 @@ def test_hosts_of_both_kinds_come_back() -> None:
         message.store_host = v6 if flag & STORE_HOST_V6 else message.store_host
         store.append(message)
     store = reopen(disk, store)
-    for view in store.read("orders", 0, 0).slices:
+    for view in store.reader.read("orders", 0, 0).slices:
         stored = decode_record(view)
         assert (len(stored.born_host) == 20, len(stored.store_host) == 20) == (
             bool(stored.sys_flag & BORN_HOST_V6),
@@ -196,7 +204,7 @@ def test_an_illegal_message_is_refused_and_changes_nothing(message: Message, err
         with pytest.raises(error):
             attempt()
     assert disk.snapshot() == before
-    assert store.commitlog.tail == store.flusher.flushed
+    assert store.log.tail == store.flusher.flushed
 
 
 def test_the_largest_body_and_properties_are_taken() -> None:
@@ -205,7 +213,7 @@ def test_the_largest_body_and_properties_are_taken() -> None:
     message = make_message(NOTE="n" * (32_767 - 5))
     assert len(message.properties) == 32_767
     store.append(message)
-    assert len(store.read("orders", 0, 0).slices) == 2
+    assert len(store.reader.read("orders", 0, 0).slices) == 2
 
 
 def test_properties_that_end_in_a_zero_get_a_separator() -> None:
@@ -238,8 +246,10 @@ def test_an_append_that_fails_can_be_made_again(operation: str, fault: Fault) ->
         disk.plan.clear()
         count = get_queue(store).max_offset
         assert count >= 4
-        assert [decode_record(view).queue_offset for view in store.read("orders", 0, 0).slices] == list(range(count))
-        assert len(store.find_by_key("orders", "k", 0, FOREVER)) == count
+        assert [decode_record(view).queue_offset for view in store.reader.read("orders", 0, 0).slices] == list(
+            range(count)
+        )
+        assert len(store.reader.find_by_key("orders", "k", 0, FOREVER)) == count
         assert len(read_bodies(open_small(disk.kill()))) == count
         assert disk.bus_errors == []
 
@@ -290,7 +300,7 @@ def test_an_open_that_fails_gives_the_lock_back() -> None:
         open_small(disk)
     assert (disk.locked, disk.mapped) == (set(), {})
     disk.remove(ROOT / "commitlog" / "odd")
-    assert open_small(disk).commitlog.tail == 0
+    assert open_small(disk).log.tail == 0
 
 
 def test_the_abort_marker_is_there_while_the_store_is_open() -> None:
@@ -321,7 +331,7 @@ def test_an_empty_store_closes_and_opens() -> None:
     disk = make_disk()
     for _ in range(3):
         store = open_small(disk)
-        assert (store.commitlog.tail, len(store.queues)) == (0, 0)
+        assert (store.log.tail, len(store.queues)) == (0, 0)
         store.close()
 
 
@@ -351,7 +361,7 @@ def test_a_lost_index_is_made_again() -> None:
     for name in disk.list(ROOT / "index"):
         disk.remove(ROOT / "index" / name)
     again = open_small(disk)
-    assert [len(again.find_by_key("orders", f"k{number}", 0, FOREVER)) for number in range(10)] == [1] * 10
+    assert [len(again.reader.find_by_key("orders", f"k{number}", 0, FOREVER)) for number in range(10)] == [1] * 10
 
 
 def test_a_store_on_the_real_disk(tmp_path: Path) -> None:
@@ -359,7 +369,7 @@ def test_a_store_on_the_real_disk(tmp_path: Path) -> None:
         store = open_store(tmp_path, make_options(), executor=executor)
         for number in range(50):
             store.append(make_message(queue_id=number % 2, body=b"%d" % number * 50, KEYS=f"k{number}"))
-        assert len(store.find_by_key("orders", "k7", 0, FOREVER)) == 1
+        assert len(store.reader.find_by_key("orders", "k7", 0, FOREVER)) == 1
         store.close()
         again = open_store(tmp_path, make_options(), executor=executor)
         assert len(read_bodies(again)) + len(read_bodies(again, queue_id=1)) == 50
@@ -404,7 +414,7 @@ def test_a_removed_topic_can_be_made_again(transient: bool) -> None:
         store.append(make_message(body=b"old"))
     store.append(make_message("other"))
     store.remove_topic("orders")
-    assert store.read("orders", 0, 0).status is ReadStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.reader.read("orders", 0, 0).status is ReadStatus.NO_MATCHED_LOGIC_QUEUE
     assert not disk.exists(ROOT / "consumequeue" / "orders")
     for number in range(3):
         store.append(make_message(body=b"new%d" % number))
@@ -444,17 +454,17 @@ def test_a_key_is_found_at_the_very_time_its_message_was_stored() -> None:
         clock.advance(333)
     for message in stored:
         time = message.store_timestamp
-        assert [at for at, _ in store.find_by_key("orders", "k", time, time)] == [message.position]
+        assert [at for at, _ in store.reader.find_by_key("orders", "k", time, time)] == [message.position]
         later = [item.position for item in stored if item.store_timestamp >= time]
-        assert [at for at, _ in store.find_by_key("orders", "k", time, FOREVER)] == later
+        assert [at for at, _ in store.reader.find_by_key("orders", "k", time, FOREVER)] == later
         earlier = [item.position for item in stored if item.store_timestamp <= time]
-        assert [at for at, _ in store.find_by_key("orders", "k", 0, time)] == earlier
+        assert [at for at, _ in store.reader.find_by_key("orders", "k", 0, time)] == earlier
 
 
 def test_a_message_that_has_a_key_twice_is_found_once() -> None:
     store = open_small(make_disk())
     store.append(make_message(KEYS="k a k", UNIQ_KEY="k"))
-    assert len(store.find_by_key("orders", "k", 0, FOREVER)) == 1
+    assert len(store.reader.find_by_key("orders", "k", 0, FOREVER)) == 1
 
 
 def test_equal_hashes_are_told_apart() -> None:
@@ -462,16 +472,16 @@ def test_equal_hashes_are_told_apart() -> None:
     store = open_small(make_disk())
     first = store.append(make_message(KEYS="Aa"))
     second = store.append(make_message(UNIQ_KEY="BB"))
-    assert [at for at, _ in store.find_by_key("orders", "Aa", 0, FOREVER)] == [first.position]
-    assert [at for at, _ in store.find_by_key("orders", "BB", 0, FOREVER)] == [second.position]
-    assert store.find_by_key("payments", "Aa", 0, FOREVER) == []
+    assert [at for at, _ in store.reader.find_by_key("orders", "Aa", 0, FOREVER)] == [first.position]
+    assert [at for at, _ in store.reader.find_by_key("orders", "BB", 0, FOREVER)] == [second.position]
+    assert store.reader.find_by_key("payments", "Aa", 0, FOREVER) == []
 
 
 def test_without_index_no_key_is_found() -> None:
     disk = make_disk()
     store = open_small(disk, index_enabled=False)
     store.append(make_message(KEYS="k"))
-    assert store.find_by_key("orders", "k", 0, FOREVER) == []
+    assert store.reader.find_by_key("orders", "k", 0, FOREVER) == []
     store.flusher.sync_derived()
     assert disk.list(ROOT / "index") == []
 
@@ -480,8 +490,8 @@ def test_only_the_start_of_a_record_is_one() -> None:
     store = open_small(make_disk())
     first = store.append(make_message())
     second = store.append(make_message())
-    for position in range(-1, store.commitlog.tail + 2):
-        view = store.view_record(position)
+    for position in range(-1, store.log.tail + 2):
+        view = store.reader.view_record(position)
         expected = {0: first.size, second.position: second.size}.get(position)
         assert (None if view is None else len(view)) == expected
 
@@ -502,10 +512,10 @@ def test_uncommitted_messages_have_offsets_but_cannot_be_read() -> None:
     store = open_small(disk, transient_enabled=True)
     assert [store.append(make_message(body=b"%d" % n, KEYS="k")).queue_offset for n in range(15)] == list(range(15))
     assert get_queue(store).max_offset == 0
-    assert store.find_by_key("orders", "k", 0, FOREVER) == []
+    assert store.reader.find_by_key("orders", "k", 0, FOREVER) == []
     store.commit()
     assert read_bodies(store) == [b"%d" % number for number in range(15)]
-    assert len(store.find_by_key("orders", "k", 0, FOREVER)) == 15
+    assert len(store.reader.find_by_key("orders", "k", 0, FOREVER)) == 15
     store.append(make_message(body=b"15"))
     assert read_bodies(reopen(disk, store)) == [b"%d" % number for number in range(16)]
 
@@ -534,22 +544,22 @@ def test_a_commit_that_fails_shows_nothing_and_is_made_again() -> None:
     assert read_bodies(store) == [b"0", b"1", b"2"]
 
 
-def test_a_flush_in_the_middle_of_a_commit_does_not_promise_entries_that_are_not_there() -> None:
+def test_a_flush_in_the_middle_of_a_commit_does_not_promise_entries_that_are_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The flush thread may run between the commit of many segments and the entries of their records."""
     disk = make_disk()
     store = open_small(disk, transient_enabled=True, transient_pool_size=20)
     for number in range(9):
         store.append(make_message(body=b"%d" % number * 2000))
-    flushed = False
+    run_records = store.dispatch.run_records
 
-    def flush_now(message: Message, end: int, code: int) -> None:
-        nonlocal flushed
-        if not flushed:
-            flushed = True
-            store.flusher.sync_log()
-            store.flusher.sync_derived()
+    def flush_first(*where: Any) -> Dispatched:
+        store.flusher.sync_log()
+        store.flusher.sync_derived()
+        return run_records(*where)
 
-    store.on_arrival = flush_now
+    monkeypatch.setattr(store.dispatch, "run_records", flush_first)
     store.commit()
     left = open_small(disk.crash("drop"))
     assert read_bodies(left) == [b"%d" % number * 2000 for number in range(9)]
@@ -707,14 +717,15 @@ class StoreMachine(RuleBasedStateMachine):
                 assert read_bodies(self.store, topic, queue_id) == [body for body, _, _ in held]
                 assert get_queue(self.store, topic, queue_id).next_offset == len(held)
             else:
-                assert self.store.read(topic, queue_id, 0).slices == []
+                assert self.store.reader.read(topic, queue_id, 0).slices == []
         assert self.disk.bus_errors == []
 
     @precondition(lambda self: self.store is not None)
     @rule(topic=st.sampled_from(["orders", "%RETRY%g"]), key=st.sampled_from(["a", "b", "Aa", "BB", "none"]))
     def look_up(self, topic: str, key: str) -> None:
         """Every message with a key is found, and no other."""
-        found = [decode_record(view).body for _, view in self.opened().find_by_key(topic, key, 0, FOREVER, 10_000)]
+        records = self.opened().reader.find_by_key(topic, key, 0, FOREVER, 10_000)
+        found = [decode_record(view).body for _, view in records]
         expected = [
             body
             for (name, _), held in self.model.queues.items()
@@ -729,7 +740,7 @@ class StoreMachine(RuleBasedStateMachine):
         """The message nearest to a time."""
         held = self.model.queues.get(queue, [])
         wanted = self.clock.now_ms() - back
-        found = self.opened().find_offset(*queue, wanted)
+        found = self.opened().reader.find_offset(*queue, wanted)
         if held:
             nearest = min(abs(time - wanted) for _, _, time in held)
             assert abs(held[found][2] - wanted) == nearest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.errors import InvalidName, StoreIOError, StoreLayoutError
-from eruca.store.queues import QUEUE_ID_MAX, Queues
+from eruca.store.queues.allqueues import QUEUE_ID_MAX, Queues
 from eruca.testing.faults import Fault, SimulatedDisk
 from tests.unit.store.samples import ROOT, make_disk
 
@@ -23,7 +23,7 @@ def put(queues: Queues, topic: str, queue_id: int, position: int) -> None:
     """Write one entry for a record of 100 bytes."""
     queue = queues.get_or_make(topic, queue_id)
     queue.reserve(1)
-    queue.put(position, 100, 0)
+    queue.add(position, 100, 0)
 
 
 def test_a_queue_is_made_once_and_without_files() -> None:

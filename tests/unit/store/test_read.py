@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.store.consumequeue import FILLER_SIZE
+from eruca.store.log.scan import Damage
 from eruca.store.messagestore import MessageStore
-from eruca.store.read import ReadBounds, ReadResult, ReadStatus, find_offset_by_time, read_queue, read_store_time
-from eruca.store.scan import Damage
+from eruca.store.queues.consumequeue import FILLER_SIZE
+from eruca.store.reading.slices import (
+    ReadBounds,
+    ReadResult,
+    ReadStatus,
+    find_offset_by_time,
+    read_queue,
+    read_store_time,
+)
 from eruca.testing import VirtualClock
 from eruca.wire.javahash import java_hash
 from eruca.wire.record import decode_record
@@ -36,10 +43,10 @@ def bodies(result: ReadResult) -> list[int]:
 
 def test_a_queue_nobody_wrote_to() -> None:
     store = make_store(0)
-    result = store.read("orders", 0, 5)
+    result = store.reader.read("orders", 0, 5)
     assert (result.status, result.next_offset, result.slices) == (ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, [])
     store.queues.get_or_make("orders", 0)
-    result = store.read("orders", 0, 5)
+    result = store.reader.read("orders", 0, 5)
     assert (result.status, result.next_offset) == (ReadStatus.NO_MESSAGE_IN_QUEUE, 0)
 
 
@@ -58,7 +65,7 @@ def test_a_queue_nobody_wrote_to() -> None:
 def test_the_bounds_of_a_queue(offset: int, status: ReadStatus, following: int) -> None:
     store = make_store(5)
     get_queue(store).min_offset = 2
-    result = store.read("orders", 0, offset)
+    result = store.reader.read("orders", 0, offset)
     assert (result.status, result.next_offset) == (status, following)
     assert (result.min_offset, result.max_offset) == (2, 5)
     assert bodies(result) == (list(range(offset, 5)) if status is ReadStatus.FOUND else [])
@@ -87,7 +94,7 @@ def test_what_ends_behind_the_limit_is_waited_for(
     entry = queue.entry(4)
     assert entry is not None
     for limit in (entry.position, entry.position + entry.size - 1):
-        result = store.read("orders", 0, offset, ReadBounds(joined=joined), accept, limit)
+        result = store.reader.read("orders", 0, offset, ReadBounds(joined=joined), accept, limit)
         assert (result.status, result.next_offset) == (status, following)
         assert (result.min_offset, result.max_offset) == (2, 4)
         assert result.count == (4 - offset if status is ReadStatus.FOUND else 0)
@@ -95,14 +102,14 @@ def test_what_ends_behind_the_limit_is_waited_for(
 
 def test_a_limit_behind_everything_changes_nothing() -> None:
     store = make_store(6)
-    assert store.read("orders", 0, 1, limit=store.commitlog.readable_end) == store.read("orders", 0, 1)
-    hidden = store.read("orders", 0, 0, limit=0)
+    assert store.reader.read("orders", 0, 1, limit=store.log.readable_end) == store.reader.read("orders", 0, 1)
+    hidden = store.reader.read("orders", 0, 0, limit=0)
     assert (hidden.status, hidden.next_offset, hidden.max_offset) == (ReadStatus.OFFSET_OVERFLOW_ONE, 0, 0)
 
 
 def test_nothing_that_matches() -> None:
     store = make_store(5)
-    result = store.read("orders", 0, 1, accept=lambda code, view: False)
+    result = store.reader.read("orders", 0, 1, accept=lambda code, view: False)
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 5)
 
 
@@ -110,12 +117,12 @@ def test_records_that_were_deleted_under_a_reader() -> None:
     store = open_small(make_disk())
     for _ in range(3):
         store.append(sized_message(3000))
-    store.commitlog.chain.dispose(store.commitlog.chain.detach_first())
-    result = store.read("orders", 0, 0, ReadBounds(count_max=1))
+    store.log.chain.dispose(store.log.chain.detach_first())
+    result = store.reader.read("orders", 0, 0, ReadBounds(count_max=1))
     assert (result.status, result.next_offset, len(result.slices)) == (ReadStatus.FOUND, 2, 1)
-    store.commitlog.chain.dispose(store.commitlog.chain.detach_first())
-    store.commitlog.chain.dispose(store.commitlog.chain.detach_first())
-    result = store.read("orders", 0, 0)
+    store.log.chain.dispose(store.log.chain.detach_first())
+    store.log.chain.dispose(store.log.chain.detach_first())
+    result = store.reader.read("orders", 0, 0)
     assert (result.status, result.next_offset) == (ReadStatus.MESSAGE_WAS_REMOVING, 3)
 
 
@@ -123,9 +130,9 @@ def test_an_offset_whose_entries_are_gone_leads_to_the_next_segment() -> None:
     store = make_store(25)
     queue = get_queue(store)
     queue.chain.dispose(queue.chain.detach_first())
-    result = store.read("orders", 0, 3)
+    result = store.reader.read("orders", 0, 3)
     assert (result.status, result.next_offset) == (ReadStatus.OFFSET_FOUND_NULL, 10)
-    assert bodies(store.read("orders", 0, 10)) == list(range(10, 20))
+    assert bodies(store.reader.read("orders", 0, 10)) == list(range(10, 20))
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------
@@ -134,7 +141,7 @@ def test_an_offset_whose_entries_are_gone_leads_to_the_next_segment() -> None:
 @pytest.mark.parametrize(("count_max", "expected"), [(1, 1), (3, 3), (32, 32), (100, 40), (0, 1)])
 def test_the_count_is_bounded(count_max: int, expected: int) -> None:
     store = make_store(40, consumequeue_segment_bytes=20 * 1000)
-    result = store.read("orders", 0, 0, ReadBounds(count_max=count_max))
+    result = store.reader.read("orders", 0, 0, ReadBounds(count_max=count_max))
     assert (len(result.slices), result.next_offset) == (expected, expected)
 
 
@@ -144,28 +151,28 @@ def test_the_bytes_are_bounded_but_the_first_is_always_taken() -> None:
         store.append(sized_message(1000))
     sizes = {999: 1, 1000: 1, 1999: 1, 2000: 2, 2999: 2, 3000: 3, 1: 1}
     for bytes_max, count in sizes.items():
-        result = store.read("orders", 0, 0, ReadBounds(bytes_max=bytes_max))
+        result = store.reader.read("orders", 0, 0, ReadBounds(bytes_max=bytes_max))
         assert (len(result.slices), result.size, result.next_offset) == (count, count * 1000, count)
 
 
 def test_a_read_stays_in_one_segment_of_the_queue() -> None:
     store = make_store(25)
-    assert bodies(store.read("orders", 0, 7)) == [7, 8, 9]
-    assert bodies(store.read("orders", 0, 10)) == list(range(10, 20))
-    assert bodies(store.read("orders", 0, 20)) == list(range(20, 25))
+    assert bodies(store.reader.read("orders", 0, 7)) == [7, 8, 9]
+    assert bodies(store.reader.read("orders", 0, 10)) == list(range(10, 20))
+    assert bodies(store.reader.read("orders", 0, 20)) == list(range(20, 25))
 
 
 def test_a_filter_that_lets_nothing_through_looks_at_800_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.store.read.PULL_FILTER_SECONDS", 3600)
+    monkeypatch.setattr("eruca.store.reading.slices.PULL_FILTER_SECONDS", 3600)
     store = make_store(1000, consumequeue_segment_bytes=20 * 2000)
-    result = store.read("orders", 0, 10, accept=lambda code, view: False)
+    result = store.reader.read("orders", 0, 10, accept=lambda code, view: False)
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 810)
-    result = store.read("orders", 0, 10, ReadBounds(count_max=900), accept=lambda code, view: False)
+    result = store.reader.read("orders", 0, 10, ReadBounds(count_max=900), accept=lambda code, view: False)
     assert result.next_offset == 910
 
 
 def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.store.read.PULL_FILTER_SECONDS", 0)
+    monkeypatch.setattr("eruca.store.reading.slices.PULL_FILTER_SECONDS", 0)
     store = make_store(100, consumequeue_segment_bytes=20 * 2000)
     seen = 0
 
@@ -177,7 +184,7 @@ def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on(monkeypatch: p
     found: list[int] = []
     offset = reads = 0
     while offset < 100:
-        result = store.read("orders", 0, offset, accept=accept)
+        result = store.reader.read("orders", 0, offset, accept=accept)
         assert offset < result.next_offset <= offset + 8
         offset, found, reads = result.next_offset, found + bodies(result), reads + 1
     assert (found, seen) == ([39], 100)
@@ -185,27 +192,27 @@ def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on(monkeypatch: p
 
 
 def test_a_filter_that_takes_long_stops_also_when_it_lets_all_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.store.read.PULL_FILTER_SECONDS", 0)
+    monkeypatch.setattr("eruca.store.reading.slices.PULL_FILTER_SECONDS", 0)
     store = make_store(100, consumequeue_segment_bytes=20 * 2000)
-    result = store.read("orders", 0, 0, ReadBounds(100), accept=lambda code, view: True)
+    result = store.reader.read("orders", 0, 0, ReadBounds(100), accept=lambda code, view: True)
     assert (result.status, result.count, result.next_offset) == (ReadStatus.FOUND, 7, 7)
 
 
 def test_a_filter_sees_the_code_and_the_record() -> None:
     store = make_store(10)
     red = java_hash("red")
-    result = store.read("orders", 0, 0, accept=lambda code, view: code == red)
+    result = store.reader.read("orders", 0, 0, accept=lambda code, view: code == red)
     assert (bodies(result), result.next_offset) == ([1, 3, 5, 7, 9], 10)
-    result = store.read("orders", 0, 0, ReadBounds(count_max=2), accept=lambda code, view: code == red)
+    result = store.reader.read("orders", 0, 0, ReadBounds(count_max=2), accept=lambda code, view: code == red)
     assert (bodies(result), result.next_offset) == ([1, 3], 4)
-    result = store.read("orders", 0, 0, accept=lambda code, view: decode_record(view).body == b"4")
+    result = store.reader.read("orders", 0, 0, accept=lambda code, view: decode_record(view).body == b"4")
     assert bodies(result) == [4]
 
 
 def test_slices_are_the_stored_records_without_a_copy() -> None:
     store = make_store(2)
-    (view, _) = store.read("orders", 0, 0).slices
-    store.commitlog.chain.segments[0].buffer[88] = ord("7")
+    (view, _) = store.reader.read("orders", 0, 0).slices
+    store.log.chain.segments[0].buffer[88] = ord("7")
     assert decode_record(view, check_crc=False).body == b"7"
 
 
@@ -219,12 +226,12 @@ def test_damaged_ranges_are_stepped_over() -> None:
     fifth = queue.entry(4)
     assert third is not None and fifth is not None
     damage = [Damage(third.position, fifth.position - third.position, "test")]
-    result = read_queue(queue, store.commitlog, 0, ReadBounds(), damage=damage)
+    result = read_queue(queue, store.log, 0, ReadBounds(), damage=damage)
     assert (bodies(result), result.next_offset) == ([0, 1, 4, 5], 6)
-    only = read_queue(queue, store.commitlog, 2, ReadBounds(count_max=1), damage=damage)
+    only = read_queue(queue, store.log, 2, ReadBounds(count_max=1), damage=damage)
     assert (bodies(only), only.next_offset) == ([4], 5)
-    everything = [Damage(0, store.commitlog.tail, "test")]
-    result = read_queue(queue, store.commitlog, 0, ReadBounds(), damage=everything)
+    everything = [Damage(0, store.log.tail, "test")]
+    result = read_queue(queue, store.log, 0, ReadBounds(), damage=everything)
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 6)
 
 
@@ -232,13 +239,13 @@ def test_fillers_are_stepped_over_also_behind_a_found_message() -> None:
     store = make_store(2)
     queue = get_queue(store)
     queue.reserve(2)
-    queue.fill_to(4, store.commitlog.tail, FILLER_SIZE)
+    queue.fill_to(4, store.log.tail, FILLER_SIZE)
     queue.next_offset = 4
     store.append(make_message(body=b"4"))
     seen: list[int] = []
     offset = 0
     while offset < queue.max_offset:
-        result = store.read("orders", 0, offset)
+        result = store.reader.read("orders", 0, offset)
         assert result.next_offset > offset
         seen += bodies(result)
         offset = result.next_offset
@@ -280,12 +287,12 @@ def test_the_search_by_time_finds_what_a_look_at_all_would(
         times[offset] = clock.now_ms()
         if not readable:
             del times[offset]
-            segment = store.commitlog.chain.segments[message.position // 4096]
+            segment = store.log.chain.segments[message.position // 4096]
             segment.buffer[message.position % 4096 + 4] = 0  # its magic
     queue = get_queue(store)
     queue.min_offset = min(skipped, len(steps) - 1)
     times = {offset: time for offset, time in times.items() if offset >= queue.min_offset}
-    found = find_offset_by_time(queue, store.commitlog, 1000 + wanted)
+    found = find_offset_by_time(queue, store.log, 1000 + wanted)
     assert found in expected_offsets(times, 1000 + wanted, queue.min_offset)
 
 
@@ -296,24 +303,24 @@ def test_before_the_first_the_first_and_after_the_last_the_last() -> None:
         store.append(make_message())
         clock.advance(100)
     asked = {0: 0, -1: 0, 999: 0, 1000: 0, 1050: 0, 1051: 1, 1299: 3, 1300: 3, 1301: 3, 2**62: 3}
-    assert {time: store.find_offset("orders", 0, time) for time in asked} == asked
-    assert store.find_offset("orders", 9, 1000) == 0
-    assert store.earliest_time("orders", 0) == 1000
-    assert store.earliest_time("orders", 9) == -1
+    assert {time: store.reader.find_offset("orders", 0, time) for time in asked} == asked
+    assert store.reader.find_offset("orders", 9, 1000) == 0
+    assert store.reader.earliest_time("orders", 0) == 1000
+    assert store.reader.earliest_time("orders", 9) == -1
 
 
 def test_an_empty_queue_answers_zero() -> None:
     store = make_store(0)
-    assert find_offset_by_time(store.queues.get_or_make("orders", 0), store.commitlog, 5) == 0
+    assert find_offset_by_time(store.queues.get_or_make("orders", 0), store.log, 5) == 0
 
 
 def test_the_store_time_of_what_is_no_record_is_unknown() -> None:
     store = make_store(1)
     entry = get_queue(store).entry(0)
     assert entry is not None
-    assert read_store_time(store.commitlog, entry.position, entry.size) == VirtualClock().now_ms()
-    assert read_store_time(store.commitlog, entry.position + 1, entry.size - 1) == -1
-    assert read_store_time(store.commitlog, 10**9, 100) == -1
+    assert read_store_time(store.log, entry.position, entry.size) == VirtualClock().now_ms()
+    assert read_store_time(store.log, entry.position + 1, entry.size - 1) == -1
+    assert read_store_time(store.log, 10**9, 100) == -1
 
 
 # --- all in one piece -----------------------------------------------------------------------------------------------
@@ -321,18 +328,21 @@ def test_the_store_time_of_what_is_no_record_is_unknown() -> None:
 
 @given(
     sizes=st.lists(st.integers(0, 600), min_size=1, max_size=60),
+    others=st.sets(st.integers(0, 60)),
     offset=st.integers(0, 60),
     count=st.integers(1, 100),
     bytes_max=st.integers(1, 20_000),
 )
 def test_a_joined_read_is_the_beginning_of_the_usual_one(
-    sizes: list[int], offset: int, count: int, bytes_max: int
+    sizes: list[int], others: set[int], offset: int, count: int, bytes_max: int
 ) -> None:
     store = open_small(make_disk())
-    for size in sizes:
+    for number, size in enumerate(sizes):
+        if number in others:  # between two messages of the queue
+            store.append(make_message(queue_id=1, body=b"y" * 50))
         store.append(make_message(body=b"x" * size))
-    usual = store.read("orders", 0, offset, ReadBounds(count, bytes_max))
-    joined = store.read("orders", 0, offset, ReadBounds(count, bytes_max, joined=True))
+    usual = store.reader.read("orders", 0, offset, ReadBounds(count, bytes_max))
+    joined = store.reader.read("orders", 0, offset, ReadBounds(count, bytes_max, joined=True))
     assert (joined.status, joined.min_offset, joined.max_offset) == (usual.status, usual.min_offset, usual.max_offset)
     assert usual.count == len(usual.slices)
     assert joined.count == joined.next_offset - offset if joined.slices else joined.next_offset == usual.next_offset
@@ -347,5 +357,5 @@ def test_a_joined_read_leaves_out_what_is_damaged() -> None:
     store = make_store(10)
     entries = list(get_queue(store).entries(0, 10))
     damage = [Damage(entries[3][0], entries[3][1], "test")]
-    result = read_queue(get_queue(store), store.commitlog, 0, ReadBounds(100, 10**6, joined=True), damage=damage)
+    result = read_queue(get_queue(store), store.log, 0, ReadBounds(100, 10**6, joined=True), damage=damage)
     assert bodies(result) == [0, 1, 2, 4, 5, 6, 7, 8, 9] and result.count == 9

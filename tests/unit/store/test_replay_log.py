@@ -1,7 +1,6 @@
 """Records that a slave finds in its log are dispatched in runs: queues and index get what each record alone gives them.
 
-`hotreplay` is held to `Dispatch.replay` three times: as it is built, as plain Python beside Cython, and as plain Python
-without it.
+The kernel is held to `Dispatch.run_record` twice: as it is built, and as plain Python.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from hypothesis import strategies as st
 
 from eruca.config import StoreOptions, parse_delay_levels
 from eruca.errors import StoreError
-from eruca.store.consumequeue import ConsumeQueue, Entry
-from eruca.store.dispatch import Dispatch
-from eruca.store.index import Index
-from eruca.store.queues import Queues
-from eruca.store.removed import RemovedTopics
-from eruca.store.scan import read_records_plainly
+from eruca.store.kernel import replay
+from eruca.store.queues.allqueues import Queues
+from eruca.store.queues.consumequeue import ConsumeQueue, Entry
+from eruca.store.queues.dispatch import Dispatch
+from eruca.store.queues.index import Index
+from eruca.store.queues.removed import RemovedTopics
 from eruca.testing import VirtualClock
 from eruca.testing.faults import Fault, SimulatedDisk
-from eruca.wire import hotreplay
 from eruca.wire.digest import index_prefix
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.record import Message, encode_record
@@ -36,12 +34,13 @@ from eruca.wire.sysflag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
+from tests.kernels import load_twins
+from tests.readable import read_facts
 from tests.unit.store.samples import ROOT, make_disk
-from tests.unit.wire.test_hot import load_twins
 
 LEVELS = parse_delay_levels(StoreOptions().delay_levels)
 NOW = 1_700_000_000_000
-TWINS = load_twins("hotreplay")
+TWINS = load_twins("eruca.store.kernel.replay")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 
 
@@ -51,7 +50,7 @@ def make_dispatch(twin: Any, disk: SimulatedDisk | None = None, *, with_index: b
     queues = Queues(disk, ROOT / "consumequeue", 200)
     index = Index(disk, ROOT / "index", 16, 64, VirtualClock()) if with_index else None
     dispatch = Dispatch(queues, index, LEVELS, RemovedTopics(disk, ROOT / "removed"))
-    if twin is not hotreplay:
+    if twin is not replay:
 
         def learn(encoded: bytes, queue_id: int) -> Any:
             topic = encoded.decode()
@@ -93,28 +92,45 @@ class Log:
 
 def replay_alone(dispatch: Dispatch, log: Log) -> None:
     """Dispatch every record by itself."""
-    for facts in read_records_plainly(log.data, 7, len(log.data), log.base, len(log.data)):
-        dispatch.replay(facts, into_index=True)
+    for facts in read_facts(log.data, 7, len(log.data), log.base, len(log.data)):
+        dispatch.run_record(facts, into_index=True)
 
 
-def replay_together(dispatch: Dispatch, log: Log, at: int = 7, end: int | None = None) -> tuple[int, list[Any]]:
-    """Dispatch runs, and by itself what is not ordinary; gives how many of those there were, and what grew."""
-    alone, told, end = 0, [], len(log.data) if end is None else end
-    while at < end:
-        stop, store_time, grown, trouble = dispatch.replay_log(log.data, at, end, log.base)
-        if trouble is not None:
-            raise trouble
-        told += [(queue.topic, queue.queue_id, begin) for queue, begin in grown]
-        if stop > at:
-            facts = read_records_plainly(log.data, at, stop, log.base, len(log.data))
-            assert (facts[-1][0] + facts[-1][1], facts[-1][6]) == (log.base + stop, store_time)
-        else:
-            [facts_of_one] = read_records_plainly(log.data, at, end, log.base, 1)
-            dispatch.replay(facts_of_one, into_index=True)
-            stop += facts_of_one[1]
-            alone += 1
-        at = stop
-    return alone, told
+def replay_together(dispatch: Dispatch, log: Log, at: int = 7) -> tuple[int, list[Any]]:
+    """Dispatch all records from a place on; gives how many were dispatched by themselves, and what grew."""
+    alone, run_record = 0, dispatch.run_record
+
+    def count(facts: Any, *, into_index: bool) -> Any:
+        nonlocal alone
+        alone += 1
+        return run_record(facts, into_index=into_index)
+
+    dispatch.run_record = count  # type: ignore[method-assign]
+    try:
+        done = dispatch.run_records(log.data, at, len(log.data), log.base)
+    finally:
+        dispatch.run_record = run_record  # type: ignore[method-assign]
+    if done.error is not None:
+        raise done.error
+    assert done.end == max(at, len(log.data))
+    if facts := read_facts(log.data, at, len(log.data), log.base, len(log.data)):
+        assert done.store_time == facts[-1][6]
+    return alone, [(queue.topic, queue.queue_id, begin) for queue, begin in done.grown]
+
+
+def run_kernel(dispatch: Dispatch, log: Log, at: int, end: int | None = None) -> Any:
+    """Dispatch ordinary records; gives where it ended, the last store time, what grew, and the error, if any."""
+    index, removed = dispatch.index, dispatch._removed
+    assert index is not None and removed is not None
+    covers = None if removed.is_empty else removed.covers
+    file = index.files[-1] if index.files else None
+    end = len(log.data) if end is None else end
+    told = (None, 0, 0) if file is None else (file.buffer, file.slots, file.room)
+    stop, store_time, written, grown, trouble = dispatch._replayer.run(log.data, at, end, log.base, covers, True, *told)
+    if written:
+        assert file is not None
+        file.add_run(written)
+    return stop, store_time, grown, trouble
 
 
 def list_entries(queue: ConsumeQueue) -> list[Entry | None]:
@@ -183,7 +199,7 @@ def test_ordinary_records_of_several_queues_are_one_run(twin: ModuleType) -> Non
         log.add("t", number % 4, properties=b"TAGS\x01a\x02UNIQ_KEY\x01u%d" % number)
     dispatch = make_dispatch(twin)
     # A queue that does not exist yet is made for its first record, and the index for its first key.
-    assert replay_together(dispatch, log) == (4, [("t", n, 1) for n in range(4)])
+    assert replay_together(dispatch, log) == (4, [("t", n, 0) for n in range(4)])
     begin = len(log.data)
     for number in range(8):
         log.add("t", number % 4)
@@ -198,7 +214,7 @@ def test_what_has_no_entry_in_a_queue_ends_a_run(twin: ModuleType, sys_flag: int
     log.add(sys_flag=sys_flag)
     log.add()
     dispatch = make_dispatch(twin)
-    assert replay_together(dispatch, log) == (2, [("t", 0, 1)])
+    assert replay_together(dispatch, log) == (2, [("t", 0, 0)])
 
 
 @each_twin
@@ -208,7 +224,7 @@ def test_a_record_that_is_not_the_next_of_its_queue_ends_a_run(twin: ModuleType)
         log.add()
     dispatch = make_dispatch(twin)
     replay_together(dispatch, log)
-    assert dispatch.replay_log(log.data, 7, len(log.data), 0)[:3] == (7, 0, [])
+    assert run_kernel(dispatch, log, 7)[:3] == (7, 0, [])
     queue = dispatch.queues.get("t", 0)
     assert queue is not None
     assert queue.max_offset == 3
@@ -225,10 +241,10 @@ def test_a_record_of_a_topic_deleted_since_ends_a_run_and_those_behind_it_do_not
     deleted = len(log.data)
     assert dispatch._removed is not None
     dispatch._removed.add("t", deleted)
-    assert dispatch.replay_log(log.data, begin, deleted, 0)[:3] == (begin, 0, [])
+    assert run_kernel(dispatch, log, begin, deleted)[:3] == (begin, 0, [])
     log.ends["t", 0] = 1
     log.add()
-    assert dispatch.replay_log(log.data, deleted, len(log.data), 0)[0] == len(log.data)
+    assert run_kernel(dispatch, log, deleted)[0] == len(log.data)
 
 
 @each_twin
@@ -256,11 +272,15 @@ def test_what_was_indexed_before_the_disk_was_full_is_not_indexed_again(twin: Mo
     log.add()
     log.add(properties=b"KEYS\x01k")
     dispatch = make_dispatch(twin)
-    [first, second] = read_records_plainly(log.data, 7, len(log.data), 0, 2)
-    dispatch.replay(first, into_index=True)
+    [first, second] = read_facts(log.data, 7, len(log.data), 0, 2)
+    dispatch.run_record(first, into_index=True)
     assert dispatch.index is not None
     dispatch.index.add([5], second[0], NOW)
-    assert dispatch.replay_log(log.data, second[0], len(log.data), 0)[0] == second[0]
+    before = bytes(dispatch.index.files[-1].buffer)
+    assert run_kernel(dispatch, log, second[0])[0] == len(log.data)
+    assert bytes(dispatch.index.files[-1].buffer) == before
+    assert replay_together(dispatch, log)[0] == 2  # the queue has them both
+    assert bytes(dispatch.index.files[-1].buffer) == before
 
 
 @each_twin
@@ -279,10 +299,10 @@ def test_what_is_done_before_the_disk_fails_is_told(twin: ModuleType) -> None:
     queues[1]._room = 0  # type: ignore[union-attr]
     queues[1].chain.segments[-1].allocated_end = 0  # type: ignore[union-attr]
     disk.fail(disk.calls + 1, Fault.ENOSPC)
-    stop, store_time, grown, trouble = dispatch.replay_log(log.data, begin, len(log.data), 0)
+    stop, store_time, grown, trouble = run_kernel(dispatch, log, begin)
     assert (stop, store_time, grown) == (middle, NOW + begin, [(queues[0], 1)])
     assert isinstance(trouble, StoreError)
-    stop, _, grown, trouble = dispatch.replay_log(log.data, stop, len(log.data), 0)
+    stop, _, grown, trouble = run_kernel(dispatch, log, stop)
     assert (stop, grown, trouble) == (len(log.data), [(queues[1], 2)], None)
 
 
@@ -316,8 +336,8 @@ def test_an_index_file_that_is_too_small_gets_nothing(twin: ModuleType, size: in
     log.add()
     log.add(properties=b"KEYS\x01k")
     dispatch = make_dispatch(twin, with_index=False)
-    [first, second] = read_records_plainly(log.data, 7, len(log.data), 0, 2)
-    dispatch.replay(first, into_index=True)
+    [first, second] = read_facts(log.data, 7, len(log.data), 0, 2)
+    dispatch.run_record(first, into_index=True)
     index = bytearray(size)
     told = log.data, second[0], len(log.data), 0, None, True, index, 12, 9
     assert dispatch._replayer.run(*told)[:4] == (second[0], 0, 0, [])
@@ -343,8 +363,8 @@ def test_mapped_files_can_be_closed_after_a_run(twin: ModuleType) -> None:
     log.add()
     log.add(properties=b"KEYS\x01k")
     dispatch = make_dispatch(twin, with_index=False)
-    [first, second] = read_records_plainly(log.data, 7, len(log.data), 0, 2)
-    dispatch.replay(first, into_index=True)
+    [first, second] = read_facts(log.data, 7, len(log.data), 0, 2)
+    dispatch.run_record(first, into_index=True)
     mapped, index = mmap.mmap(-1, 4096), mmap.mmap(-1, 4096)
     mapped[: len(log.data)] = log.data
     told = second[0], len(log.data), 0, None, True, index, 12, 9
@@ -353,3 +373,34 @@ def test_mapped_files_can_be_closed_after_a_run(twin: ModuleType) -> None:
     index.close()
     trouble = dispatch._replayer.run(mapped, *told)[4]
     assert isinstance(trouble, ValueError)
+
+
+@each_twin
+@given(rows=ROWS, with_index=st.booleans())
+def test_a_message_that_was_just_written_is_dispatched_as_any_record(
+    twin: ModuleType, rows: list[tuple[str, int, int, bytes]], with_index: bool
+) -> None:
+    log = Log()
+    alone, written = (make_dispatch(twin, with_index=with_index) for _ in range(2))
+    for topic, queue_id, _, properties in rows:
+        begin = len(log.data)
+        log.add("t" if topic == SCHEDULE_TOPIC else topic, queue_id, 0, properties)
+        [facts] = read_facts(log.data, begin, len(log.data), 0, 1)
+        alone.run_record(facts, into_index=True)
+        position, size, encoded, _, _, _, store_time, _ = facts
+        queue, index = written.queues.get_or_make(encoded.decode(), queue_id), written.index
+        entries, at, _ = queue.find_room()
+        file = index.files[-1] if index is not None and index.files else None
+        prefix = index_prefix(encoded.decode())
+        if twin.dispatch_one(properties, prefix, position, size, store_time, entries, at, with_index, file):
+            queue.add_run(1, position + size)
+        else:
+            written.run_record(facts, into_index=True)
+    expect_same(written, alone)
+
+
+@each_twin
+def test_an_entry_that_is_not_inside_its_file_is_an_error(twin: ModuleType) -> None:
+    for entries_at in (-1, 20):
+        with pytest.raises(ValueError, match="not inside"):
+            twin.dispatch_one(b"", 1, 0, 100, NOW, bytearray(39), entries_at, True, None)

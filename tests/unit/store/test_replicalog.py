@@ -9,14 +9,16 @@ from itertools import pairwise
 import pytest
 
 from eruca.errors import ReplicaCorrupt, StoreError, StoreFull, StoreReadOnly
+from eruca.store.lineage.replicalog import ReplicaLog
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.read import ReadStatus
-from eruca.store.replicalog import ReplicaLog
+from eruca.store.queues.dispatch import Grown
+from eruca.store.reading.slices import ReadStatus
 from eruca.store.retention import Retention
 from eruca.testing import VirtualClock
 from eruca.testing.faults import CrashMode, Fault
 from eruca.wire.record import decode_record, encode_record
 from eruca.wire.sysflag import TRANSACTION_PREPARED
+from tests.retaining import retain
 from tests.unit.store.replicas import copy_log, expect_same, expect_sound, make_master, make_slave, read_log
 from tests.unit.store.samples import (
     ROOT,
@@ -34,7 +36,7 @@ from tests.unit.store.samples import (
 def fill_simply(store: MessageStore, count: int, size: int = 500) -> list[int]:
     """Append records of one size to one queue; gives where they begin, and where the last one ends."""
     places = [store.append(sized_message(size)).position for _ in range(count)]
-    return [*places, store.commitlog.tail]
+    return [*places, store.log.tail]
 
 
 # --- the same bytes -------------------------------------------------------------------------------------------------
@@ -46,8 +48,8 @@ def test_any_chunks_make_the_same_files(seed: int) -> None:
     master = make_master(seed, rng.choice((1, 20, 80)))
     slave = make_slave()
     replica = ReplicaLog(slave)
-    while replica.tail < master.commitlog.tail:
-        copy_log(master, replica, rng, end=rng.randint(replica.tail, master.commitlog.tail))
+    while replica.tail < master.log.tail:
+        copy_log(master, replica, rng, end=rng.randint(replica.tail, master.log.tail))
         assert replica.dispatched <= replica.tail
         assert slave.queues.end_position() <= replica.dispatched
     expect_same(slave, master)
@@ -63,9 +65,9 @@ def test_a_slave_that_is_stopped_or_killed_between_chunks_goes_on(seed: int) -> 
     disk = slave.disk
     while True:
         replica = ReplicaLog(slave)
-        copy_log(master, replica, rng, end=min(master.commitlog.tail, replica.tail + rng.randint(1, 6000)))
+        copy_log(master, replica, rng, end=min(master.log.tail, replica.tail + rng.randint(1, 6000)))
         dispatched = replica.dispatched
-        if dispatched == master.commitlog.tail:
+        if dispatched == master.log.tail:
             break
         if rng.random() < 0.5:
             slave.close()
@@ -74,7 +76,7 @@ def test_a_slave_that_is_stopped_or_killed_between_chunks_goes_on(seed: int) -> 
             disk = disk.kill()  # type: ignore[attr-defined]
         slave = make_slave(disk)  # type: ignore[arg-type]
         # An end-of-segment record whose first bytes have come is as good as whole: the rest says nothing.
-        assert slave.commitlog.tail in (dispatched, dispatched - dispatched % SEGMENT_BYTES + SEGMENT_BYTES)
+        assert slave.log.tail in (dispatched, dispatched - dispatched % SEGMENT_BYTES + SEGMENT_BYTES)
     expect_same(slave, master)
 
 
@@ -94,8 +96,8 @@ def test_segments_are_made_in_the_background_for_a_slave_too() -> None:
     with ThreadPoolExecutor(1) as executor:
         slave = open_small(make_disk(), executor=executor)
         copy_log(master, ReplicaLog(slave), random.Random(1))
-        slave.commitlog.chain.settle()
-        assert slave.commitlog.chain.end == master.commitlog.chain.end + SEGMENT_BYTES
+        slave.log.chain.settle()
+        assert slave.log.chain.end == master.log.chain.end + SEGMENT_BYTES
         expect_same(slave, master)
         slave.close()
 
@@ -124,10 +126,10 @@ def test_a_transient_buffer_stays_out_of_it() -> None:
     replica.finish()
     slave.fence("")
     stored = slave.append(make_message())
-    assert stored.position == slave.commitlog.readable_end == master.commitlog.tail
+    assert stored.position == slave.log.readable_end == master.log.tail
     slave.commit()
-    assert slave.commitlog.readable_end == slave.commitlog.tail == stored.position + stored.size
-    assert bytes(slave.view_record(stored.position) or b"")
+    assert slave.log.readable_end == slave.log.tail == stored.position + stored.size
+    assert bytes(slave.reader.view_record(stored.position) or b"")
 
 
 # --- parts of records -----------------------------------------------------------------------------------------------
@@ -139,15 +141,15 @@ def test_readers_never_see_a_part_of_a_record_and_the_flusher_syncs_it() -> None
     replica = ReplicaLog(slave)
     middle = places[2] + 499
     replica.append(0, read_log(master, 0, middle))
-    assert (replica.tail, replica.dispatched, slave.commitlog.readable_end) == (middle, places[2], places[2])
+    assert (replica.tail, replica.dispatched, slave.log.readable_end) == (middle, places[2], places[2])
     assert slave.flusher.sync_log() == slave.flusher.flushed == middle
     slave.flusher.sync_derived()
     assert slave.checkpoint.position == places[2]
     assert len(read_bodies(slave)) == 2
-    assert slave.read("orders", 0, 2).status is ReadStatus.OFFSET_OVERFLOW_ONE
-    assert slave.view_record(places[2]) is None
-    assert slave.commitlog.view(places[2], 10) is None
-    assert slave.commitlog.read_bytes(0, middle) == read_log(master, 0, middle)
+    assert slave.reader.read("orders", 0, 2).status is ReadStatus.OFFSET_OVERFLOW_ONE
+    assert slave.reader.view_record(places[2]) is None
+    assert slave.log.view(places[2], 10) is None
+    assert slave.log.read_bytes(0, middle) == read_log(master, 0, middle)
     replica.append(middle, read_log(master, middle, places[3]))
     assert len(read_bodies(slave)) == 3
 
@@ -169,7 +171,7 @@ def test_a_store_with_a_part_of_a_record_opens_at_the_last_whole_one(end: str) -
             assert not again.recovered.torn
         else:
             again = make_slave(disk.kill() if end == "kill" else disk.crash(CrashMode.DROP))
-        assert again.commitlog.tail == places[2]
+        assert again.log.tail == places[2]
         copy_log(master, ReplicaLog(again))
         expect_same(again, master)
 
@@ -181,16 +183,17 @@ def test_who_waits_is_told_when_all_of_a_queue_is_there() -> None:
     master.append(make_message("bills", 0, sys_flag=TRANSACTION_PREPARED))
     told: list[tuple[str, int, int, int]] = []
 
-    def note(topic: str, queue_id: int, begin: int, end: int) -> None:
-        assert get_queue(slave, topic, queue_id).max_offset == end
-        assert slave.read(topic, queue_id, begin).count == end - begin
-        told.append((topic, queue_id, begin, end))
+    def note(grown: Grown) -> None:
+        for queue, begin in grown:
+            topic, queue_id, end = queue.topic, queue.queue_id, queue.max_offset
+            assert slave.reader.read(topic, queue_id, begin).count == end - begin
+            told.append((topic, queue_id, begin, end))
 
-    slave.on_batch_arrival = note
+    slave.on_dispatched.append(note)
     replica = ReplicaLog(slave)
-    half = master.commitlog.tail // 2
+    half = master.log.tail // 2
     replica.append(0, read_log(master, 0, half))
-    replica.append(half, read_log(master, half, master.commitlog.tail))
+    replica.append(half, read_log(master, half, master.log.tail))
     queues = {(topic, queue_id) for topic, queue_id, _, _ in told}
     assert queues == {("orders", 0), ("orders", 1), ("bills", 0), ("bills", 1)}
     for topic, queue_id in queues:
@@ -206,20 +209,20 @@ def test_who_waits_is_told_when_all_of_a_queue_is_there() -> None:
 
 def test_an_empty_log_begins_where_its_master_sends_from() -> None:
     master = make_master(3, 80)
-    last = master.commitlog.tail - master.commitlog.tail % SEGMENT_BYTES
+    last = master.log.tail - master.log.tail % SEGMENT_BYTES
     slave = make_slave()
     replica = ReplicaLog(slave)
     assert replica.tail == 0
-    replica.append(last, read_log(master, last, master.commitlog.tail))
-    assert slave.commitlog.start == last
-    assert slave.flusher.sync_log() == master.commitlog.tail
+    replica.append(last, read_log(master, last, master.log.tail))
+    assert slave.log.start == last
+    assert slave.flusher.sync_log() == master.log.tail
     for queue in slave.queues:
         assert queue.max_offset == get_queue(master, queue.topic, queue.queue_id).max_offset
     before = {(queue.topic, queue.queue_id): read_bodies(slave, queue.topic, queue.queue_id) for queue in slave.queues}
     slave.close()
     expect_sound(slave.disk)  # type: ignore[arg-type]
     again = make_slave(slave.disk)  # type: ignore[arg-type]
-    assert (again.commitlog.start, again.commitlog.tail) == (last, master.commitlog.tail)
+    assert (again.log.start, again.log.tail) == (last, master.log.tail)
     assert before == {
         (queue.topic, queue.queue_id): read_bodies(again, queue.topic, queue.queue_id) for queue in again.queues
     }
@@ -228,7 +231,7 @@ def test_an_empty_log_begins_where_its_master_sends_from() -> None:
 
 def test_an_empty_log_with_a_segment_made_in_advance_begins_elsewhere_too() -> None:
     master = make_master(3, 80)
-    last = master.commitlog.tail - master.commitlog.tail % SEGMENT_BYTES
+    last = master.log.tail - master.log.tail % SEGMENT_BYTES
     with ThreadPoolExecutor(1) as executor:
         disk = make_disk()
         for _ in range(2):  # the second time the file is there already
@@ -237,14 +240,14 @@ def test_an_empty_log_with_a_segment_made_in_advance_begins_elsewhere_too() -> N
             slave.close()
         slave = open_small(disk, executor=executor)
         copy_log_from(last, master, ReplicaLog(slave))
-        assert slave.commitlog.start == last
+        assert slave.log.start == last
         slave.close()
     assert next(int(path.name) for path in disk.files() if path.parent == ROOT / "commitlog") == last
 
 
 def copy_log_from(position: int, master: MessageStore, replica: ReplicaLog) -> None:
     """Send an empty slave the log from a position on."""
-    replica.append(position, read_log(master, position, master.commitlog.tail))
+    replica.append(position, read_log(master, position, master.log.tail))
 
 
 def test_a_first_position_inside_a_segment_leaves_a_known_hole() -> None:
@@ -252,7 +255,7 @@ def test_a_first_position_inside_a_segment_leaves_a_known_hole() -> None:
     places = fill_simply(master, 12)
     slave = make_slave()
     copy_log_from(places[10], master, ReplicaLog(slave))
-    assert slave.commitlog.start == SEGMENT_BYTES < places[10]
+    assert slave.log.start == SEGMENT_BYTES < places[10]
     known = slave.damage.items
     assert [(item.position, item.end) for item in known] == [(SEGMENT_BYTES, places[10])]
     assert (get_queue(slave).min_offset, get_queue(slave).max_offset) == (10, 12)
@@ -293,10 +296,10 @@ def test_what_was_not_synced_is_compared_with_the_master() -> None:
     master = open_small(make_disk())
     places = fill_simply(master, 30)
     slave = crash_slave(master, places[5], places[20])
-    assert slave.replication.unsure == places[5]
-    assert slave.commitlog.tail == places[20]
+    assert slave.lineage.record.unsure == places[5]
+    assert slave.log.tail == places[20]
     again = make_slave(slave.disk.kill())  # type: ignore[attr-defined]
-    assert again.replication.unsure == places[5]  # a second crash does not make it surer
+    assert again.lineage.record.unsure == places[5]  # a second crash does not make it surer
     replica = ReplicaLog(again)
     assert replica.start_from(0) == replica.tail == places[5]
     assert len(read_bodies(again)) == 20  # readers have it all the same
@@ -304,10 +307,10 @@ def test_what_was_not_synced_is_compared_with_the_master() -> None:
         replica.append(places[20], read_log(master, places[20], places[21]))
     copy_log(master, replica, random.Random(1), end=places[12])
     assert replica.tail == places[12]
-    assert again.replication.unsure == places[5]
+    assert again.lineage.record.unsure == places[5]
     copy_log(master, replica, random.Random(2))
-    assert again.replication.unsure == -1
-    assert not again.replication.diverged
+    assert again.lineage.record.unsure == -1
+    assert not again.lineage.record.diverged
     expect_same(again, master)
 
 
@@ -317,64 +320,64 @@ def test_what_expires_while_it_is_compared_ends_the_comparison() -> None:
     slave = crash_slave(master, places[5], places[20])
     replica = ReplicaLog(slave)
     assert replica.start_from(0) == places[5]
-    while slave.commitlog.start <= places[5]:
-        slave.commitlog.chain.detach_first()
+    while slave.log.start <= places[5]:
+        slave.log.chain.detach_first()
     with pytest.raises(StoreError, match="have expired"):
         replica.append(places[5], read_log(master, places[5], places[6]))
-    assert not slave.replication.diverged
+    assert not slave.lineage.record.diverged
     # The next link begins where the log does.
-    assert replica.start_from(0) == slave.commitlog.start
+    assert replica.start_from(0) == slave.log.start
 
 
 @pytest.mark.parametrize("chunk", [100, 3000, 100_000])
 @pytest.mark.parametrize("at", [4, 95, 493])
 def test_where_the_log_differs_after_a_crash_it_is_cut(chunk: int, at: int) -> None:
     master = open_small(make_disk())
-    master.begin_epoch(7)
+    master.lineage.begin_epoch(7)
     places = fill_simply(master, 30)
     slave = crash_slave(master, places[5], places[20])
-    slave.adopt_epochs(master.replication.epochs, 7)
-    segment = slave.commitlog.chain.find(places[9])
+    slave.lineage.adopt_epochs(master.lineage.epochs, 7)
+    segment = slave.log.chain.find(places[9])
     assert segment is not None
     segment.buffer[places[9] - segment.start + at] ^= 1  # a byte of the topic has no checksum
     replica = ReplicaLog(slave)
     position = replica.start_from(0)
     corrupt = 0
-    while position < master.commitlog.tail:
+    while position < master.log.tail:
         try:
-            replica.append(position, read_log(master, position, min(master.commitlog.tail, position + chunk)))
+            replica.append(position, read_log(master, position, min(master.log.tail, position + chunk)))
         except ReplicaCorrupt:
             corrupt += 1
         position = replica.tail
     assert corrupt <= 1
-    (row,) = slave.list_diverged()
+    (row,) = slave.lineage.list_diverged()
     assert (row.begin, row.end) == (places[9], places[20])
-    assert slave.replication.unsure == -1
-    assert slave.replication.epochs == master.replication.epochs
+    assert slave.lineage.record.unsure == -1
+    assert slave.lineage.epochs == master.lineage.epochs
     expect_same(slave, master)
 
 
 def test_a_master_that_crashed_has_its_slaves_compare() -> None:
     master = open_small(make_disk())
-    master.begin_epoch(1)
+    master.lineage.begin_epoch(1)
     places = fill_simply(master, 30)
     slave = make_slave()
-    slave.adopt_epochs(master.replication.epochs, 1)
+    slave.lineage.adopt_epochs(master.lineage.epochs, 1)
     copy_log(master, ReplicaLog(slave))
     again = open_small(master.disk.kill())  # type: ignore[attr-defined]
-    assert again.replication.unsure == 0
-    again.begin_epoch(2)
-    assert again.replication.unsure == -1
-    assert again.replication.epochs[-1].unsure == 0
+    assert again.lineage.record.unsure == 0
+    again.lineage.begin_epoch(2)
+    assert again.lineage.record.unsure == -1
+    assert again.lineage.epochs[-1].unsure == 0
     for _ in range(2):  # the second time it is known that the epoch was followed already
-        slave.adopt_epochs(again.replication.epochs, 2)
-        assert slave.replication.unsure == 0
+        slave.lineage.adopt_epochs(again.lineage.epochs, 2)
+        assert slave.lineage.record.unsure == 0
     replica = ReplicaLog(slave)
     assert replica.start_from(places[3]) == places[3]  # the master does not have more
     copy_log(again, replica)
-    assert slave.replication.unsure == -1
-    slave.adopt_epochs(again.replication.epochs, 2)
-    assert slave.replication.unsure == -1
+    assert slave.lineage.record.unsure == -1
+    slave.lineage.adopt_epochs(again.lineage.epochs, 2)
+    assert slave.lineage.record.unsure == -1
     expect_same(slave, again)
 
 
@@ -384,7 +387,7 @@ def test_nothing_is_compared_where_the_master_has_nothing() -> None:
     slave = crash_slave(master, places[5], places[20])
     replica = ReplicaLog(slave)
     assert replica.start_from(places[25]) == places[20]
-    assert slave.replication.unsure == -1
+    assert slave.lineage.record.unsure == -1
 
 
 # --- becoming master ------------------------------------------------------------------------------------------------
@@ -401,7 +404,7 @@ def test_a_promoted_slave_cuts_a_part_of_a_record_and_goes_on_at_the_right_offse
     replica.append(0, read_log(master, 0, places[9] + 300))
     slave.flusher.sync_log()
     assert slave.flusher.flushed == places[9] + 300
-    assert replica.finish() == slave.commitlog.tail == places[9] == slave.flusher.flushed
+    assert replica.finish() == slave.log.tail == places[9] == slave.flusher.flushed
     assert not any(disk.read_file(ROOT / "commitlog" / f"{SEGMENT_BYTES:020d}")[places[9] - SEGMENT_BYTES :])
     slave.fence("")
     stored = slave.append(make_message(body=b"mine"))
@@ -462,7 +465,7 @@ def test_a_chunk_that_changed_on_its_way_is_cut_off_and_fetched_again(at: int) -
         copy_log(master, replica)
     assert replica.tail == replica.dispatched == places[10]
     assert len(read_bodies(slave)) == 10
-    assert not any(list(slave.commitlog.chain.segments)[-1].buffer[places[10] % SEGMENT_BYTES :])
+    assert not any(list(slave.log.chain.segments)[-1].buffer[places[10] % SEGMENT_BYTES :])
     copy_log(master, replica, random.Random(at))
     expect_same(slave, master)
 
@@ -485,14 +488,14 @@ def test_damage_of_the_masters_own_log_is_stepped_over() -> None:
     for number in range(2):
         with pytest.raises(ReplicaCorrupt):
             copy_log(master, replica, random.Random(number))
-        assert slave.commitlog.tail == master.damage.items[number].position
+        assert slave.log.tail == master.damage.items[number].position
     copy_log(master, replica, random.Random(2))
     assert [(item.position, item.end) for item in slave.damage.items] == [
         (item.position, item.end) for item in master.damage.items
     ]
     assert read_bodies(slave) == read_bodies(master)
     assert get_queue(slave).max_offset == 30
-    assert read_log(slave, 0, slave.commitlog.tail) == read_log(master, 0, master.commitlog.tail)
+    assert read_log(slave, 0, slave.log.tail) == read_log(master, 0, master.log.tail)
     slave.flusher.sync_log()
     again = make_slave(slave.disk.crash(CrashMode.DROP))  # type: ignore[attr-defined]
     assert [item.position for item in again.damage.items] == [item.position for item in slave.damage.items]
@@ -512,7 +515,7 @@ def test_a_full_disk_loses_nothing_that_was_copied(operation: str) -> None:
         except StoreFull:
             failures += 1
             continue
-        if call % 2 == 0 and failures < 12 and replica.tail == master.commitlog.tail:
+        if call % 2 == 0 and failures < 12 and replica.tail == master.log.tail:
             break
         disk.fail_next(operation, Fault.ENOSPC)  # type: ignore[attr-defined]
     copy_log(master, replica)
@@ -541,16 +544,16 @@ def test_retention_works_on_a_slave() -> None:
     master = make_master(7, 120)
     slave = make_slave(retention_hours=1)
     replica = ReplicaLog(slave)
-    copy_log(master, replica, random.Random(7), end=master.commitlog.tail - 900)
+    copy_log(master, replica, random.Random(7), end=master.log.tail - 900)
     slave.flusher.sync_log()
     slave.disk.usage = 0.99  # type: ignore[attr-defined]
     retention = Retention(slave)
-    while retention.run().delete_count:
+    while retain(retention).delete_count:
         pass
-    assert slave.commitlog.start == slave.commitlog.tail - slave.commitlog.tail % SEGMENT_BYTES
+    assert slave.log.start == slave.log.tail - slave.log.tail % SEGMENT_BYTES
     assert slave.full_reason
     copy_log(master, replica, random.Random(8))
-    assert slave.commitlog.tail == master.commitlog.tail
+    assert slave.log.tail == master.log.tail
     for queue in slave.queues:
         assert queue.max_offset == get_queue(master, queue.topic, queue.queue_id).max_offset
 
@@ -570,8 +573,8 @@ def test_a_topic_made_again_on_the_master_is_made_again_here(chunk: int) -> None
         master.append(make_message("orders", (3, 2, 1, 0)[number], body=b"new %d" % number))
     master.append(make_message("orders", 0, body=b"newer"))
     replica = ReplicaLog(slave)
-    for begin in range(0, master.commitlog.tail, chunk):
-        replica.append(begin, read_log(master, begin, min(master.commitlog.tail, begin + chunk)))
+    for begin in range(0, master.log.tail, chunk):
+        replica.append(begin, read_log(master, begin, min(master.log.tail, begin + chunk)))
     expect_same(slave, master)
     assert read_bodies(slave, "orders", 0) == [b"new 3", b"newer"]
     assert read_bodies(slave, "orders", 3) == [b"new 0"]
@@ -587,7 +590,7 @@ def test_a_record_is_decoded_from_the_slave_as_from_the_master() -> None:
     queue = next(iter(slave.queues))
     entry = queue.entry(queue.min_offset)
     assert entry is not None
-    mine, theirs = slave.view_record(entry.position), master.view_record(entry.position)
+    mine, theirs = slave.reader.view_record(entry.position), master.reader.view_record(entry.position)
     assert mine is not None
     assert theirs is not None
     assert decode_record(mine) == decode_record(theirs)

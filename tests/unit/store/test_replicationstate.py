@@ -8,8 +8,8 @@ from eruca.errors import StoreError, TableCorrupt
 from eruca.limits import EPOCH_MAX
 from eruca.store.filesystem import replace_file
 from eruca.store.layout import StorePaths
-from eruca.store.replicalog import ReplicaLog
-from eruca.store.replicationstate import Diverged, ReplicationFile, ReplicationRecord, begin_epoch
+from eruca.store.lineage.replicalog import ReplicaLog
+from eruca.store.lineage.replicationstate import Diverged, ReplicationFile, ReplicationRecord, begin_epoch
 from eruca.testing.faults import CrashMode, Fault
 from eruca.wire.epoch import Epoch
 from tests.unit.store.replicas import make_slave
@@ -51,8 +51,8 @@ def test_an_unreadable_record_keeps_the_store_closed(content: bytes | None) -> N
     """Its backup is older than the log, and would say of bytes that another master wrote them."""
     disk = make_disk()
     store = open_small(disk)
-    store.begin_epoch(1)
-    store.begin_epoch(2)
+    store.lineage.begin_epoch(1)
+    store.lineage.begin_epoch(2)
     store.close()
     if content is None:
         disk.remove(PATH)
@@ -62,7 +62,7 @@ def test_an_unreadable_record_keeps_the_store_closed(content: bytes | None) -> N
         open_small(disk)
     assert BACKUP.name in caught.value.hint
     disk.write_file(PATH, disk.read_file(BACKUP))  # what the hint says
-    assert open_small(disk).replication.epochs == [Epoch(1, 0)]
+    assert open_small(disk).lineage.epochs == [Epoch(1, 0)]
 
 
 def test_a_record_that_could_not_be_read_is_not_overwritten() -> None:
@@ -73,20 +73,20 @@ def test_a_record_that_could_not_be_read_is_not_overwritten() -> None:
 def test_epochs_begin_at_the_end_of_the_log_and_last() -> None:
     disk = make_disk()
     store = open_small(disk)
-    store.begin_epoch(1)
+    store.lineage.begin_epoch(1)
     end = store.append(make_message()).size
-    store.begin_epoch(5)
-    assert store.replication.epochs == [Epoch(1, 0), Epoch(5, end)]
-    assert store.replication.seen_epoch == 5
+    store.lineage.begin_epoch(5)
+    assert store.lineage.epochs == [Epoch(1, 0), Epoch(5, end)]
+    assert store.lineage.seen_epoch == 5
     for epoch in (0, 4, 5):
         with pytest.raises(StoreError, match="cannot begin"):
-            store.begin_epoch(epoch)
+            store.lineage.begin_epoch(epoch)
     store.append(make_message())
     again = open_small(disk.crash(CrashMode.DROP))  # the message is lost, the epochs are not
-    assert again.commitlog.tail == end
-    assert again.replication.epochs == [Epoch(1, 0), Epoch(5, end)]
-    again.begin_epoch(6)
-    assert again.replication.epochs == [Epoch(1, 0), Epoch(5, end), Epoch(6, end, 0)]
+    assert again.log.tail == end
+    assert again.lineage.epochs == [Epoch(1, 0), Epoch(5, end)]
+    again.lineage.begin_epoch(6)
+    assert again.lineage.epochs == [Epoch(1, 0), Epoch(5, end), Epoch(6, end, 0)]
 
 
 def test_epochs_behind_the_tail_are_dropped() -> None:
@@ -95,86 +95,86 @@ def test_epochs_behind_the_tail_are_dropped() -> None:
 
 def test_a_slave_adopts_epochs_and_never_forgets_the_highest() -> None:
     store = make_slave()
-    store.adopt_epochs([Epoch(3, 0), Epoch(8, 100)], 9)
-    assert (store.replication.epochs, store.replication.seen_epoch) == ([Epoch(3, 0), Epoch(8, 100)], 9)
-    store.adopt_epochs([], 2)
-    assert (store.replication.epochs, store.replication.seen_epoch) == ([], 9)
+    store.lineage.adopt_epochs([Epoch(3, 0), Epoch(8, 100)], 9)
+    assert (store.lineage.epochs, store.lineage.seen_epoch) == ([Epoch(3, 0), Epoch(8, 100)], 9)
+    store.lineage.adopt_epochs([], 2)
+    assert (store.lineage.epochs, store.lineage.seen_epoch) == ([], 9)
     with pytest.raises(StoreError, match="was seen"):
-        store.begin_epoch(8)
-    store.begin_epoch(10)
-    store.save_role("MASTER")
+        store.lineage.begin_epoch(8)
+    store.lineage.begin_epoch(10)
+    store.lineage.save_role("MASTER")
     store.close()
-    assert make_slave(store.disk).replication == store.replication  # type: ignore[arg-type]
+    assert make_slave(store.disk).lineage.record == store.lineage.record  # type: ignore[arg-type]
 
 
 def test_a_mastership_does_not_begin_in_the_middle_of_a_record() -> None:
     master, slave = open_small(make_disk()), make_slave()
     size = master.append(make_message()).size
     replica = ReplicaLog(slave)
-    data = master.commitlog.read_bytes(0, size)
+    data = master.log.read_bytes(0, size)
     assert data is not None
     replica.append(0, data[:-5])
     with pytest.raises(StoreError, match="whole record"):
-        slave.begin_epoch(1)
+        slave.lineage.begin_epoch(1)
     replica.finish()
-    slave.begin_epoch(1)
-    assert slave.replication.epochs == [Epoch(1, 0)]
+    slave.lineage.begin_epoch(1)
+    assert slave.lineage.epochs == [Epoch(1, 0)]
 
 
 @pytest.mark.parametrize(("operation", "times"), [("write_file", 1), ("rename", 2)])  # the first is the backup's
 def test_a_failed_save_changes_nothing(operation: str, times: int) -> None:
     disk = make_disk()
     store = open_small(disk)
-    store.begin_epoch(1)
+    store.lineage.begin_epoch(1)
     disk.fail_next(operation, Fault.ENOSPC, times=times)
     with pytest.raises(StoreError):
-        store.begin_epoch(2)
-    assert store.replication.epochs == [Epoch(1, 0)]
-    store.begin_epoch(2)
-    assert open_small(disk.kill()).replication.epochs == [Epoch(1, 0), Epoch(2, 0)]
+        store.lineage.begin_epoch(2)
+    assert store.lineage.epochs == [Epoch(1, 0)]
+    store.lineage.begin_epoch(2)
+    assert open_small(disk.kill()).lineage.epochs == [Epoch(1, 0), Epoch(2, 0)]
 
 
 def test_a_store_gets_an_identity_with_its_first_mastership_and_keeps_it() -> None:
     disk = make_disk()
     store = open_small(disk)
-    assert store.replication.store_id == ""
-    store.begin_epoch(1)
-    first = store.replication
+    assert store.lineage.store_id == ""
+    store.lineage.begin_epoch(1)
+    first = store.lineage.record
     assert len(first.store_id) == 32 and first.store_id_given_at == 0
-    store.begin_epoch(2)
+    store.lineage.begin_epoch(2)
     store.close()
-    assert open_small(disk).replication.store_id == first.store_id
+    assert open_small(disk).lineage.store_id == first.store_id
     other = open_small(make_disk())
     other.append(make_message())
-    other.begin_epoch(1)
-    assert other.replication.store_id != first.store_id and other.replication.store_id_given_at == other.commitlog.tail
+    other.lineage.begin_epoch(1)
+    assert other.lineage.store_id != first.store_id and other.lineage.record.store_id_given_at == other.log.tail
 
 
 def test_a_store_that_was_made_to_believe_the_last_number_can_lead_again() -> None:
     disk = make_disk()
     store = open_small(disk)
-    store.begin_epoch(3)
+    store.lineage.begin_epoch(3)
     store.close()
     believed = disk.read_file(PATH).replace(b'"seenEpoch":3', b'"seenEpoch":%d' % (2**63 - 1))
     replace_file(disk, PATH, believed)
     again = open_small(disk)
-    assert again.replication.seen_epoch == 3
-    again.begin_epoch(4)
+    assert again.lineage.seen_epoch == 3
+    again.lineage.begin_epoch(4)
     with pytest.raises(StoreError, match="cannot be"):
-        again.see_epoch(2**63 - 1)
+        again.lineage.see_epoch(2**63 - 1)
     with pytest.raises(StoreError, match="cannot be"):
-        again.begin_epoch(EPOCH_MAX + 1)
-    assert again.replication.seen_epoch == 4
+        again.lineage.begin_epoch(EPOCH_MAX + 1)
+    assert again.lineage.seen_epoch == 4
 
 
 def test_thousands_of_starts_leave_a_short_list() -> None:
     store = open_small(make_disk())
     for number in range(1, 50):
         store.append(make_message())
-        store.begin_epoch(number)
-    before = store.replication.epochs
-    store.save_replication(epochs=[*before, *(Epoch(number, store.commitlog.tail) for number in range(50, 5000))])
-    store.begin_epoch(5000)
+        store.lineage.begin_epoch(number)
+    before = store.lineage.epochs
+    store.lineage.save(epochs=[*before, *(Epoch(number, store.log.tail) for number in range(50, 5000))])
+    store.lineage.begin_epoch(5000)
     # Those that wrote something are all there.
-    assert store.replication.epochs == [*before[:-1], Epoch(5000, store.commitlog.tail)]
-    assert store.replication.epochs_joined == 0
+    assert store.lineage.epochs == [*before[:-1], Epoch(5000, store.log.tail)]
+    assert store.lineage.record.epochs_joined == 0

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from eruca.config import StoreOptions
 from eruca.errors import ConfigError, StoreFull, StoreIOError
-from eruca.store.archived import ArchiveMark
 from eruca.store.filesystem import replace_file
+from eruca.store.log.archived import ArchiveMark
 from eruca.store.messagestore import MessageStore
 from eruca.store.retention import Retention, plan_retention
 from eruca.testing import VirtualClock
 from eruca.testing.faults import Fault, SimulatedDisk
+from tests.retaining import retain
 from tests.unit.store.samples import (
     ROOT,
     SEGMENT_BYTES,
@@ -140,7 +141,7 @@ class World:
         """Write one large message to each of so many segments, an hour apart, and flush them."""
         for number in range(segments):
             message = sized_message(3000, queue_id=number % 2)
-            message.properties = b"KEYS\x01k%d" % len(self.store.commitlog.chain.segments)
+            message.properties = b"KEYS\x01k%d" % len(self.store.log.chain.segments)
             message.body = message.body[: -len(message.properties)]
             self.store.append(message)
             self.store.flusher.sync_log()
@@ -156,12 +157,12 @@ def test_only_what_is_old_enough_goes_and_only_at_four() -> None:
     world = World()
     world.fill(6)  # from 0 to 5 o'clock
     world.clock.advance(72 * HOUR_MS - 2 * HOUR_MS)  # 4 o'clock, three days later
-    assert world.retention.run().reason == "hour of day"
+    assert retain(world.retention).reason == "hour of day"
     assert len(world.segments()) == 2  # of 4 and 5 o'clock
     world.clock.advance(HOUR_MS)
-    assert world.retention.run().delete_count == 0
+    assert retain(world.retention).delete_count == 0
     world.clock.advance(23 * HOUR_MS)
-    world.retention.run()
+    retain(world.retention)
     assert len(world.segments()) == 1
     assert world.retention.deleted_segments == 5
 
@@ -172,11 +173,11 @@ def test_the_hour_is_the_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(MIDNIGHT - 4 * HOUR_MS)  # 20 o'clock in UTC, 4 o'clock here
     world.fill(3)
     world.clock.advance(24 * 30 * HOUR_MS - 3 * HOUR_MS)
-    assert world.retention.run().delete_count == 2
+    assert retain(world.retention).delete_count == 2
     world.clock.advance(8 * HOUR_MS)  # 4 o'clock in UTC
     world.fill(2)
     world.clock.advance(24 * 30 * HOUR_MS - 2 * HOUR_MS)
-    assert world.retention.run().delete_count == 0
+    assert retain(world.retention).delete_count == 0
 
 
 def test_the_last_segment_stays_however_old_and_full_all_is() -> None:
@@ -184,19 +185,19 @@ def test_the_last_segment_stays_however_old_and_full_all_is() -> None:
     world.fill(3)
     world.clock.advance(1000 * HOUR_MS)
     world.disk.usage = 0.99
-    world.retention.run()
-    world.retention.run()
+    retain(world.retention)
+    retain(world.retention)
     assert world.segments() == [f"{2 * SEGMENT_BYTES:020d}"]
 
 
 def test_the_last_segment_stays_also_when_the_log_ends_with_it() -> None:
     """A replica's copy may end at the very end of a segment; all of it is flushed then."""
     world = World()
-    world.store.commitlog.copy_in(memoryview(bytes(SEGMENT_BYTES)))
+    world.store.log.copy_in(memoryview(bytes(SEGMENT_BYTES)))
     world.store.flusher.sync_log()
     world.disk.usage = 0.99
-    assert world.retention.run().delete_count == 0
-    assert world.store.commitlog.start == 0
+    assert retain(world.retention).delete_count == 0
+    assert world.store.log.start == 0
     assert world.segments() == [f"{0:020d}"]
 
 
@@ -206,32 +207,32 @@ def test_a_segment_that_is_not_flushed_stays() -> None:
     for _ in range(3):
         world.store.append(sized_message(3000))
     world.disk.usage = 0.99
-    assert world.retention.run().delete_count == 1  # the second segment got its end-of-segment record only now
+    assert retain(world.retention).delete_count == 1  # the second segment got its end-of-segment record only now
     world.store.flusher.sync_log()
-    assert world.retention.run().delete_count == 3
+    assert retain(world.retention).delete_count == 3
 
 
 def test_a_pass_takes_ten_at_most() -> None:
     world = World()
     world.fill(25)
     world.disk.usage = 0.99
-    assert [world.retention.run().delete_count for _ in range(4)] == [10, 10, 4, 0]
+    assert [retain(world.retention).delete_count for _ in range(4)] == [10, 10, 4, 0]
 
 
 def test_appends_are_refused_and_taken_again_by_themselves() -> None:
     world = World()
     world.fill(1)
     world.disk.usage = 0.91
-    assert world.retention.run().refuse
+    assert retain(world.retention).refuse
     for _ in range(2):
         with pytest.raises(StoreFull, match="more than 90 percent full"):
             world.store.append(make_message())
         with pytest.raises(StoreFull, match="more than 90 percent full"):
             world.store.append_batch([make_message()])
-        world.retention.run()
+        retain(world.retention)
     assert len(read_bodies(world.store)) == 1  # reading goes on
     world.disk.usage = 0.9
-    world.retention.run()
+    retain(world.retention)
     world.store.append(make_message(body=b"again"))
     assert read_bodies(world.store)[-1] == b"again"
 
@@ -240,31 +241,31 @@ def test_only_archived_segments_go_and_a_full_disk_refuses_instead() -> None:
     world = World(delete_only_archived=True)
     world.fill(5)
     world.disk.usage = 0.91
-    assert world.retention.run().delete_count == 0
+    assert retain(world.retention).delete_count == 0
     with pytest.raises(StoreFull, match="deleteOnlyArchived keeps 4 segments that are not archived"):
         world.store.append(make_message())
     # A job that has the directory writes it there; one that has the broker tells it. The further one counts.
-    end = world.store.commitlog.chain.segments[1].end
+    end = world.store.log.chain.segments[1].end
     ArchiveMark(world.disk, ROOT / "config" / "archived.json").raise_to(end + 1)
-    assert world.retention.run().delete_count == 2
+    assert retain(world.retention).delete_count == 2
     world.store.change_options(replace(world.store.options, archived_position=end + SEGMENT_BYTES))
-    assert world.retention.run().delete_count == 1
-    assert world.retention.run().delete_count == 0
+    assert retain(world.retention).delete_count == 1
+    assert retain(world.retention).delete_count == 0
     world.store.change_options(replace(world.store.options, delete_only_archived=False))
-    assert world.retention.run().delete_count == 1
+    assert retain(world.retention).delete_count == 1
 
 
 def test_the_archived_position_lasts_and_only_grows_up_to_the_end() -> None:
     world = World(delete_only_archived=True)
     world.fill(3)
-    tail = world.store.commitlog.tail
+    tail = world.store.log.tail
     for wrong in (tail + 1, -1):
         with pytest.raises(ConfigError, match="archivedPosition"):
             world.store.change_options(replace(world.store.options, archived_position=wrong))
     world.store.change_options(replace(world.store.options, archived_position=tail))
     with pytest.raises(ConfigError, match="only grows"):
         world.store.change_options(replace(world.store.options, archived_position=1))
-    world.retention.run()  # writes it
+    retain(world.retention)  # writes it
     world.store.close()
     again = open_small(world.disk, world.clock)
     assert again.options.archived_position == tail
@@ -282,7 +283,7 @@ def test_an_unreadable_mark_means_that_nothing_is_archived(content: bytes, caplo
     world.fill(3)
     replace_file(world.disk, ROOT / "config" / "archived.json", content)
     world.disk.usage = 0.99
-    assert world.retention.run().delete_count == 0
+    assert retain(world.retention).delete_count == 0
     assert "nothing counts as archived" in caplog.text
 
 
@@ -293,16 +294,16 @@ def test_queues_and_index_follow_the_log() -> None:
     assert world.store.index is not None
     files = len(world.store.index.files)
     world.disk.usage = 0.99
-    world.retention.run()  # ten of twelve
-    assert world.store.commitlog.start == 10 * SEGMENT_BYTES
+    retain(world.retention)  # ten of twelve
+    assert world.store.log.start == 10 * SEGMENT_BYTES
     assert (first.min_offset, second.min_offset) == (5, 5)
     assert (len(read_bodies(world.store)), len(read_bodies(world.store, queue_id=1))) == (1, 1)
     assert world.disk.list(ROOT / "consumequeue" / "orders" / "0") == [f"{80:020d}"]
     assert 0 < len(world.store.index.files) < files
-    assert world.store.index.files[0].end_position >= world.store.commitlog.start
+    assert world.store.index.files[0].end_position >= world.store.log.start
     forever = 2**60
-    assert world.store.find_by_key("orders", "k1", 0, forever) == []
-    assert len(world.store.find_by_key("orders", "k11", 0, forever)) == 1
+    assert world.store.reader.find_by_key("orders", "k1", 0, forever) == []
+    assert len(world.store.reader.find_by_key("orders", "k11", 0, forever)) == 1
     world.store.close()
     again = open_small(world.disk, world.clock, index_entries=4, consumequeue_segment_bytes=40)
     assert (get_queue(again).min_offset, get_queue(again).max_offset) == (5, 6)
@@ -313,11 +314,11 @@ def test_a_queue_without_any_record_left_keeps_counting() -> None:
     world.store.append(make_message("old", body=b"x"))
     world.fill(4)
     world.disk.usage = 0.99
-    world.retention.run()
+    retain(world.retention)
     old = get_queue(world.store, "old")
     assert (old.min_offset, old.max_offset) == (1, 1)
     world.disk.usage = 0.1
-    world.retention.run()
+    retain(world.retention)
     assert world.store.append(make_message("old")).queue_offset == 1
 
 
@@ -326,7 +327,7 @@ def test_a_crash_right_after_a_deletion_gives_no_offset_twice() -> None:
     world.store.append(make_message("old", body=b"x"))
     world.fill(4)
     world.disk.usage = 0.99
-    world.retention.run()
+    retain(world.retention)
     world.disk.usage = 0.1
     again = open_small(world.disk.crash("drop"), world.clock)
     assert again.append(make_message("old")).queue_offset == 1
@@ -338,7 +339,7 @@ def test_a_file_that_cannot_be_deleted_is_an_error_and_the_log_goes_on() -> None
     world.disk.usage = 0.86
     world.disk.fail_next("remove", Fault.EIO)
     with pytest.raises(StoreIOError):
-        world.retention.run()
+        retain(world.retention)
     world.store.append(make_message())
     world.store.close()
     again = open_small(world.disk, world.clock)
@@ -348,12 +349,12 @@ def test_a_file_that_cannot_be_deleted_is_an_error_and_the_log_goes_on() -> None
 def test_readers_of_a_deleted_segment_keep_their_bytes() -> None:
     world = World()
     world.fill(3)
-    view = world.store.read("orders", 0, 0).slices[0]
+    view = world.store.reader.read("orders", 0, 0).slices[0]
     before = bytes(view)
     world.disk.usage = 0.99
-    world.retention.run()
+    retain(world.retention)
     assert bytes(view) == before
-    assert world.store.read("orders", 0, 0).next_offset == 1
+    assert world.store.reader.read("orders", 0, 0).next_offset == 1
 
 
 # --- a clock that is set, and a log that changes meanwhile ------------------------------------------------------------
@@ -362,10 +363,10 @@ def test_readers_of_a_deleted_segment_keep_their_bytes() -> None:
 def test_a_clock_that_is_set_forward_deletes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.fill(6)
-    world.retention.run()
+    retain(world.retention)
     before = world.segments()
     world.clock.set_ms(MIDNIGHT + 30 * 24 * HOUR_MS + 4 * HOUR_MS)  # four o'clock, a month later
-    assert world.retention.run(asked=True).delete_count == 0
+    assert retain(world.retention, asked=True).delete_count == 0
     assert world.segments() == before
     assert "the clock was set" in caplog.text
 
@@ -373,26 +374,26 @@ def test_a_clock_that_is_set_forward_deletes_nothing(caplog: pytest.LogCaptureFi
 def test_what_is_written_after_the_clock_was_set_gets_as_old_as_what_was_before() -> None:
     world = World()
     world.fill(3)
-    world.retention.run()
+    retain(world.retention)
     world.clock.set_ms(world.clock.now_ms() + 1000 * HOUR_MS)
-    world.retention.run()
+    retain(world.retention)
     world.fill(3)
     world.clock.advance(70 * HOUR_MS)
-    assert world.retention.run(asked=True).delete_count == 3 + 1
+    assert retain(world.retention, asked=True).delete_count == 3 + 1
     world.clock.advance(3 * HOUR_MS)
-    assert world.retention.run(asked=True).delete_count == 1
+    assert retain(world.retention, asked=True).delete_count == 1
 
 
 def test_a_clock_that_is_set_forward_and_back_again_is_as_before() -> None:
     world = World()
     world.fill(6)
-    world.retention.run()
+    retain(world.retention)
     world.clock.set_ms(world.clock.now_ms() + 1000 * HOUR_MS)
-    assert world.retention.run(asked=True).delete_count == 0
+    assert retain(world.retention, asked=True).delete_count == 0
     world.clock.set_ms(world.clock.now_ms() - 1000 * HOUR_MS)
-    assert world.retention.run(asked=True).delete_count == 0
+    assert retain(world.retention, asked=True).delete_count == 0
     world.clock.advance(72 * HOUR_MS)
-    assert world.retention.run(asked=True).delete_count == 5
+    assert retain(world.retention, asked=True).delete_count == 5
 
 
 def test_segments_that_are_not_those_that_were_seen_stay(caplog: pytest.LogCaptureFixture) -> None:
@@ -400,9 +401,9 @@ def test_segments_that_are_not_those_that_were_seen_stay(caplog: pytest.LogCaptu
     world.fill(6)
     world.clock.advance(100 * HOUR_MS)
     seen = world.retention.observe()
-    world.store.truncate(0, epoch=1)
+    world.store.lineage.truncate(0, epoch=1)
     world.fill(4)
     plan, detached = world.retention.apply(seen, asked=True)
     assert (plan.delete_count, detached) == (0, [])
-    assert len(world.store.commitlog.chain.segments) >= 4
+    assert len(world.store.log.chain.segments) >= 4
     assert "the log changed" in caplog.text

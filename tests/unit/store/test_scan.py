@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eruca.store.chain import Chain
-from eruca.store.scan import iter_records, scan_log
+from eruca.store.log.chain import Chain
+from eruca.store.log.scan import iter_records, scan_log
 from eruca.wire.record import Message, encode_record
 from tests.unit.store.samples import HOST, ROOT, make_disk
 

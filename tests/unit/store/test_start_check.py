@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eruca.store.messagestore import MessageStore
-from eruca.store.read import ReadBounds
+from eruca.store.reading.slices import ReadBounds
 from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.testing.faults.image import FileImage
@@ -65,7 +65,7 @@ def read_bodies(store: MessageStore, topic: str = "orders", queue_id: int = 0) -
     bodies: list[bytes] = []
     offset, end = 0, get_queue(store, topic, queue_id).max_offset
     while offset < end:
-        result = store.read(topic, queue_id, offset, ReadBounds(32, 65536))
+        result = store.reader.read(topic, queue_id, offset, ReadBounds(32, 65536))
         assert result.next_offset > offset, "the reader stands still"
         bodies += [decode_record(bytes(piece)).body for piece in result.slices]
         offset = result.next_offset
@@ -80,8 +80,8 @@ def check_whole(store: MessageStore) -> None:
     assert store.append(make_message("orders")).queue_offset == MESSAGES
     assert store.append(make_message("payments", 1)).queue_offset == MESSAGES
     for number in (0, 77, 199):
-        assert len(store.find_by_key("orders", f"k{number}", 0, 2**53)) == 1
-        assert len(store.find_by_key("payments", f"p{number}", 0, 2**53)) == 1
+        assert len(store.reader.find_by_key("orders", f"k{number}", 0, 2**53)) == 1
+        assert len(store.reader.find_by_key("payments", f"p{number}", 0, 2**53)) == 1
 
 
 @STOPS
@@ -198,6 +198,31 @@ def test_the_last_record_is_damaged_and_its_offset_is_not_given_again(
     assert read_bodies(store) == [b"body %d" % number for number in range(9)]
     assert store.append(make_message()).queue_offset == 10
     assert f"damaged at {last.position}" in caplog.text
+
+
+@STOPS
+@pytest.mark.parametrize("at", [12, 88 + 6 + 1 + 5], ids=["the queue number", "the topic"])
+def test_a_record_of_a_queue_that_cannot_be_is_no_reason_not_to_start(
+    clean: bool, at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checksum of a record is about its body, so any name and number may be left in its place."""
+    disk = make_disk()
+    store = open_small(disk)
+    stored = [store.append(make_message(body=b"body %d" % number)) for number in range(9)]
+    if clean:
+        store.close()
+    else:
+        store.flusher.sync_log()
+        store.flusher.sync_derived()
+        disk = disk.kill()
+    if disk.exists(LISTED):
+        disk.remove(LISTED)
+    spoil(disk, ROOT / "commitlog" / f"{0:020d}", stored[4].position + at, b"\x81" if at == 12 else b"\x01")
+    store = open_small(disk)
+    kept = [number for number in range(9) if number != 4]
+    assert read_bodies(store) == [b"body %d" % number for number in kept]
+    assert store.append(make_message()).queue_offset == 9
+    assert [queue.topic for queue in store.queues] == ["orders"]
 
 
 @STOPS

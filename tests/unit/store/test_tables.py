@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.errors import StoreError, StoreFull, StoreIOError, TableCorrupt, TableFull
-from eruca.store import tables as tables_module
-from eruca.store.tables import TableFile, Tables, encode_table
+from eruca.store.tables import tables as tables_module
+from eruca.store.tables.tables import TableFile, Tables, encode_table
 from eruca.testing.faults import CrashMode, Fault, SimulatedDisk
 from eruca.wire.bodies import ConsumerOffsets, DelayOffsets, GroupConfigTable, TopicConfigTable
 from tests.unit.store.samples import ROOT, make_disk

@@ -9,7 +9,7 @@ import pytest
 
 from eruca.errors import StoreFull
 from eruca.store.filesystem import LocalFileSystem
-from eruca.store.timerlog import CELL_BYTES, TimerCheckpoint, TimerLog
+from eruca.store.tables.timerlog import CELL_BYTES, TimerCheckpoint, TimerLog
 
 SMALL = 10 * CELL_BYTES
 

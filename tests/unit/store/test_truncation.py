@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import random
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from eruca.errors import StoreError
+from eruca.store.lineage.replicalog import ReplicaLog
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.replicalog import ReplicaLog
-from eruca.store.timerlog import TimerCheckpoint, decode_checkpoint
 from eruca.testing import VirtualClock
 from eruca.testing.faults import CrashMode, Fault, SimulatedDisk
 from eruca.wire.epoch import Epoch
@@ -46,14 +44,14 @@ def make_fork(seed: int = 1) -> tuple[SimulatedDisk, SimulatedDisk, int, int]:
     """Two logs that are the same up to a position: the old master's, the new one's, where they part, the old end."""
     rng = random.Random(f"fork:{seed}")
     old = make_master(seed, 50)
-    common = old.commitlog.tail
+    common = old.log.tail
     new = make_slave()
     replica = ReplicaLog(new)
     copy_log(old, replica)
     replica.finish()
     new.fence("")
-    old.begin_epoch(1)
-    new.begin_epoch(2)
+    old.lineage.begin_epoch(1)
+    new.lineage.begin_epoch(2)
     for store, first in ((old, 1000), (new, 2000)):
         assert isinstance(store.clock, VirtualClock)
         store.clock.advance(10_000)
@@ -62,7 +60,7 @@ def make_fork(seed: int = 1) -> tuple[SimulatedDisk, SimulatedDisk, int, int]:
         store.flusher.sync_derived()
         fill(store, store.clock, rng, 5, first=first + 100)
         store.flusher.sync_log()
-    return disk_of(old), disk_of(new), common, old.commitlog.tail
+    return disk_of(old), disk_of(new), common, old.log.tail
 
 
 def reopen(disk: SimulatedDisk) -> MessageStore:
@@ -72,7 +70,7 @@ def reopen(disk: SimulatedDisk) -> MessageStore:
 
 def expect_follower(old: MessageStore, new: MessageStore, common: int) -> None:
     """A store that was cut must become a copy of the new master's."""
-    assert old.commitlog.tail == old.commitlog.readable_end == common
+    assert old.log.tail == old.log.readable_end == common
     old.fence("slave")
     copy_log(new, ReplicaLog(old), random.Random(3))
     expect_same(old, new)
@@ -92,18 +90,18 @@ def test_a_log_that_was_cut_becomes_a_copy_of_the_other(seed: int) -> None:
         for offset in range(queue.min_offset, queue.max_offset)
         if (entry := queue.entry(offset)) is not None
         and entry.position >= common
-        and (record := old.view_record(entry.position)) is not None
+        and (record := old.reader.view_record(entry.position)) is not None
     ]
-    row = old.truncate(common, epoch=1)
+    row = old.lineage.truncate(common, epoch=1)
     assert row is not None
     assert (row.epoch, row.begin, row.end) == (1, common, old_end)
     assert row.file == f"1-{common}-{old_end}.log"
     assert disk_of(old).read_file(DIVERGED / row.file) == tail_bytes
-    assert old.list_diverged() == [row] == old.replication.diverged
-    assert {message.body for message in old.read_diverged(row.file)} >= set(lost)
-    assert old.replication.truncating == -1
-    assert old.replication.epochs == []
-    assert old.replication.seen_epoch == 1
+    assert old.lineage.list_diverged() == [row] == old.lineage.record.diverged
+    assert {message.body for message in old.lineage.read_diverged(row.file)} >= set(lost)
+    assert old.lineage.record.truncating == -1
+    assert old.lineage.epochs == []
+    assert old.lineage.seen_epoch == 1
     assert old.flusher.flushed == common
     twin = disk_of(old).crash(CrashMode.DROP)
     expect_follower(old, new, common)
@@ -119,7 +117,7 @@ def test_a_cut_store_is_as_one_that_never_had_more(seed: int) -> None:
     old = reopen(old_disk)
     fresh = make_slave()
     copy_log(old, ReplicaLog(fresh), end=common)
-    old.truncate(common, epoch=1)
+    old.lineage.truncate(common, epoch=1)
     expect_same(old, fresh)
     assert old.flusher.last_store_time == fresh.flusher.last_store_time
     assert old.checkpoint.log_time <= fresh.flusher.last_store_time
@@ -128,7 +126,7 @@ def test_a_cut_store_is_as_one_that_never_had_more(seed: int) -> None:
 @pytest.mark.parametrize("place", ["first", "segment", "blank", "middle", "middle of the first record", "nearly all"])
 def test_a_log_can_be_cut_anywhere(place: str) -> None:
     master = make_master(8, 90)
-    log = master.commitlog
+    log = master.log
     starts = [
         entry.position
         for queue in master.queues
@@ -137,7 +135,7 @@ def test_a_log_can_be_cut_anywhere(place: str) -> None:
     ]
     starts.sort()
     last_of_segment = max(start for start in starts if start < 2 * SEGMENT_BYTES)
-    record = master.view_record(last_of_segment)
+    record = master.reader.view_record(last_of_segment)
     assert record is not None
     blank = last_of_segment + len(record)
     asked, expected = {
@@ -149,7 +147,7 @@ def test_a_log_can_be_cut_anywhere(place: str) -> None:
         "nearly all": (log.tail - 1, starts[-1]),
     }[place]
     whole = read_log(master, 0, log.tail)
-    row = master.truncate(asked, epoch=0)
+    row = master.lineage.truncate(asked, epoch=0)
     assert row is not None
     assert (row.begin, row.end) == (expected, len(whole))
     assert log.tail == log.readable_end == expected
@@ -166,22 +164,22 @@ def test_a_log_can_be_cut_anywhere(place: str) -> None:
 def test_where_nothing_is_to_be_cut_nothing_happens() -> None:
     store = make_master(9, 5)
     calls = disk_of(store).calls
-    for position in (store.commitlog.tail, store.commitlog.tail + 1, store.commitlog.tail + 100_000):
-        assert store.truncate(position, epoch=1) is None
-        assert store.set_aside(position, epoch=1) is None
+    for position in (store.log.tail, store.log.tail + 1, store.log.tail + 100_000):
+        assert store.lineage.truncate(position, epoch=1) is None
+        assert store.lineage.set_aside(position, epoch=1) is None
     assert disk_of(store).calls == calls
 
 
 def test_a_part_of_a_record_goes_along() -> None:
     master, slave = make_master(10, 20), make_slave()
     replica = ReplicaLog(slave)
-    end = master.commitlog.tail - 3
+    end = master.log.tail - 3
     copy_log(master, replica, end=end)
     cut = replica.dispatched
-    row = slave.truncate(end - 1, epoch=0)
+    row = slave.lineage.truncate(end - 1, epoch=0)
     assert row is not None
-    assert (row.begin, row.end, slave.commitlog.tail) == (cut, end, cut)
-    assert not list(slave.read_diverged(row.file))
+    assert (row.begin, row.end, slave.log.tail) == (cut, end, cut)
+    assert not list(slave.lineage.read_diverged(row.file))
     copy_log(master, ReplicaLog(slave))
     expect_same(slave, master)
 
@@ -190,31 +188,31 @@ def test_a_log_that_shares_nothing_is_emptied_and_begins_elsewhere() -> None:
     """Its oldest part was deleted, and where the logs part is before what is left."""
     old, new = make_master(11, 120), make_master(12, 160)
     for _ in range(2):
-        old.commitlog.chain.dispose(old.commitlog.chain.detach_first())
+        old.log.chain.dispose(old.log.chain.detach_first())
     for queue in old.queues:
-        queue.raise_min(old.commitlog.start)
-    begin, end = old.commitlog.start, old.commitlog.tail
-    row = old.truncate(100, epoch=3)
+        queue.raise_min(old.log.start)
+    begin, end = old.log.start, old.log.tail
+    row = old.lineage.truncate(100, epoch=3)
     assert row is not None
     assert (row.begin, row.end) == (begin, end)
-    assert (old.commitlog.start, old.commitlog.tail) == (0, 0)
+    assert (old.log.start, old.log.tail) == (0, 0)
     assert not len(old.queues)
-    last = new.commitlog.tail - new.commitlog.tail % SEGMENT_BYTES
-    ReplicaLog(old).append(last, read_log(new, last, new.commitlog.tail))
-    assert read_log(old, last, new.commitlog.tail) == read_log(new, last, new.commitlog.tail)
+    last = new.log.tail - new.log.tail % SEGMENT_BYTES
+    ReplicaLog(old).append(last, read_log(new, last, new.log.tail))
+    assert read_log(old, last, new.log.tail) == read_log(new, last, new.log.tail)
     old.close()
     expect_sound(disk_of(old))
 
 
 def test_the_first_segment_that_is_left_says_where_the_log_goes_on() -> None:
     store = make_master(11, 120)
-    store.commitlog.chain.dispose(store.commitlog.chain.detach_first())
+    store.log.chain.dispose(store.log.chain.detach_first())
     for queue in store.queues:
-        queue.raise_min(store.commitlog.start)
-    assert store.truncate(SEGMENT_BYTES, epoch=3) is not None
-    assert (store.commitlog.start, store.commitlog.tail) == (SEGMENT_BYTES, SEGMENT_BYTES)
+        queue.raise_min(store.log.start)
+    assert store.lineage.truncate(SEGMENT_BYTES, epoch=3) is not None
+    assert (store.log.start, store.log.tail) == (SEGMENT_BYTES, SEGMENT_BYTES)
     again = reopen(disk_of(store))
-    assert (again.commitlog.start, again.commitlog.tail) == (SEGMENT_BYTES, SEGMENT_BYTES)
+    assert (again.log.start, again.log.tail) == (SEGMENT_BYTES, SEGMENT_BYTES)
 
 
 def test_a_cut_inside_damage_takes_all_of_it() -> None:
@@ -227,9 +225,9 @@ def test_a_cut_inside_damage_takes_all_of_it() -> None:
         disk.flip_bit(ROOT / "commitlog" / f"{0:020d}", place + 4, 1)
     again = reopen(disk)
     assert [(item.position, item.end) for item in again.damage.items] == [(places[4], places[6])]
-    row = again.truncate(places[5], epoch=1)
+    row = again.lineage.truncate(places[5], epoch=1)
     assert row is not None
-    assert row.begin == again.commitlog.tail == places[4]
+    assert row.begin == again.log.tail == places[4]
     assert again.damage.items == []
     assert again.append(make_message(body=b"new")).queue_offset == 4
     assert read_bodies(again)[-1] == b"new"
@@ -237,40 +235,33 @@ def test_a_cut_inside_damage_takes_all_of_it() -> None:
 
 def test_epochs_that_have_no_byte_left_go() -> None:
     store = open_small(make_disk())
-    store.begin_epoch(1)
+    store.lineage.begin_epoch(1)
     first = store.append(make_message()).size
-    store.begin_epoch(2)
+    store.lineage.begin_epoch(2)
     second = first + store.append(make_message()).size
-    store.begin_epoch(3)
+    store.lineage.begin_epoch(3)
     store.append(make_message())
-    store.truncate(second, epoch=3)
-    assert (store.replication.epochs, store.replication.seen_epoch) == ([Epoch(1, 0), Epoch(2, first)], 3)
+    store.lineage.truncate(second, epoch=3)
+    assert (store.lineage.epochs, store.lineage.seen_epoch) == ([Epoch(1, 0), Epoch(2, first)], 3)
 
 
 def test_what_tells_of_the_log_is_corrected() -> None:
     store = open_small(make_disk())
-    disk, paths = disk_of(store), store.paths
+    disk = disk_of(store)
     cut = store.append(make_message(TIMER_TOPIC)).size
     store.append(make_message(TIMER_TOPIC))
     store.append(make_message("gone"))
     store.append(make_message("orders"))
     store.remove_topic("gone")
-    end = store.commitlog.tail
-    store.archived.write(end)
-    store.load_mark()
-    disk.make_directory(paths.timer / "log")
-    disk.write_file(paths.timer / "log" / f"{0:020d}", b"blocks")
-    disk.write_file(paths.timer / "checkpoint", msgspec.json.encode(TimerCheckpoint(2, 24, 1234)))
-    for name in (paths.once, Path(f"{paths.once}.bak")):
-        disk.write_file(name, msgspec.json.encode({"position": end, "queries": {"q": {"batch": 1}}}))
-    store.truncate(cut, epoch=1)
+    store.archived.write(store.log.tail)
+    store.change_options(replace(store.options, archived_position=store.log.tail))
+    told: list[tuple[int, int]] = []
+    store.lineage.on_cut.append(lambda position: told.append((position, store.log.tail)))
+    store.lineage.truncate(cut, epoch=1)
+    # Whoever has a table that tells of the log hears of it when the log is cut.
+    assert (told, store.lineage.cuts) == ([(cut, cut)], 1)
     assert store.removed.positions == {"gone": cut}
     assert (store.archived.read(), store.options.archived_position) == (cut, cut)
-    # What was delivered stays known, what waits is read again.
-    assert decode_checkpoint(disk.read_file(paths.timer / "checkpoint")) == (TimerCheckpoint(0, 0, 1234), None)
-    assert not disk.list(paths.timer / "log")
-    assert msgspec.json.decode(disk.read_file(paths.once)) == {"position": 0}
-    assert not disk.exists(Path(f"{paths.once}.bak"))
     # A topic deleted behind the cut may come again from the cut on.
     assert store.append(make_message("gone", body=b"back")).queue_offset == 0
     again = reopen(disk)
@@ -278,19 +269,26 @@ def test_what_tells_of_the_log_is_corrected() -> None:
     assert get_queue(again, TIMER_TOPIC).max_offset == 1
 
 
-def test_what_does_not_reach_the_cut_stays() -> None:
+def test_the_store_touches_no_table_of_others_when_it_is_cut() -> None:
     store = open_small(make_disk())
     disk, paths = disk_of(store), store.paths
     cut = store.append(make_message(TIMER_TOPIC)).size
-    store.append(make_message())
+    store.append(make_message(TIMER_TOPIC))
     disk.make_directory(paths.timer)
-    timer = msgspec.json.encode(TimerCheckpoint(1, 24, 1234))
-    once = msgspec.json.encode({"position": cut, "queries": {}})
-    disk.write_file(paths.timer / "checkpoint", timer)
     disk.make_directory(paths.config)
-    disk.write_file(paths.once, once)
-    store.truncate(cut, epoch=1)
-    assert (disk.read_file(paths.timer / "checkpoint"), disk.read_file(paths.once)) == (timer, once)
+    for name in (paths.timer / "checkpoint", paths.once):
+        disk.write_file(name, b"theirs")
+    store.lineage.truncate(cut, epoch=1)
+    assert [disk.read_file(name) for name in (paths.timer / "checkpoint", paths.once)] == [b"theirs", b"theirs"]
+
+
+def test_nobody_is_told_when_nothing_is_cut() -> None:
+    store = open_small(make_disk())
+    end = store.append(make_message()).size
+    told: list[int] = []
+    store.lineage.on_cut.append(told.append)
+    assert store.lineage.truncate(end, epoch=1) is None
+    assert (told, store.lineage.cuts) == ([], 0)
 
 
 # --- setting aside --------------------------------------------------------------------------------------------------
@@ -299,9 +297,9 @@ def test_what_does_not_reach_the_cut_stays() -> None:
 def test_setting_aside_first_spares_the_cut_the_copy() -> None:
     old_disk, _, common, _ = make_fork()
     old = reopen(old_disk)
-    before = old.set_aside(common, epoch=1)
+    before = old.lineage.set_aside(common, epoch=1)
     disk_of(old).trace.clear()
-    after = old.truncate(common, epoch=1)
+    after = old.lineage.truncate(common, epoch=1)
     assert before is not None
     assert after is not None
     assert before.file == after.file
@@ -313,21 +311,23 @@ def test_another_tail_of_the_same_name_does_not_replace_the_first() -> None:
     rows = []
     for body in (b"one", b"two", b"two"):
         store.append(make_message(body=body))
-        row = store.truncate(0, epoch=0)
+        row = store.lineage.truncate(0, epoch=0)
         assert row is not None
         rows.append(row)
     size = rows[0].end
     assert [row.file for row in rows] == [f"0-0-{size}.log", f"0-0-{size}-2.log", f"0-0-{size}-2.log"]
-    bodies = [[message.body for message in store.read_diverged(row.file)] for row in store.list_diverged()]
+    bodies = [
+        [message.body for message in store.lineage.read_diverged(row.file)] for row in store.lineage.list_diverged()
+    ]
     assert bodies == [[b"one"], [b"two"], [b"two"]]
     disk_of(store).remove(DIVERGED / rows[0].file)
-    assert [row.file for row in store.list_diverged()] == [rows[1].file, rows[2].file]
+    assert [row.file for row in store.lineage.list_diverged()] == [rows[1].file, rows[2].file]
 
 
 @pytest.mark.parametrize("name", ["../config/topics.json", "1-0-5.log", ""])
 def test_only_what_was_set_aside_is_read(name: str) -> None:
     with pytest.raises(StoreError, match="nothing was set aside"):
-        open_small(make_disk()).read_diverged(name)
+        open_small(make_disk()).lineage.read_diverged(name)
 
 
 def test_a_disk_without_room_for_the_tail_keeps_the_log() -> None:
@@ -335,11 +335,11 @@ def test_a_disk_without_room_for_the_tail_keeps_the_log() -> None:
     old = reopen(old_disk)
     disk_of(old).full = True
     with pytest.raises(StoreError):
-        old.truncate(common, epoch=1)
-    assert old.commitlog.tail == old_end
-    assert old.replication.truncating == -1
+        old.lineage.truncate(common, epoch=1)
+    assert old.log.tail == old_end
+    assert old.lineage.record.truncating == -1
     disk_of(old).full = False
-    old.truncate(common, epoch=1)
+    old.lineage.truncate(common, epoch=1)
     expect_follower(old, reopen(new_disk), common)
 
 
@@ -351,7 +351,7 @@ def count_calls(seed: int) -> int:
     old_disk, _, common, _ = make_fork(seed)
     old = reopen(old_disk)
     before = disk_of(old).calls
-    old.truncate(common, epoch=1)
+    old.lineage.truncate(common, epoch=1)
     return disk_of(old).calls - before
 
 
@@ -367,16 +367,16 @@ def test_a_crash_at_any_call_leaves_the_log_whole_or_cut(mode: CrashMode | None)
         left: list[SimulatedDisk] = []
         cut_power(disk, call, mode, left)
         with contextlib.suppress(PowerCut):
-            old.truncate(common, epoch=1)
+            old.lineage.truncate(common, epoch=1)
         again = open_store(ROOT, make_options(), disk=left[0], clock=VirtualClock())
-        assert again.replication.truncating == -1
-        outcomes.add(again.commitlog.tail)
-        assert again.commitlog.tail in (common, old_end), f"call {call}"
-        if again.commitlog.tail == old_end:
+        assert again.lineage.record.truncating == -1
+        outcomes.add(again.log.tail)
+        assert again.log.tail in (common, old_end), f"call {call}"
+        if again.log.tail == old_end:
             assert read_log(again, common, old_end) == tail_bytes
-            assert not again.replication.diverged
-            assert again.truncate(common, epoch=1) is not None
-        (row,) = again.list_diverged()
+            assert not again.lineage.record.diverged
+            assert again.lineage.truncate(common, epoch=1) is not None
+        (row,) = again.lineage.list_diverged()
         assert left[0].read_file(DIVERGED / row.file) == tail_bytes
         expect_follower(again, new, common)
         again.close()
@@ -406,7 +406,7 @@ def test_a_crash_at_any_call_of_the_start_that_finishes_a_cut() -> None:
         left: list[SimulatedDisk] = []
         cut_power(disk_of(old), call, CrashMode.DROP, left)
         with contextlib.suppress(PowerCut):
-            old.truncate(common, epoch=1)
+            old.lineage.truncate(common, epoch=1)
         if b'"truncating": -1' not in left[0].read_file(old.paths.replication):
             begun.append(left[0])
     assert len(begun) > 3
@@ -421,7 +421,7 @@ def test_a_crash_at_any_call_of_the_start_that_finishes_a_cut() -> None:
             with contextlib.suppress(PowerCut):
                 open_store(ROOT, make_options(), disk=disk, clock=VirtualClock())
             again = open_store(ROOT, make_options(), disk=left[0], clock=VirtualClock())
-            assert again.replication.truncating == -1
+            assert again.lineage.record.truncating == -1
             expect_follower(again, new, common)
 
 
@@ -434,16 +434,16 @@ def test_a_call_that_fails_is_tried_again() -> None:
             disk = disk_of(old)
             disk.fail(disk.calls + call, fault)
             with contextlib.suppress(StoreError):
-                old.truncate(common, epoch=1)
-            if old.replication.truncating >= 0:
+                old.lineage.truncate(common, epoch=1)
+            if old.lineage.record.truncating >= 0:
                 with pytest.raises(StoreError):
-                    old.begin_epoch(9)
+                    old.lineage.begin_epoch(9)
                 if call % 2:
                     ReplicaLog(old)  # it ends what was begun
-            if old.commitlog.tail != common or old.replication.truncating >= 0:
-                row = old.truncate(common, epoch=1)
+            if old.log.tail != common or old.lineage.record.truncating >= 0:
+                row = old.lineage.truncate(common, epoch=1)
                 assert row is not None
                 assert (row.begin, row.end) == (common, old_end)
-            assert old.replication.truncating == -1, f"call {call} {fault}"
-            (row,) = old.list_diverged()
+            assert old.lineage.record.truncating == -1, f"call {call} {fault}"
+            (row,) = old.lineage.list_diverged()
             expect_follower(old, new, common)

@@ -13,7 +13,6 @@ from eruca.wire.catalog import (
     UNKNOWN,
     Link,
     Right,
-    build_answer,
     build_request,
     decode_answer,
     decode_request,
@@ -31,6 +30,7 @@ from eruca.wire.codes import (
     SerializeType,
 )
 from eruca.wire.frame import Command, FrameBuffer, HeaderError, encode_command, make_request
+from tests.encoding import build_answer
 
 ADMIN_IN_JAVA = {
     RequestCode.UPDATE_AND_CREATE_TOPIC,

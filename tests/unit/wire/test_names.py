@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from eruca.errors import InvalidName
 from eruca.wire.names import (
     DLQ_PREFIX,
+    FORBIDDEN_TO_SEND,
     HALF_TOPIC,
     OP_HALF_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     check_group,
     check_topic,
+    is_system_topic,
 )
 
 
@@ -70,3 +72,10 @@ def test_what_passes_is_one_path_part_of_ascii(name: str) -> None:
     assert PurePosixPath(name).parts == (name,)
     assert name.isascii() and name not in (".", "..")
     assert len(name.encode()) <= 127
+
+
+def test_topics_of_brokers_own_are_known_by_name_or_prefix() -> None:
+    assert all(
+        map(is_system_topic, [*FORBIDDEN_TO_SEND, "TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x"])
+    )
+    assert not any(map(is_system_topic, ["orders", "RMQ_SYS_OF_A_USER", "%RETRY%billing", "tbw102"]))

@@ -15,10 +15,10 @@ from eruca.wire.replication import (
     LogChunk,
     LogReport,
     ReportDecoder,
-    encode_chunk,
     encode_chunk_head,
     encode_report,
 )
+from tests.encoding import encode_chunk
 
 positions = st.integers(0, (1 << 63) - 1)
 chunks = st.lists(st.builds(LogChunk, positions, st.binary(max_size=40)), max_size=6)
@@ -33,8 +33,6 @@ def test_known_bytes() -> None:
     assert encode_report(LogReport(0x13DA)) == bytes.fromhex("00000000000013da")
     assert encode_chunk(LogChunk(0, b"")) == bytes.fromhex("000000000000000000000000")
     assert encode_chunk_head(0, 0x13DA) == bytes.fromhex("0000000000000000000013da")
-    assert LogChunk(0, b"").is_heartbeat
-    assert not LogChunk(0, b"x").is_heartbeat
 
 
 @given(chunks, st.lists(st.integers(0, 1000), max_size=8))

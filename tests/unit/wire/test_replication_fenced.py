@@ -72,8 +72,6 @@ def test_known_bytes() -> None:
     chunk = "02000000000000000500000000000000100000000000000008000000000000001300000000000000076c6f67"
     assert encode_fenced(Chunk(5, 16, 8, 19, 7, b"log")) == seal(bytes.fromhex(chunk))
     assert encode_fenced(Refusal(5, "no")) == seal(bytes.fromhex("0400000000000000056e6f"))
-    assert Chunk(5, 16, 8, 19, 7).is_heartbeat
-    assert not Chunk(5, 16, 8, 19, 7, b"log").is_heartbeat
 
 
 def test_the_magic_is_a_position_no_log_has() -> None:

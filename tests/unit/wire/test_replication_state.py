@@ -15,11 +15,12 @@ from eruca.wire.bodies import (
     SlaveState,
     decode_json,
 )
-from eruca.wire.catalog import CATALOG, Link, Right, build_answer, build_request, decode_answer, decode_request
+from eruca.wire.catalog import CATALOG, Link, Right, build_request, decode_answer, decode_request
 from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
 from eruca.wire.ext import encode_ext
 from eruca.wire.frame import Command, FrameBuffer, encode_command
 from eruca.wire.headers import ChangeRoleHeader, RegisterBrokerHeader
+from tests.encoding import build_answer
 
 STATE = ReplicationState(
     broker_name="a",

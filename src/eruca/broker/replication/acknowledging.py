@@ -20,11 +20,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from eruca.broker.options import BrokerRole
-from eruca.broker.parts import Parts
+from eruca.broker.options import BrokerRole, LiveOptions
+from eruca.broker.rates import PutTimes
+from eruca.broker.replication.gate import Gate
 from eruca.broker.replication.readlimit import ReadLimit
+from eruca.broker.standing import Standing
 from eruca.config import FlushMode
 from eruca.core.replication.synced import SyncCondition
+from eruca.store.flush import GroupCommit
+from eruca.store.messagestore import MessageStore
 from eruca.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -45,20 +49,29 @@ _NO_SLAVE: Final = ResponseCode.SLAVE_NOT_AVAILABLE
 class Acknowledgement:
     """Tells those who stored something when it is safe, as flush mode and role define safe."""
 
-    def __init__(self, parts: Parts) -> None:
-        options = parts.options
+    def __init__(
+        self,
+        options: LiveOptions,
+        standing: Standing,
+        store: MessageStore,
+        group_commit: GroupCommit,
+        times: PutTimes,
+        reads: ReadLimit,
+        gate: Gate | None = None,
+    ) -> None:
+        """`times` counts how long senders waited; `gate` is automatic failover's, None where there is none."""
         self._options = options
-        self._store = parts.store
-        self._flusher = parts.store.flusher
-        self._group_commit = parts.background.group_commit
-        self._group_commit.on_flushed = self._on_flushed
-        self._times = parts.stats.put_times
+        self._standing = standing
+        self._store = store
+        self._flusher = store.flusher
+        self._group_commit = group_commit
+        group_commit.flushed.listen(self._on_flushed)
+        self._times = times
         # Which slaves have what; the links tell it. Another one with every mastership.
-        self.condition = SyncCondition(options.in_sync_replicas, options.behind_bytes_max)
+        self.condition = SyncCondition(options.now.in_sync_replicas, options.now.behind_bytes_max)
         #: How far readers may read.
-        self.reads = ReadLimit(options, parts.store)
-        # Set by automatic failover: may this broker acknowledge at this moment? It may not when its lease is over.
-        self.guard: Callable[[], bool] | None = None
+        self.reads = reads
+        self._gate = gate
         # Grows whenever a mastership ends: what was stored before counts for nothing after.
         self.term = 0
         # Is this broker the master? If not, nothing is acknowledged any more.
@@ -74,10 +87,10 @@ class Acknowledgement:
 
     def needs_wait(self, waits: bool) -> bool:
         """Must a sender be told later? `waits`: the sender wants to know of disk and slaves. Every send asks this."""
-        if waits and (self._store.options.flush_mode is _SYNC_FLUSH or self._options.role is _SYNC_MASTER):
+        if waits and (self._store.options.flush_mode is _SYNC_FLUSH or self._standing.role is _SYNC_MASTER):
             return True
         # What was stored before this broker was fenced, and waited for something else, is not acknowledged either.
-        return not (self._is_leading and (self.guard is None or self.guard()))
+        return not (self._is_leading and (self._gate is None or self._gate.is_open()))
 
     def when_done(self, position: int, done: Done, *, waits: bool = True) -> None:
         """Call `done` with the code for what ends at a position, now or later, but once and in bounded time."""
@@ -85,8 +98,8 @@ class Acknowledgement:
             done(_SLAVE_LATE)
             return
         now = (self._loop or self._get_loop()).time()
-        options, condition = self._options, self.condition
-        if waits and options.role is _SYNC_MASTER and (options.in_sync_replicas > 1 or condition.members):
+        options, condition = self._options.now, self.condition
+        if waits and self._standing.role is _SYNC_MASTER and (options.in_sync_replicas > 1 or condition.members):
             if self._store.options.flush_mode is _SYNC_FLUSH and position > self._flusher.flushed:
                 self._group_commit.want(position)  # the disk works while the slaves do
             if not condition.is_available(position):
@@ -100,7 +113,7 @@ class Acknowledgement:
                 self._take_options()
                 self._tell_senders()  # the slaves may have it already
             return
-        code = _SUCCESS if self.guard is None or self.guard() else _SLAVE_LATE
+        code = _SUCCESS if self._gate is None or self._gate.is_open() else _SLAVE_LATE
         if waits:
             self._wait_for_disk(position, now, code, done)
         else:
@@ -140,7 +153,7 @@ class Acknowledgement:
         if not waiting:
             return
         confirmed = self.condition.confirmed
-        if waiting[0][0] > confirmed or (self.guard is not None and not self.guard()):
+        if waiting[0][0] > confirmed or (self._gate is not None and not self._gate.is_open()):
             return
         if self._store.options.flush_mode is not _SYNC_FLUSH:
             self._tell(waiting, confirmed)
@@ -213,7 +226,7 @@ class Acknowledgement:
 
     def _take_options(self) -> None:
         """Follow options that an operator may change."""
-        condition, options = self.condition, self._options
+        condition, options = self.condition, self._options.now
         condition.required = options.in_sync_replicas
         condition.behind_max = options.behind_bytes_max
 
@@ -227,7 +240,8 @@ class Acknowledgement:
         self.abandon()
         # Whom automatic failover wants to have everything it may have said before.
         members = self.condition.members
-        self.condition = SyncCondition(self._options.in_sync_replicas, self._options.behind_bytes_max)
+        options = self._options.now
+        self.condition = SyncCondition(options.in_sync_replicas, options.behind_bytes_max)
         self.condition.set_members(members)
         self._is_leading = True
         self.reads.begin(self.condition)

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from eruca.broker.parts import Parts
+from eruca.broker.options import BrokerOptions
 from eruca.broker.replication.proving import Proof, prove
 from eruca.broker.replication.threads import finish_in_thread
+from eruca.broker.standing import Standing
 from eruca.core.replication.epochs import drop_unwritten, last_epoch
 from eruca.core.replication.kinship import Kinship
 from eruca.errors import NetError, StoreError
 from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
-from eruca.store.replicalog import ReplicaLog
+from eruca.store.lineage.replicalog import ReplicaLog
+from eruca.store.messagestore import MessageStore
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.catalog import decode_answer
 from eruca.wire.codes import RequestCode
@@ -44,9 +46,10 @@ class Plan(NamedTuple):
 class Agreement:
     """Brings the log of a slave to where its master's can follow."""
 
-    def __init__(self, parts: Parts, caller: Caller) -> None:
-        self._parts = parts
-        self._store = parts.store
+    def __init__(self, options: BrokerOptions, standing: Standing, store: MessageStore, caller: Caller) -> None:
+        self._options = options
+        self._standing = standing
+        self._store = store
         self._caller = caller
         #: The log that is copied to. It outlives links, because it knows what was refused on the last one.
         self.replica: ReplicaLog | None = None
@@ -61,13 +64,13 @@ class Agreement:
 
     async def prepare(self, find_master: FindMaster) -> Plan:
         """Find out where the log goes on, and cut off what the master does not have. Raises ErucaError."""
-        options = self._parts.options
+        options = self._options
         self.replica = self.replica or ReplicaLog(self._store)
         service, ha_address = find_master()
         self.addresses = service, ha_address
         if not service:
             raise NetError("no name server knows a master of this name")
-        if service == options.address:
+        if service == self._standing.address:
             raise NetError("this broker is registered as the master itself")
         proof = await prove(self._caller, service, self._store, _ASK_MS)
         if proof is None:
@@ -86,7 +89,7 @@ class Agreement:
 
     def _check_master(self, state: ReplicationState) -> None:
         """Refuse to follow a broker that is not the master of this name, or not any more."""
-        options, seen = self._parts.options, self._store.replication.seen_epoch
+        options, seen = self._options, self._store.lineage.seen_epoch
         if state.broker_name != options.name:
             raise NetError(f"{state.address} is a broker of {state.broker_name}, and this one is of {options.name}")
         if state.role != MASTER:
@@ -97,7 +100,7 @@ class Agreement:
     async def _agree(self, proof: Proof) -> None:
         """Cut off what the master does not have, and take over its list of epochs and its identity."""
         store, state, common = self._store, proof.state, proof.common
-        record, tail = store.replication, store.commitlog.tail
+        record, tail = store.lineage.record, store.log.tail
         if proof.kinship is Kinship.STRANGER:
             raise StoreError(
                 f"the master {state.address} is of another store than this broker, though both are named"
@@ -124,30 +127,30 @@ class Agreement:
             # A master of an older version has none to give.
             identity = (state.store_id, state.store_id_given_at) if state.store_id else None
             joined = state.epochs_joined
-            await finish_in_thread(store.adopt_epochs, theirs, state.epoch, joined=joined, identity=identity)
+            await finish_in_thread(store.lineage.adopt_epochs, theirs, state.epoch, joined=joined, identity=identity)
 
     async def _cut_back(self, position: int) -> None:
         """Set aside what is behind a position, and cut it off."""
         store = self._store
         self.finish()
-        epoch = last_epoch(store.replication.epochs)
-        await finish_in_thread(store.set_aside, position, epoch=epoch)
+        epoch = last_epoch(store.lineage.epochs)
+        await finish_in_thread(store.lineage.set_aside, position, epoch=epoch)
         # In the loop, where nobody reads meanwhile; what takes long is done already.
-        store.truncate(position, epoch=epoch)
+        store.lineage.truncate(position, epoch=epoch)
         self.replica = ReplicaLog(store)
 
     async def _forget_unwritten(self) -> None:
         """Drop epochs that begin behind the end of the log, so that a Java master's bytes are not taken for theirs."""
         store = self._store
-        written = drop_unwritten(store.replication.epochs, store.commitlog.tail)
-        if len(written) != len(store.replication.epochs):
-            await finish_in_thread(store.adopt_epochs, written, store.replication.seen_epoch)
+        written = drop_unwritten(store.lineage.epochs, store.log.tail)
+        if len(written) != len(store.lineage.epochs):
+            await finish_in_thread(store.lineage.adopt_epochs, written, store.lineage.seen_epoch)
 
     async def _choose_classic_start(self, service: str) -> int:
         """Where to begin with a Java master: it gives an empty slave its last segment only, unless asked for more."""
         assert self.replica is not None
         tail = self.replica.start_from(0)
-        if tail or not self._parts.options.ha_copy_oldest:
+        if tail or not self._options.ha_copy_oldest:
             return tail
         answer = await self._caller.call(service, make_request(RequestCode.GET_BROKER_RUNTIME_INFO), _ASK_MS)
         _, body = decode_answer(RequestCode.GET_BROKER_RUNTIME_INFO, expect_success(answer))

@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from eruca.broker.options import BrokerOptions, BrokerRole
+from eruca.broker.options import LiveOptions
+from eruca.broker.standing import Standing
 from eruca.limits import MEMBERS_MAX
+from eruca.signals import Signal
 from eruca.store.filesystem import FileSystem
-from eruca.store.saving import TableSaver
-from eruca.store.tables import TableFile
+from eruca.store.tables.tables import TableFile
 from eruca.wire.bodies import JsonBody, ReplicationState
 from eruca.wire.bodies.shared import kept, kept_list
 
 log = logging.getLogger(__name__)
 
 TABLE_NAME: Final = "erucaMembers.json"
-_SAVER_NAME: Final = "members"
 
 
 class MembersTable(JsonBody):
@@ -44,22 +44,21 @@ class MembersTable(JsonBody):
 class KnownMembers:
     """What one broker knows of the others of its name."""
 
-    def __init__(self, options: BrokerOptions, table: MembersTable | None = None) -> None:
+    def __init__(
+        self, options: LiveOptions, standing: Standing, table: MembersTable, find_readable: Callable[[], int]
+    ) -> None:
+        """`find_readable` says before which position readers may read: it is saved with the members."""
         self._options = options
-        self._table = table or MembersTable()
-        self._on_change: Callable[[], None] = lambda: None
-        #: The position before which readers may read.
-        self.find_readable: Callable[[], int] = lambda: self._table.confirmed
-
-    def join(self, saver: TableSaver, file: TableFile[MembersTable]) -> None:
-        """Be saved from now on."""
-        saver.add(_SAVER_NAME, file, self.snapshot)
-        self._on_change = lambda: saver.mark(_SAVER_NAME)
+        self._standing = standing
+        self._table = table
+        self._find_readable = find_readable
+        #: Told when there is something to save.
+        self.changed: Signal[()] = Signal()
 
     def snapshot(self) -> MembersTable:
         """The content of the file."""
         table = self._table
-        table.confirmed = self.find_readable()
+        table.confirmed = self._find_readable()
         return MembersTable(
             confirmed=table.confirmed,
             master_configured_id=table.master_configured_id,
@@ -72,7 +71,7 @@ class KnownMembers:
     @property
     def members(self) -> list[str]:
         """The addresses of all, this broker's first."""
-        own = self._options.address
+        own = self._standing.address
         return [own, *[address for address in self._table.members if address != own]]
 
     @property
@@ -92,15 +91,15 @@ class KnownMembers:
 
     def meet(self, addresses: Iterable[str]) -> None:
         """Remember members: a slave that connected, a master that is followed."""
-        known, own = self._table.members, self._options.address
+        known, own = self._table.members, self._standing.address
         new = [address for address in dict.fromkeys(addresses) if address and address != own and address not in known]
         if not new:
             return
         if len(known) + len(new) > MEMBERS_MAX:
-            log.warning("%d members of %s are too many to remember", len(known) + len(new), self._options.name)
+            log.warning("%d members of %s are too many to remember", len(known) + len(new), self._options.now.name)
             new = new[: max(0, MEMBERS_MAX - len(known))]
         known += new
-        self._on_change()
+        self.changed.tell()
 
     def hear(self, master: ReplicationState) -> None:
         """Take note of what the master says of itself and of the others."""
@@ -108,32 +107,27 @@ class KnownMembers:
             self._note(master.epoch, master.configured_id, max(1, master.required), master.sync)
         self.meet([master.address, *master.members, *[slave.address for slave in master.slaves if slave.fenced]])
 
-    def hear_java(self, address: str, *, is_sync: bool) -> None:
+    def hear_java(self, *, is_sync: bool) -> None:
         """Take note of how a Java master acknowledges: with SYNC_MASTER one slave has what it acknowledged."""
         table = self._table
         self._note(table.master_epoch, table.master_configured_id, 2 if is_sync else 1, is_sync)
 
-    @property
-    def confirmed(self) -> int:
-        """The position before which readers could read, as it was saved last."""
-        return self._table.confirmed
-
     def save_if_moved(self) -> None:
         """Save what readers may read, if that is not what was saved last."""
-        if self.find_readable() != self._table.confirmed:
-            self._on_change()
+        if self._find_readable() != self._table.confirmed:
+            self.changed.tell()
 
     def lead(self, epoch: int) -> None:
         """Take note of how this broker acknowledges, being the master now."""
-        options = self._options
-        self._note(epoch, options.configured_id, options.in_sync_replicas, options.role is BrokerRole.SYNC_MASTER)
+        options = self._options.now
+        self._note(epoch, options.broker_id, options.in_sync_replicas, self._standing.is_sync)
 
     def _note(self, epoch: int, configured_id: int, required: int, sync: bool) -> None:
         table = self._table
         told = (epoch, configured_id, required, sync)
         if told != (table.master_epoch, table.master_configured_id, table.required, table.sync):
             table.master_epoch, table.master_configured_id, table.required, table.sync = told
-            self._on_change()
+            self.changed.tell()
 
 
 def open_members(disk: FileSystem, directory: Path) -> TableFile[MembersTable]:

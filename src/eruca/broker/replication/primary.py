@@ -11,21 +11,23 @@ import itertools
 import logging
 from typing import Final
 
-from eruca.broker.parts import Parts
+from eruca.broker.options import HA_PORT_ABOVE, LiveOptions
 from eruca.broker.replication.acknowledging import Acknowledgement
 from eruca.broker.replication.lag import LagMeter
 from eruca.broker.replication.slavelink import SlaveLink
+from eruca.broker.standing import Standing
+from eruca.clock import Clock
 from eruca.core.replication.epochs import last_epoch
 from eruca.core.replication.primary import LinkLimits, LogGrew
 from eruca.errors import ConnectFailed
 from eruca.limits import HA_FRAME_BYTES_MAX, HA_LINKS_MAX
 from eruca.net.guards import Reporter
+from eruca.store.messagestore import MessageStore
+from eruca.store.queues.dispatch import Grown
 from eruca.wire.bodies import SlaveState
 
 log = logging.getLogger(__name__)
 
-# The HA port is so many above the service port.
-HA_PORT_ABOVE: Final = 1
 # So soon slaves are told what is confirmed when nothing else is: it is what their readers get.
 _TELL_SECONDS: Final = 0.05
 
@@ -33,8 +35,21 @@ _TELL_SECONDS: Final = 0.05
 class ReplicationServer:
     """The port for slaves. It is open on a slave too, so that a promotion needs no port, but nobody is fed there."""
 
-    def __init__(self, parts: Parts, *, links_max: int = HA_LINKS_MAX) -> None:
-        self.parts = parts
+    def __init__(
+        self,
+        options: LiveOptions,
+        standing: Standing,
+        clock: Clock,
+        store: MessageStore,
+        acknowledgement: Acknowledgement,
+        *,
+        links_max: int = HA_LINKS_MAX,
+    ) -> None:
+        self._options = options
+        self._standing = standing
+        self._clock = clock
+        self._store = store
+        self._acknowledgement = acknowledgement
         #: Links of slaves, in the order they came.
         self.links: list[SlaveLink] = []
         self.reporter = Reporter(log)
@@ -48,31 +63,26 @@ class ReplicationServer:
         # Where slaves were when they were lost.
         self._stuck: dict[str, int] = {}
 
-    @property
-    def _acknowledgement(self) -> Acknowledgement:
-        return self.parts.replication
-
-    @property
-    def epoch(self) -> int:
-        """The mastership that is now."""
-        return last_epoch(self.parts.store.replication.epochs)
-
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Listen. Raises ConnectFailed when the port is taken."""
-        options = self.parts.options
+        options = self._options.now
         self._loop = loop = asyncio.get_running_loop()
-        port = options.port + HA_PORT_ABOVE
+        port = self._standing.port + HA_PORT_ABOVE
         try:
-            self._server = await loop.create_server(
-                lambda: SlaveLink(self, next(self._numbers)), options.bind_host, port, reuse_address=True
-            )
+            self._server = await loop.create_server(self._take_link, options.bind_host, port, reuse_address=True)
         except OSError as error:
             raise ConnectFailed(
                 f"cannot listen on {options.bind_host}:{port}, the port for slaves: {error.strerror or error}",
                 hint="another process has the port; it is always the one above listenPort",
             ) from error
+
+    def _take_link(self) -> SlaveLink:
+        epoch, reads = last_epoch(self._store.lineage.epochs), self._acknowledgement.reads
+        return SlaveLink(
+            self, next(self._numbers), self._store.log, reads, self._clock, epoch=epoch, limits=self.make_limits()
+        )
 
     async def stop(self) -> None:
         """Close the port and every link."""
@@ -91,9 +101,9 @@ class ReplicationServer:
 
     def make_limits(self) -> LinkLimits:
         """What a link is granted by the options of this moment."""
-        options = self.parts.options
+        options = self._options.now
         return LinkLimits(
-            segment_bytes=self.parts.store.options.commitlog_segment_bytes,
+            segment_bytes=self._store.options.commitlog_segment_bytes,
             transfer_bytes=min(options.ha_transfer_bytes, HA_FRAME_BYTES_MAX),
             catch_up_bytes_per_second=options.ha_catch_up_bytes,
             heartbeat_s=options.ha_heartbeat_ms / 1000,
@@ -106,7 +116,7 @@ class ReplicationServer:
     def refuse_link(self) -> str:
         """Why no further slave is taken; an empty text when one is."""
         # Not while a mastership begins or ends, either: what slaves confirm is counted for one only.
-        if self.parts.options.is_slave or not self.parts.writable:
+        if not self._standing.writable:
             return "this broker is not the master"
         if len(self.links) >= self._links_max:
             # One that has said nothing yet makes room: a crowd that only connects must not keep slaves out.
@@ -136,8 +146,9 @@ class ReplicationServer:
                     other.end("the slave has connected again")
         self._acknowledgement.condition.add(link.number, link.member)
         # Only from now on must every append say so.
-        self.parts.store.on_append = self.on_append
-        behind = self.parts.store.commitlog.readable_end - begin
+        if self.on_dispatched not in self._store.on_dispatched:
+            self._store.on_dispatched.append(self.on_dispatched)
+        behind = self._store.log.readable_end - begin
         near = link.limits.live_bytes
         if behind > near:
             link.begin_behind()
@@ -160,15 +171,16 @@ class ReplicationServer:
             link.tell_confirmed()
 
     def _note_lag(self, link: SlaveLink) -> None:
-        lag_bytes = self.parts.store.commitlog.readable_end - link.position
-        link.note_lag(lag_bytes, link.limits.live_bytes, self.parts.options.behind_bytes_max)
+        lag_bytes = self._store.log.readable_end - link.position
+        link.note_lag(lag_bytes, link.limits.live_bytes, self._options.now.behind_bytes_max)
 
     def on_end(self, link: SlaveLink, reason: str) -> None:
         """A link is over."""
         self.links.remove(link)
         self._acknowledgement.condition.remove(link.number)
-        if not any(other.is_joined for other in self.links):
-            self.parts.store.on_append = None
+        listeners = self._store.on_dispatched
+        if not any(other.is_joined for other in self.links) and self.on_dispatched in listeners:
+            listeners.remove(self.on_dispatched)
         if link.is_joined:
             # One whose disk is full, for example, comes again every second and gets no further.
             level = logging.DEBUG if self._stuck.get(link.address) == link.position else logging.WARNING
@@ -181,7 +193,7 @@ class ReplicationServer:
 
     # -- the log grows -----------------------------------------------------------------------------------------------
 
-    def on_append(self) -> None:
+    def on_dispatched(self, _: Grown) -> None:
         """The log has grown; slaves hear of it after the next turn of the loop, with what comes in that one too."""
         loop = self._loop
         if not self._is_woken and loop is not None:
@@ -191,7 +203,7 @@ class ReplicationServer:
     def _wake(self) -> None:
         self._is_woken = False
         assert self._loop is not None
-        commitlog = self.parts.store.commitlog
+        commitlog = self._store.log
         grown = LogGrew(commitlog.start, commitlog.readable_end)
         reached = min((link.position for link in self.links if link.is_joined), default=grown.tail)
         self._lag.note(grown.tail, self._loop.time(), reached)
@@ -204,19 +216,19 @@ class ReplicationServer:
 
     def list_slaves(self) -> list[SlaveState]:
         """The slaves that are connected, as administrators see them."""
-        tail = self.parts.store.commitlog.readable_end
+        tail = self._store.log.readable_end
         return [self._describe(link, tail) for link in self.links if link.is_joined]
 
     def _describe(self, link: SlaveLink, tail: int) -> SlaveState:
         lag_bytes = max(0, tail - link.position)
         assert self._loop is not None
-        members = self._acknowledgement.condition.members
+        members, behind_max = self._acknowledgement.condition.members, self._options.now.behind_bytes_max
         return SlaveState(
             address=link.address,
             broker_id=-1 if link.member is None else link.member,
             fenced=link.machine.is_fenced,
             # Where members elect their master: may it be elected?
-            in_sync=link.member in members if members is not None else lag_bytes < self.parts.options.behind_bytes_max,
+            in_sync=link.member in members if members is not None else lag_bytes < behind_max,
             lag_bytes=lag_bytes,
             lag_ms=self._lag.measure_ms(link.position, tail, self._loop.time()),
             position=link.position,

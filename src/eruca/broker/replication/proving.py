@@ -5,13 +5,13 @@ from __future__ import annotations
 import zlib
 from typing import Final, NamedTuple
 
-from eruca.broker.replication.metadata import ask_state
+from eruca.broker.replication.asking import ask_state
 from eruca.core.replication.epochs import is_epoch
 from eruca.core.replication.kinship import History, Kinship, choose_check, find_common, judge_kinship
 from eruca.errors import NetError, WireError
 from eruca.net.caller import Caller
+from eruca.store.lineage.replicationstate import check_epochs
 from eruca.store.messagestore import MessageStore
-from eruca.store.replicationstate import check_epochs
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.epoch import Epoch
 
@@ -42,7 +42,7 @@ async def prove(caller: Caller, address: str, store: MessageStore, timeout_ms: i
     begin, end = choose_check(mine, theirs)
     is_alike = None
     if begin < end:
-        found = store.commitlog.read_bytes(begin, end)
+        found = store.log.read_bytes(begin, end)
         answer = await ask_state(caller, address, timeout_ms, check=(begin, end))
         if answer is None or (answer.store_id, answer.epoch) != (state.store_id, state.epoch):
             raise NetError(f"{address} changes what it is at the moment")
@@ -53,7 +53,7 @@ async def prove(caller: Caller, address: str, store: MessageStore, timeout_ms: i
 
 def describe_history(store: MessageStore) -> History:
     """What proves whose log the own one is."""
-    record, commitlog = store.replication, store.commitlog
+    record, commitlog = store.lineage.record, store.log
     return History(
         store_id=record.store_id,
         given_at=record.store_id_given_at,

@@ -16,13 +16,14 @@ those that end behind the limit, each with its first message that is hidden, in 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
 from typing import Final
 
-from eruca.broker.options import BrokerOptions, BrokerRole
+from eruca.broker.options import BrokerRole, LiveOptions
+from eruca.broker.standing import Standing
 from eruca.core.replication.synced import EVERYTHING, SyncCondition
-from eruca.store.consumequeue import FILLER_SIZE, ConsumeQueue
+from eruca.signals import Signal
 from eruca.store.messagestore import MessageStore
+from eruca.store.queues.consumequeue import FILLER_SIZE, ConsumeQueue
 
 # As many entries are looked at one by one: what becomes readable at once is mostly little.
 _LOOK_ENTRIES: Final = 32
@@ -31,21 +32,22 @@ _LOOK_ENTRIES: Final = 32
 class ReadLimit:
     """The position that readers of one broker do not get beyond."""
 
-    def __init__(self, options: BrokerOptions, store: MessageStore) -> None:
+    def __init__(self, options: LiveOptions, standing: Standing, store: MessageStore, saved: int = -1) -> None:
+        """`saved` is what was saved last; negative: nothing ever was, and what is there has been shown."""
         self._options = options
+        self._standing = standing
         self._store = store
         # Only while this broker is the master.
         self._condition: SyncCondition | None = None
-        self._floor = 0
+        tail = store.log.readable_end
+        self._floor = min(saved, tail) if saved >= 0 else tail
         # The first hidden offset of each queue that has one, and where its record ends (never too late).
         self._hidden: dict[tuple[str, int], int] = {}
         self._due: list[tuple[int, str, int]] = []
         #: Is there a limit at all? Every pull asks this.
         self.is_bounding = False
-        #: The lowest offset that somebody waits for in a queue; None: nobody does.
-        self.find_waiting: Callable[[str, int], int | None] = lambda topic, queue_id: None
         #: Told of messages that became readable: topic, queue id, the offset of the first and the one behind the last.
-        self.on_readable: Callable[[str, int, int, int], None] = lambda topic, queue_id, begin, end: None
+        self.readable: Signal[str, int, int, int] = Signal()
         self.follow_options()
 
     # -- what readers ask --------------------------------------------------------------------------------------------
@@ -103,9 +105,7 @@ class ReadLimit:
             if (entry := queue.entry(end)) is not None:
                 # Before anybody is woken: one who is may have more stored.
                 self._hide(key, end, limit + 1 if entry.size == FILLER_SIZE else entry.position + entry.size)
-            waiting = self.find_waiting(*key)
-            if waiting is not None and max(first, waiting) < end:
-                self.on_readable(*key, max(first, waiting), end)
+            self.readable.tell(*key, first, end)
 
     @staticmethod
     def _find_end(queue: ConsumeQueue, first: int, limit: int) -> int:
@@ -134,20 +134,20 @@ class ReadLimit:
     def begin(self, condition: SyncCondition) -> None:
         """A mastership begins: what slaves report counts from now on."""
         # What this log does not have will be another thing than was meant.
-        self._floor = min(self._floor, self._store.commitlog.readable_end)
+        self._floor = min(self._floor, self._store.log.readable_end)
         self._condition = condition
         self.follow_options()
 
     def end(self) -> None:
         """A mastership ends: what it had proven stays."""
         if self._condition is not None:
-            self._floor = min(self.certain, self._store.commitlog.readable_end)
+            self._floor = min(self.certain, self._store.log.readable_end)
             self._condition = None
 
     def follow_options(self) -> None:
         """Role or option changed."""
-        options = self._options
-        self.is_bounding = options.reads_confirmed and options.role is not BrokerRole.ASYNC_MASTER
+        is_wanted = self._options.now.reads_confirmed
+        self.is_bounding = is_wanted and self._standing.role is not BrokerRole.ASYNC_MASTER
         if self.is_bounding:
             limit = self.certain
             for queue in self._store.queues:
@@ -157,11 +157,6 @@ class ReadLimit:
 
     # -- what is kept ------------------------------------------------------------------------------------------------
 
-    def load(self, position: int) -> None:
-        """Take what was saved; negative: nothing ever was, and what is there has been shown."""
-        tail = self._store.commitlog.readable_end
-        self._floor = min(position, tail) if position >= 0 else tail
-
     def snapshot(self) -> int:
         """What is saved."""
-        return min(self.find_position(), self._store.commitlog.readable_end)
+        return min(self.find_position(), self._store.log.readable_end)

@@ -12,21 +12,22 @@ import zlib
 from collections.abc import Sequence
 from typing import Final, assert_never, cast
 
-from eruca.broker.parts import Parts
+from eruca.broker.options import LiveOptions
 from eruca.broker.replication.agreeing import Agreement, FindMaster
 from eruca.broker.replication.lag import LagMeter
+from eruca.broker.replication.readlimit import ReadLimit
+from eruca.broker.standing import Standing
 from eruca.config import FlushMode
 from eruca.core.replication.replica import (
     Action,
     Append,
     Appended,
-    ChunkReceived,
     Close,
     Connected,
     Event,
+    Frame,
     Lost,
     Reconnect,
-    Refused,
     ReplicaLimits,
     ReplicaLink,
     SendHello,
@@ -36,17 +37,17 @@ from eruca.core.replication.replica import (
 from eruca.errors import ConnectFailed, ErucaError, StoreError, WireError
 from eruca.limits import HA_CHECK_BYTES_MAX
 from eruca.net.caller import Caller
-from eruca.store.replicalog import ReplicaLog
+from eruca.repeating import Repeating
+from eruca.store.flush import GroupCommit
+from eruca.store.lineage.replicalog import ReplicaLog
+from eruca.store.messagestore import MessageStore
 from eruca.wire.bodies import FollowedMaster
 from eruca.wire.replication import (
     HELLO_MAGIC,
-    Chunk,
     ChunkDecoder,
     FencedDecoder,
     Hello,
-    LogChunk,
     LogReport,
-    Refusal,
     encode_fenced,
     encode_fenced_report,
     encode_report,
@@ -111,12 +112,29 @@ class MasterLink(asyncio.Protocol):
 class Follower:
     """Copies the log of a master for as long as the broker is a slave."""
 
-    def __init__(self, parts: Parts, caller: Caller, find_master: FindMaster) -> None:
-        self._parts = parts
-        self._store = parts.store
-        self._agreement = Agreement(parts, caller)
+    def __init__(
+        self,
+        options: LiveOptions,
+        standing: Standing,
+        store: MessageStore,
+        group_commit: GroupCommit,
+        reads: ReadLimit,
+        caller: Caller,
+        find_master: FindMaster,
+    ) -> None:
+        self._options = options
+        self._standing = standing
+        self._store = store
+        self._group_commit = group_commit
+        self._reads = reads
+        self._agreement = Agreement(options.now, standing, store, caller)
         self._find_master = find_master
-        self._task: asyncio.Task[None] | None = None
+        self._following = Repeating(
+            "the copy of the master's log",
+            self._follow,
+            lambda: options.now.ha_reconnect_ms / 1000,
+            at_once=True,
+        )
         self._timer: asyncio.TimerHandle | None = None
         # A handle of uvloop does not say when, if that was in the past.
         self._timer_at = 0.0
@@ -144,9 +162,9 @@ class Follower:
 
     def start(self) -> None:
         """Begin to follow; needs a running loop. The store takes no appends of its own meanwhile."""
-        if self._task is not None:
+        if self._following.is_running:
             return
-        options = self._parts.options
+        options = self._options.now
         self._loop = asyncio.get_running_loop()
         limits = ReplicaLimits(
             heartbeat_s=options.ha_heartbeat_ms / 1000,
@@ -154,18 +172,16 @@ class Follower:
             reconnect_s=options.ha_reconnect_ms / 1000,
             report_flushed=self._store.options.flush_mode is FlushMode.SYNC,
         )
-        self._machine = ReplicaLink(limits, self._loop.time(), seen_epoch=self._store.replication.seen_epoch)
+        self._machine = ReplicaLink(limits, self._loop.time(), seen_epoch=self._store.lineage.seen_epoch)
         self._hurry_until = self._loop.time() + _HURRY_FOR_SECONDS
         self._is_failing = False
-        self._task = self._loop.create_task(self._run())
+        self._following.start()
 
     async def stop(self) -> None:
         """Stop following; what is left of a record at the end of the log is cut off."""
-        if self._task is None:
+        if not self._following.is_running:
             return
-        task, self._task = self._task, None
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await self._following.stop()
         self._drop_link("this broker follows nobody any more")
         self._agreement.finish()
 
@@ -176,7 +192,7 @@ class Follower:
         lag_bytes = 0
         lag_ms = 0
         if machine is not None and self._loop is not None:
-            tail = self._store.commitlog.readable_end
+            tail = self._store.log.readable_end
             lag_bytes = max(0, machine.master_tail - tail)
             lag_ms = self._lag.measure_ms(tail, machine.master_tail, self._loop.time())
         return FollowedMaster(
@@ -193,25 +209,26 @@ class Follower:
         """What the master said last of how much is on enough copies."""
         return 0 if self._machine is None else self._machine.master_confirmed
 
-    async def _run(self) -> None:
-        """Follow, and after every end of a link try again."""
+    async def _follow(self) -> float:
+        """Follow until the link ends; returns how long to wait before the next try."""
         assert self._loop is not None
-        while True:
-            try:
-                reason = trouble = await self._follow_once()
-            except ErucaError as error:
-                # The hint may be another one every time.
-                reason, trouble = str(error), str(error.args[0])
-            except Exception:  # a mistake of ours must not end the copying
-                log.exception("following the master failed")
-                reason = trouble = "a mistake of ours"
-            self._say(reason, trouble)
-            self._drop_link(reason)
-            self._handle(Lost(reason))
-            wait_s = max(0.0, self._reconnect_at - self._loop.time())
-            if self._loop.time() < self._hurry_until:
-                wait_s = min(wait_s, _HURRY_SECONDS)
-            await asyncio.sleep(wait_s)
+        try:
+            reason = trouble = await self._follow_once()
+        except ErucaError as error:
+            # The hint may be another one every time.
+            reason, trouble = str(error), str(error.args[0])
+        except Exception:
+            self._end("a mistake of ours")
+            raise
+        self._say(reason, trouble)
+        self._end(reason)
+        wait_s = max(0.0, self._reconnect_at - self._loop.time())
+        return min(wait_s, _HURRY_SECONDS) if self._loop.time() < self._hurry_until else wait_s
+
+    def _end(self, reason: str) -> None:
+        """The link is over, or could not be made."""
+        self._drop_link(reason)
+        self._handle(Lost(reason))
 
     def _say(self, reason: str, trouble: str) -> None:
         """Log why nothing is copied, but the same trouble once a minute, also when another comes in between."""
@@ -231,7 +248,7 @@ class Follower:
         """Find the master, agree with it, and copy until the link ends; gives why it ended."""
         assert self._loop is not None
         plan = await self._agreement.prepare(self._find_master)
-        self._parts.replication.reads.cut(plan.position)
+        self._reads.cut(plan.position)
         host, _, port = plan.address.rpartition(":")
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -286,13 +303,14 @@ class Follower:
 
     def _do(self, action: Action) -> None:
         match action:
+            case SendReport(position):
+                self._report(position)
+            case Append(position, data):
+                if self._replica is not None:
+                    self._replica.copy(position, data)
             case SendHello(epoch, position):
                 if self._link is not None:
                     self._link.write(HELLO_MAGIC + encode_fenced(self._make_hello(epoch, position)))
-            case SendReport(position):
-                self._report(position)
-            case Append():
-                raise AssertionError("only a chunk is appended, and the short way has it")
             case Close(reason):
                 if self._link is not None:
                     self._link.end(reason)
@@ -308,19 +326,19 @@ class Follower:
             link.write(encode_fenced_report(self._epoch, position) if fenced else encode_report(LogReport(position)))
 
     def _make_hello(self, epoch: int, position: int) -> Hello:
-        options, commitlog = self._parts.options, self._store.commitlog
+        options, commitlog = self._options.now, self._store.log
         begin = min(max(position - HA_CHECK_BYTES_MAX, commitlog.start, self._master_start), position)
         found = commitlog.read_bytes(begin, position) or b""
         return Hello(
             epoch=epoch,
-            broker_id=options.configured_id,
+            broker_id=options.broker_id,
             position=position,
             check_begin=position - len(found),
             check_crc=zlib.crc32(found),
-            address=options.address,
+            address=self._standing.address,
         )
 
-    def on_frames(self, frames: Sequence[object]) -> None:
+    def on_frames(self, frames: Sequence[Frame]) -> None:
         """Take the frames of one read: append what they have, then report once."""
         link, replica, machine, loop = self._link, self._replica, self._machine, self._loop
         if link is None or replica is None or machine is None or loop is None:
@@ -333,15 +351,14 @@ class Follower:
             if self._is_failing:
                 replica.dispatch()  # first what the disk did not take before
             for frame in frames:
-                # Nearly all frames are of this kind, and a busy master sends thousands a second.
-                if isinstance(frame, Chunk) and machine.take_next(
-                    frame.epoch, frame.position, len(frame.data), frame.confirmed, frame.tail, now
-                ):
-                    replica.copy(frame.position, frame.data)
-                    continue
-                self._take_other(frame, replica, machine, now)
-                if link.ended.done():
-                    return
+                for action in machine.handle(frame, now):
+                    # Nearly all actions are of this kind, and a busy master causes thousands a second.
+                    if isinstance(action, Append):
+                        replica.copy(action.position, action.data)
+                    else:
+                        self._do(action)
+            if link.ended.done():
+                return
             tail = replica.tail
             has_grown = tail != machine.tail
             if reports_first and has_grown:
@@ -353,7 +370,7 @@ class Follower:
             return
         self._is_taken = True
         # A Java master shows readers all it has.
-        self._parts.replication.reads.learn(machine.master_confirmed if fenced else tail)
+        self._reads.learn(machine.master_confirmed if fenced else tail)
         self._note_lag(machine.master_tail, tail, now)
         if has_grown:
             if self._is_failing:
@@ -362,37 +379,19 @@ class Follower:
             if not reports_first:
                 self._tell_appended(tail, now)
 
-    def _take_other(self, frame: object, replica: ReplicaLog, machine: ReplicaLink, now: float) -> None:
-        """Take a frame that is no chunk of a fenced link, or not the next one."""
-        event: Event
-        match frame:
-            case Chunk(epoch, position, confirmed, tail, _, data):
-                event = ChunkReceived(position, len(data), epoch, confirmed, tail)
-            case LogChunk(position, data):
-                if machine.take_next(None, position, len(data), 0, position + len(data), now):
-                    replica.copy(position, data)
-                    return
-                event = ChunkReceived(position, len(data), None, 0, position + len(data))
-            case Refusal(_, reason):
-                event = Refused(reason)
-            case _:
-                event = Refused("it sends what only a slave does")
-        for action in machine.handle(event, now):
-            self._do(action)
-
     def _tell_appended(self, tail: int, now: float) -> None:
         machine = self._machine
         assert machine is not None
         # A part of the log that is still compared with the master's is on the disk, but may not be right.
         flushed = min(tail, self._store.flusher.flushed)
-        position = machine.grow(tail, flushed, now)
-        if position < 0:
-            self._handle(Appended(tail, flushed))
-        else:
-            self._report(position)
-            # A report puts the next one off, so a timer that runs comes early enough.
-            if self._timer is None:
-                self._arm()
+        for action in machine.handle(Appended(tail, flushed), now):
+            if isinstance(action, SendReport):
+                self._report(action.position)
+            else:
+                self._do(action)
+        # A report puts the next one off, so a timer that runs comes early enough.
+        if self._timer is None:
+            self._arm()
         if machine.reports_flushed:
             self._want_flushed()
 
@@ -402,7 +401,7 @@ class Follower:
         if self._replica is None or machine is None or not machine.reports_flushed or self._flushing is not None:
             return
         if self._store.flusher.flushed < self._replica.tail:
-            self._flushing = self._parts.background.group_commit.when_flushed(self._replica.tail)
+            self._flushing = self._group_commit.when_flushed(self._replica.tail)
             self._flushing.add_done_callback(self._on_flushed)
 
     def _on_flushed(self, _: asyncio.Future[bool]) -> None:
@@ -427,7 +426,7 @@ class Follower:
         elif self._is_behind and behind <= _NEAR_BYTES:
             self._is_behind = False
             log.info("caught up with the master at %s", self._agreement.addresses[1])
-        elif not self._is_behind and behind > max(_NEAR_BYTES, self._parts.options.behind_bytes_max):
+        elif not self._is_behind and behind > max(_NEAR_BYTES, self._options.now.behind_bytes_max):
             self._is_behind = True
             log.warning("fell behind the master at %s by %d bytes", self._agreement.addresses[1], behind)
 

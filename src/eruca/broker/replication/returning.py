@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from eruca.broker.options import BrokerOptions, BrokerRole
+from eruca.broker.options import BrokerRole
 from eruca.broker.replication.proving import Proof, prove
 from eruca.core.replication.epochs import drop_unwritten, last_epoch
 from eruca.core.replication.kinship import Kinship
@@ -137,41 +137,43 @@ class Survey:
 async def survey_members(
     caller: Caller,
     nameservers: NameServers,
-    options: BrokerOptions,
+    name: str,
+    own_address: str,
     store: MessageStore,
     known: Iterable[str],
-    *,
-    starts: bool,
+    starts_as: BrokerRole | None,
 ) -> Survey:
     """Ask all members of our name whether one of them leads; `known` are those that we remember ourselves.
+
+    A broker that starts says what kind of master it would be; one that runs knows what it has.
 
     Raises ConfigError for a broker that starts where another one has its name already.
     """
     await nameservers.refresh()
-    remembered = set(known) - {"", options.address}
+    remembered = set(known) - {"", own_address}
     # At the same time: whoever is silent holds up the start once.
     named, answers = await asyncio.gather(
-        asyncio.gather(*[_list_members(caller, address, options.name) for address in nameservers.addresses]),
+        asyncio.gather(*[_list_members(caller, address, name) for address in nameservers.addresses]),
         _ask_all(caller, remembered, store),
     )
-    registered = {address for group in named for address in group} - {"", options.address}
+    registered = {address for group in named for address in group} - {"", own_address}
     answers |= await _ask_all(caller, registered - remembered, store)
     own = Returning(
-        address=options.address,
-        seen_epoch=store.replication.seen_epoch,
-        led_epoch=store.replication.led_epoch,
-        epochs=store.replication.epochs,
-        tail=store.commitlog.tail,
-        # A master that runs knows what it has.
-        sync=starts and options.role is BrokerRole.SYNC_MASTER,
+        address=own_address,
+        seen_epoch=store.lineage.seen_epoch,
+        led_epoch=store.lineage.record.led_epoch,
+        epochs=store.lineage.epochs,
+        tail=store.log.tail,
+        sync=starts_as is BrokerRole.SYNC_MASTER,
     )
-    proofs = {address: proof for address, proof in answers.items() if proof and proof.state.broker_name == options.name}
-    if starts:
-        refuse_taken_name(options, [proof for address, proof in proofs.items() if address in registered])
-    related = [proof.state for proof in proofs.values() if is_member(proof, options.address)]
+    proofs = {address: proof for address, proof in answers.items() if proof and proof.state.broker_name == name}
+    if starts_as is not None:
+        taken = [proof for address, proof in proofs.items() if address in registered]
+        refuse_taken_name(name, own_address, taken)
+    related = [proof.state for proof in proofs.values() if is_member(proof, own_address)]
     newer = judge_return(own, related)
     if newer is not None:
-        log.warning("this broker does not lead %s: %s", options.name, newer.reason)
+        log.warning("this broker does not lead %s: %s", name, newer.reason)
     return Survey(newer, is_complete=all(answers[address] is not None for address in remembered))
 
 
@@ -185,14 +187,14 @@ def is_member(proof: Proof, own_address: str) -> bool:
     return proof.kinship is not Kinship.STRANGER
 
 
-def refuse_taken_name(options: BrokerOptions, registered: Iterable[Proof]) -> None:
+def refuse_taken_name(name: str, own_address: str, registered: Iterable[Proof]) -> None:
     """Raise ConfigError when a broker of another store has the name of one that is about to lead."""
     for proof in registered:
         state = proof.state
         is_in_use = state.role == MASTER or (proof.kinship is Kinship.EMPTY and state.tail > 0)
-        if is_in_use and not is_member(proof, options.address):
+        if is_in_use and not is_member(proof, own_address):
             raise ConfigError(
-                f"another broker is named {options.name} already: {state.address} ({state.role}), whose messages are"
+                f"another broker is named {name} already: {state.address} ({state.role}), whose messages are"
                 " not those of this store; this one does not start, so that neither harms the other",
                 hint="give this broker a brokerName of its own; or, if it is to be a copy of that one, set brokerRole ="
                 " SLAVE and a brokerId that no other member has; if that broker is not yours, use other name servers",

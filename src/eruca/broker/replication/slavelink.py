@@ -9,6 +9,8 @@ import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
+from eruca.broker.replication.readlimit import ReadLimit
+from eruca.clock import Clock
 from eruca.core.replication.primary import (
     Action,
     Blocked,
@@ -19,6 +21,7 @@ from eruca.core.replication.primary import (
     Drained,
     Event,
     HelloReceived,
+    LinkLimits,
     LinkState,
     LogGrew,
     PrimaryLink,
@@ -28,6 +31,7 @@ from eruca.core.replication.primary import (
     Tick,
 )
 from eruca.errors import WireError
+from eruca.store.log.commitlog import CommitLog
 from eruca.wire.replication import (
     Hello,
     LogReport,
@@ -58,22 +62,34 @@ _GOODBYE_SECONDS: Final = 1.0
 class SlaveLink(asyncio.Protocol):
     """One connection of a slave."""
 
-    def __init__(self, server: ReplicationServer, number: int) -> None:
+    def __init__(
+        self,
+        server: ReplicationServer,
+        number: int,
+        commitlog: CommitLog,
+        reads: ReadLimit,
+        clock: Clock,
+        *,
+        epoch: int,
+        limits: LinkLimits,
+    ) -> None:
+        """`epoch` is the mastership that is now, and `limits` what it grants this link."""
         self._server = server
-        self._parts = server.parts
-        self._commitlog = server.parts.store.commitlog
+        self._commitlog = commitlog
+        self._reads = reads
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._decoder = SlaveDecoder()
         self._timer: asyncio.TimerHandle | None = None
         # A handle of uvloop does not say when, if that was in the past.
         self._timer_at = 0.0
-        self._epoch = server.epoch
+        self._epoch = epoch
         # Told apart by number: a slave that comes back is another link.
         self.number = number
         self.peer = "?"
         self.peer_host = "?"
-        self.limits = server.make_limits()
+        self.limits = limits
         self.machine = PrimaryLink(
             self.limits,
             self._loop.time(),
@@ -199,25 +215,24 @@ class SlaveLink(asyncio.Protocol):
         begin = max(position, self._prefetched)
         if begin - position > _PREFETCH_BYTES // 2:
             return
-        segment = self._commitlog.chain.find(begin)
-        if segment is not None:
-            self._prefetched = end = min(begin + _PREFETCH_BYTES, segment.end)
-            begin, end = begin - segment.start, end - segment.start
-            self._loop.run_in_executor(None, segment.mapping.prefetch, begin, end)
+        found = self._commitlog.prefetch(begin, _PREFETCH_BYTES)
+        if found is not None:
+            self._prefetched, fetch = found
+            self._loop.run_in_executor(None, fetch)
 
     def _encode_head(self, position: int, data: bytes | memoryview) -> bytes:
         if not self.machine.is_fenced:
             return encode_chunk_head(position, len(data))
         # What all would be is no position of this log.
         tail = self._commitlog.readable_end
-        self._told = confirmed = min(self._parts.replication.reads.certain, tail)
-        return encode_fenced_head(self._epoch, position, confirmed, tail, self._parts.clock.now_ms(), data)
+        self._told = confirmed = min(self._reads.certain, tail)
+        return encode_fenced_head(self._epoch, position, confirmed, tail, self._clock.now_ms(), data)
 
     def tell_confirmed(self) -> None:
         """Tell the slave what is confirmed, if no chunk has."""
         if self._ended or not self.is_joined or not self.machine.is_fenced or self._transport is None:
             return
-        if min(self._parts.replication.reads.certain, self._commitlog.readable_end) > self._told:
+        if min(self._reads.certain, self._commitlog.readable_end) > self._told:
             self._transport.write(self._encode_head(self.machine.position, b""))
 
     def _arm(self) -> None:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 
-from eruca.broker.failover import FailoverDriver
-from eruca.broker.options import BrokerRole
-from eruca.broker.parts import Parts
+from eruca.broker.options import BrokerOptions, LiveOptions
 from eruca.broker.refusals import refuse
-from eruca.broker.replication.metadata import seal
+from eruca.broker.replication.acknowledging import Acknowledgement
+from eruca.broker.replication.asking import seal
+from eruca.broker.replication.claims import Claims
+from eruca.broker.replication.failover import FailoverDriver
+from eruca.broker.replication.masteraddress import MasterAddress
+from eruca.broker.replication.members import KnownMembers
+from eruca.broker.replication.primary import ReplicationServer
 from eruca.broker.replication.proving import prove
+from eruca.broker.replication.replica import Follower
 from eruca.broker.replication.roles import Roles
-from eruca.broker.schedule import Schedule
+from eruca.broker.replication.tables import CopiedTables
+from eruca.broker.standing import Standing
 from eruca.core.replication.numbering import count_promotion
 from eruca.errors import ConfigError, ErucaError, RequestRefused, StoreError
 from eruca.limits import EPOCH_AHEAD_MAX, EPOCH_MAX, HA_CHECK_BYTES_MAX
 from eruca.net.caller import Caller
 from eruca.net.handlers import HandlerTable, Reply, Request
-from eruca.wire.bodies import DataVersion, DataVersions, EpochStart, FollowedMaster, ReplicationState, encode_json
+from eruca.store.messagestore import MessageStore
+from eruca.wire.bodies import EpochStart, FollowedMaster, ReplicationState, encode_json
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import ChangeRoleHeader, ReplicationStateHeader
 from eruca.wire.names import FENCED, MASTER, SLAVE
@@ -27,26 +35,40 @@ from eruca.wire.names import FENCED, MASTER, SLAVE
 # A new master may lack a little of what it must have: it is on its way.
 _ARRIVAL_S = 5.0
 _LOOK_S = 0.01
-_COUNTER_BITS = 20
 
 
 class StateHandlers:
-    """Answers 90101 and 90102."""
+    """Answers 90101: how a broker stands."""
 
-    def __init__(self, parts: Parts, caller: Caller, roles: Roles, schedule: Schedule) -> None:
-        self._parts = parts
-        self._caller = caller
+    def __init__(
+        self,
+        options: LiveOptions,
+        standing: Standing,
+        store: MessageStore,
+        acknowledgement: Acknowledgement,
+        tables: CopiedTables,
+        members: KnownMembers,
+        claims: Claims,
+        master: MasterAddress,
+        server: ReplicationServer,
+        follower: Follower,
+        roles: Roles,
+    ) -> None:
+        self._options = options
+        self._standing = standing
+        self._store = store
+        self._acknowledgement = acknowledgement
+        self._tables = tables
+        self._members = members
+        self._claims = claims
+        self._master = master
+        self._server = server
+        self._follower = follower
         self._roles = roles
-        self._schedule = schedule
-        #: Where the members elect their master, if they do.
-        self.failover: FailoverDriver | None = None
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Take the code."""
         table.add(RequestCode.REPLICATION_STATE, self.tell)
-        table.add(RequestCode.CHANGE_ROLE, self.change)
-
-    # -- telling -----------------------------------------------------------------------------------------------------
 
     def tell(self, request: Request) -> Reply:
         """How this broker stands."""
@@ -56,7 +78,7 @@ class StateHandlers:
 
     def _sum(self, begin: int, end: int) -> int:
         """The CRC of a short part of the log, by which a member proves whose log it has; -1 when it is not there."""
-        commitlog = self._parts.store.commitlog
+        commitlog = self._store.log
         if not 0 <= begin < end <= min(begin + HA_CHECK_BYTES_MAX, commitlog.readable_end):
             return -1
         found = commitlog.read_bytes(begin, end)
@@ -64,65 +86,80 @@ class StateHandlers:
 
     def describe(self, check_crc: int = -1) -> ReplicationState:
         """The state of this moment."""
-        parts, roles, options = self._parts, self._roles, self._parts.options
-        store, record = parts.store, parts.store.replication
-        slaves = roles.server.list_slaves() if roles.name != SLAVE else []
-        roles.members.meet([slave.address for slave in slaves if slave.fenced])
-        is_sync = options.role is BrokerRole.SYNC_MASTER
+        options, standing, store, members = self._options.now, self._standing, self._store, self._members
+        record = store.lineage.record
+        slaves = self._server.list_slaves() if standing.state != SLAVE else []
+        members.meet([slave.address for slave in slaves if slave.fenced])
         return ReplicationState(
-            address=options.address,
-            broker_id=options.broker_id,
+            address=standing.address,
+            broker_id=standing.broker_id,
             broker_name=options.name,
             check_crc=check_crc,
-            claimed_epoch=roles.claims.claimed_epoch,
-            configured_id=options.configured_id,
-            confirmed=min(self._find_confirmed(), store.commitlog.readable_end),
+            claimed_epoch=self._claims.claimed_epoch,
+            configured_id=options.broker_id,
+            confirmed=min(self._find_confirmed(), store.log.readable_end),
             diverged=list(record.diverged),
-            epoch=roles.epoch,
+            epoch=self._roles.epoch,
             epochs=[EpochStart(epoch=each.epoch, start=each.start, unsure=each.unsure) for each in record.epochs],
             epochs_joined=record.epochs_joined,
             failover=options.failover,
             flushed=store.flusher.flushed,
-            ha_address=options.ha_address,
+            ha_address=standing.ha_address,
             last_store_time=store.flusher.last_store_time,
-            log_start=store.commitlog.start,
-            master=self._describe_master() if roles.name == SLAVE else None,
-            members=roles.members.members,
-            required=options.in_sync_replicas if is_sync else 1,
-            role=roles.name,
+            log_start=store.log.start,
+            master=self._describe_master() if standing.state == SLAVE else None,
+            members=members.members,
+            required=options.in_sync_replicas if standing.is_sync else 1,
+            role=standing.state,
             slaves=slaves,
             store_id=record.store_id,
             store_id_given_at=record.store_id_given_at,
-            sync=is_sync,
-            tail=store.commitlog.readable_end,
-            versions=self._count_versions(),
-            writable=parts.writable and not store.refusal,
+            sync=standing.is_sync,
+            tail=store.log.readable_end,
+            versions=self._tables.count_versions(),
+            writable=standing.writable and not store.refusal,
         )
 
     def _find_confirmed(self) -> int:
         """What enough members have; a slave knows it from its master."""
-        roles = self._roles
-        return roles.follower.confirmed if roles.name == SLAVE else self._parts.replication.condition.confirmed
+        is_slave = self._standing.state == SLAVE
+        return self._follower.confirmed if is_slave else self._acknowledgement.condition.confirmed
 
     def _describe_master(self) -> FollowedMaster:
-        roles = self._roles
-        followed, members = roles.follower.state, roles.members
-        followed.address, followed.ha_address = roles.find_master()
+        followed, members = self._follower.state, self._members
+        followed.address, followed.ha_address = self._master.find()
         followed.epoch = members.master_epoch
         followed.sync, followed.required = members.mode or (False, 0)
         return followed
 
-    def _count_versions(self) -> DataVersions:
-        parts = self._parts
-        return DataVersions(
-            # They are small, and nobody counts their changes.
-            delays=zlib.crc32(encode_json(self._schedule.snapshot())),
-            groups=_count(parts.groups.data_version),
-            offsets=parts.offsets.version,
-            topics=_count(parts.topics.data_version),
-        )
 
-    # -- changing ----------------------------------------------------------------------------------------------------
+class RoleHandlers:
+    """Answers 90102: what an operator's tool wants a broker to be."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        standing: Standing,
+        store: MessageStore,
+        caller: Caller,
+        claims: Claims,
+        roles: Roles,
+        failover: FailoverDriver | None,
+        describe: Callable[[], ReplicationState],
+    ) -> None:
+        """`failover` is None where an operator decides; `describe` says how the broker stands, for the answers."""
+        self._options = options
+        self._standing = standing
+        self._store = store
+        self._caller = caller
+        self._claims = claims
+        self._roles = roles
+        self._failover = failover
+        self._describe = describe
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the code."""
+        table.add(RequestCode.CHANGE_ROLE, self.change)
 
     async def change(self, request: Request) -> Reply:
         """Become what an operator says; the answer is the state that came of it."""
@@ -130,28 +167,28 @@ class StateHandlers:
         roles = self._roles
         why = f"{request.link.peer} says so"
         self._check_epoch(header.epoch)
-        if self.failover is not None:
-            await self._change_elected(self.failover, header)
-            return Reply(body=self.describe())
+        if self._failover is not None:
+            await self._change_elected(self._failover, header)
+            return Reply(body=self._describe())
         try:
             if header.role == MASTER:
                 await self._promote(header, why)
             elif header.role == SLAVE:
                 await self._demote(header, why)
             elif header.role == FENCED:
-                if roles.name != MASTER:
-                    refuse(ResponseCode.SYSTEM_ERROR, f"this broker is {roles.name} and no master")
+                if (state := self._standing.state) != MASTER:
+                    refuse(ResponseCode.SYSTEM_ERROR, f"this broker is {state} and no master")
                 await roles.fence(why, epoch=header.epoch)
             else:
                 refuse(ResponseCode.SYSTEM_ERROR, f"role {header.role!r}: expected MASTER, SLAVE or FENCED")
         except StoreError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        return Reply(body=self.describe())
+        return Reply(body=self._describe())
 
     async def _change_elected(self, failover: FailoverDriver, header: ChangeRoleHeader) -> None:
         """Let the election decide again: have this master step down, or force a member that may lack something."""
         try:
-            if header.role == SLAVE and self._roles.name == MASTER:
+            if header.role == SLAVE and self._standing.state == MASTER:
                 await failover.step_down()
                 return
             if header.role == MASTER and header.force:
@@ -159,10 +196,10 @@ class StateHandlers:
                 return
         except ConfigError as error:
             refuse(ResponseCode.SYSTEM_ERROR, str(error))
-        refuse(ResponseCode.SYSTEM_ERROR, f"the members of {self._parts.options.name} elect their master")
+        refuse(ResponseCode.SYSTEM_ERROR, f"the members of {self._options.name} elect their master")
 
     async def _promote(self, header: ChangeRoleHeader, why: str) -> None:
-        commitlog = self._parts.store.commitlog
+        commitlog = self._store.log
         with suppress(TimeoutError):
             async with asyncio.timeout(_ARRIVAL_S):
                 await self._wait_for(header.wait_position)
@@ -171,11 +208,11 @@ class StateHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"this broker has the log up to {commitlog.readable_end}, and not up to {header.wait_position}",
             )
-        epoch = header.epoch or count_promotion(self._roles.epoch, self._parts.options.configured_id)
+        epoch = header.epoch or count_promotion(self._roles.epoch, self._options.broker_id)
         await self._roles.become_master(epoch, why=why)
 
     async def _wait_for(self, position: int) -> None:
-        while self._parts.store.commitlog.readable_end < position:  # noqa: ASYNC110 - the log tells nobody
+        while self._store.log.readable_end < position:  # noqa: ASYNC110 - the log tells nobody
             await asyncio.sleep(_LOOK_S)
 
     async def _demote(self, header: ChangeRoleHeader, why: str) -> None:
@@ -194,7 +231,7 @@ class StateHandlers:
     async def _find_master(self, address: str) -> tuple[str, str]:
         """Where the log of a broker is; only one of the same store is followed, whoever says so."""
         try:
-            proof = await prove(self._caller, address, self._parts.store)
+            proof = await prove(self._caller, address, self._store)
         except ErucaError as error:
             refuse(ResponseCode.SYSTEM_ERROR, f"{address} does not prove that it is of the same store: {error}")
         if proof is None:
@@ -202,12 +239,8 @@ class StateHandlers:
                 ResponseCode.SYSTEM_ERROR, f"{address} is a Java broker: brokerRole and name servers say who follows it"
             )
         state = proof.state
-        if state.broker_name != self._parts.options.name:
+        if state.broker_name != self._options.name:
             refuse(ResponseCode.SYSTEM_ERROR, f"{address} is a broker of {state.broker_name}")
-        if not self._roles.claims.may_follow(proof):
+        if not self._claims.may_follow(proof):
             refuse(ResponseCode.SYSTEM_ERROR, f"{address} is a broker of another store than this one")
         return address, state.ha_address
-
-
-def _count(version: DataVersion) -> int:
-    return (version.timestamp << _COUNTER_BITS) + version.counter

@@ -8,16 +8,19 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 
+from eruca.backoff import spread
 from eruca.client.routes import NAME_SERVERS, Route
 from eruca.client.session import Session
 from eruca.core.allocation import Strategy, plan_change, sort_clients
 from eruca.errors import ErucaError, NetError, NoRoute
+from eruca.repeating import Repeating
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_JITTER = 0.1
 _TAKEN_AT_ONCE = 32
 
 
@@ -50,7 +53,7 @@ class Balance:
         self._group = group
         self._strategy = strategy
         self._broadcast = broadcast
-        self._interval_ms = interval_ms
+        self._interval_s = interval_ms / 1000
         # Begins with a queue that is ours now.
         self._take = take
         # Lets go of a queue that is not ours any more.
@@ -64,11 +67,26 @@ class Balance:
         self.settled = asyncio.Event()
         # Topics that were not shared yet since something failed, and why.
         self.unsettled: dict[str, str] = {}
-        self._woken = asyncio.Event()
         self._topics: dict[str, None] = {}
         # The server that was asked last, for those who say that it does not answer.
         self._asked = NAME_SERVERS
         self._lock = asyncio.Lock()
+        self._sharing = Repeating(
+            f"the sharing of queues in group {group}",
+            self._share,
+            lambda: self._interval_s,
+            at_once=True,
+            jitter=_JITTER,
+        )
+
+    def start(self) -> None:
+        """Share the queues now, and again whenever there is a reason to."""
+        self._sharing.start()
+
+    async def stop(self) -> None:
+        """Leave everything as it is."""
+        self.settled.set()  # whoever waits for the start need not any more
+        await self._sharing.stop()
 
     def set_topics(self, topics: Iterable[str]) -> None:
         """Which topics are shared."""
@@ -76,19 +94,10 @@ class Balance:
 
     def wake(self) -> None:
         """Look again now."""
-        self._woken.set()
+        self._sharing.wake()
 
-    async def run(self) -> None:
-        """Look again whenever there is a reason to."""
-        while True:
-            all_well = await self.balance()
-            pause_s = self._interval_ms / 1000 if all_well else min(_RETRY_S, self._interval_ms / 1000)
-            try:
-                async with asyncio.timeout(pause_s * random.uniform(0.9, 1.0)):
-                    await self._woken.wait()
-            except TimeoutError:
-                pass
-            self._woken.clear()
+    async def _share(self) -> float | None:
+        return None if await self.balance() else spread(min(_RETRY_S, self._interval_s), _JITTER)
 
     async def balance(self) -> bool:
         """Look at every topic once; False when something is to be tried again soon."""
@@ -118,7 +127,7 @@ class Balance:
             return all_well
 
     async def wait_settled(self, seconds: float) -> None:
-        """Wait until every topic was shared once, and where to begin is known; at most so long."""
+        """Wait until every topic was shared once, and where to begin is known, for at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self.settled.wait()

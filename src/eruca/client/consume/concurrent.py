@@ -16,6 +16,7 @@ from eruca.client.consume.redelivery import Redelivery
 from eruca.client.message import Message, Outcome
 from eruca.core.concurrency import AdaptiveLimit
 from eruca.errors import ErucaError
+from eruca.repeating import Repeating
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.properties import RETRY_TOPIC
 from eruca.wire.record import Message as Record
@@ -106,7 +107,7 @@ class ConcurrentService:
         # Sends back what failed in threads.
         self._returning: set[asyncio.Task[None]] = set()
         # Look how many calls of adaptive handlers may run at once.
-        self._adapting: list[asyncio.Task[None]] = []
+        self._adapting: list[Repeating] = []
         # Until when handlers that never wait may go on, and who waits for the next such time.
         self._slice_end = 0.0
         self._next_slice: asyncio.Future[None] | None = None
@@ -146,23 +147,28 @@ class ConcurrentService:
         else:
             crew.workers = [loop.create_task(self._work(crew)) for _ in range(handler.concurrency)]
         if handler.is_adaptive:
-            self._adapting.append(loop.create_task(self._adapt(crew)))
+            adapting = self._adapt(crew)
+            self._adapting.append(adapting)
+            adapting.start()
 
-    async def _adapt(self, crew: Crew) -> None:
+    def _adapt(self, crew: Crew) -> Repeating:
         """Let as many run at once as make the work go faster."""
         loop = asyncio.get_running_loop()
         most = crew.handler.concurrency
         found = AdaptiveLimit(high=most, start=min(_ADAPTIVE_START, most))
         self._limit(crew, found.limit)
         looked_at, done = loop.time(), crew.done
-        while True:
-            await asyncio.sleep(_LOOK_S)
+
+        async def look() -> None:
+            nonlocal looked_at, done
             now = loop.time()
             limit = found.look(crew.done - done, now - looked_at, len(crew.ready))
             looked_at, done = now, crew.done
             if limit != crew.limit:
                 log.debug("%d calls of the handler of %s may run at once", limit, crew.handler.topic)
                 self._limit(crew, limit)
+
+        return Repeating(f"the choice of how many calls for {crew.handler.topic} run at once", look, lambda: _LOOK_S)
 
     def _limit(self, crew: Crew, limit: int) -> None:
         crew.limit = limit
@@ -315,7 +321,7 @@ class ConcurrentService:
         return max(first + self._timeout_s - now, _EXPIRE_S_MIN)
 
     async def expire(self, inboxes: Iterable[Inbox]) -> int:
-        """Give back what a handler has held for too long, so that it does not hold up the queue; gives how many.
+        """Give back what a handler has held for too long, so that it does not hold up the queue; returns how many.
 
         One that cannot be given back now does not keep the others from it.
         """
@@ -362,7 +368,9 @@ class ConcurrentService:
             except TimeoutError:
                 log.warning("handlers still at work after %.0f s; their messages will come again", drain_s)
         self._closed = True
-        tasks = [*self._returning, *self._adapting, *[task for crew in crews for task in crew.workers]]
+        for adapting in self._adapting:
+            await adapting.stop()
+        tasks = [*self._returning, *[task for crew in crews for task in crew.workers]]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

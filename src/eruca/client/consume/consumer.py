@@ -7,8 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from eruca.client.consume.concurrent import ConcurrentService
 from eruca.client.consume.handlers import AnyHandler, Concurrency, HandlerEntry, make_handler
@@ -21,7 +20,7 @@ from eruca.client.consume.ordered import OrderedService
 from eruca.client.consume.pausing import Pauses
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.redelivery import ATTEMPTS_MAX, Redelivery
-from eruca.client.consume.running import describe_running
+from eruca.client.consume.running import describe_member, describe_running
 from eruca.client.consume.starting import Start, describe_start
 from eruca.client.consume.stream import MessageStream
 from eruca.client.consume.subscriptions import (
@@ -36,7 +35,7 @@ from eruca.client.namespaces import check_own_group, unwrap_queue, wrap, wrap_qu
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.producer import to_ms
 from eruca.client.session import Session
-from eruca.client.stopping import run_until_stopped
+from eruca.client.stopping import Client, run_until_stopped
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy, find_strategy
 from eruca.errors import ClientClosed, ConfigError
@@ -46,10 +45,9 @@ from eruca.wire.bodies import (
     ConsumeResult,
     ConsumerRunningInfo,
     ConsumeType,
-    MessageModel,
     MessageQueue,
 )
-from eruca.wire.names import RETRY_PREFIX, check_topic
+from eruca.wire.names import DEFAULT_CONSUMER_GROUP, RETRY_PREFIX, check_topic
 from eruca.wire.properties import RETRY_TOPIC
 from eruca.wire.record import Message as Record
 
@@ -58,7 +56,6 @@ log = logging.getLogger(__name__)
 Function = TypeVar("Function", bound=AnyHandler)
 
 OFFSETS_DIRECTORY = Path("~/.rocketmq_offsets")
-_RESERVED_GROUP = "DEFAULT_CONSUMER"
 _SUSPEND_S = (0.01, 30.0)
 _RESULTS = {
     Outcome.DONE: ConsumeResult.CR_SUCCESS,
@@ -69,7 +66,7 @@ _RESULTS = {
 }
 
 
-class Consumer:
+class Consumer(Client):
     """A member of a consumer group.
 
     With handlers (a return is the acknowledgement, an exception a later retry):
@@ -115,7 +112,7 @@ class Consumer:
         clock: Clock | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
-        check_own_group(group, _RESERVED_GROUP)
+        check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now what would fail later
         self.group = wrap(self.options.namespace, group)
         self._settings = GroupSettings(
@@ -165,7 +162,7 @@ class Consumer:
         """Have a function work on the messages of a topic; use it as a decorator.
 
         `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
-        or with `batch` above 1 a list of up to so many. `ordered` keeps the order of each queue.
+        or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
         Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last.
         """
 
@@ -302,15 +299,6 @@ class Consumer:
         """
         await run_until_stopped(self, lambda: self._ended)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     @property
     def session(self) -> Session:
         """The session this consumer works with. Raises ClientClosed."""
@@ -410,14 +398,8 @@ class Consumer:
 
     def describe(self) -> ConsumerData:
         """What heartbeats say."""
-        broadcast = self._settings.broadcast
-        return ConsumerData(
-            consume_from_where=describe_start(self._settings.start),
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
-            group_name=self.group,
-            message_model=MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING,
-            subscription_data_set=[subscription.data for subscription in self._subscriptions.values()],
-        )
+        kind = ConsumeType.CONSUME_PASSIVELY
+        return describe_member(self.group, kind, self._settings, self._subscriptions.values())
 
     def wake(self) -> None:
         """Look again which queues are ours."""
@@ -454,20 +436,16 @@ class Consumer:
 
     def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
         """What the console shows of this consumer."""
-        properties = {
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            "PROP_CONSUME_ORDERLY": str(self._ordered).lower(),
-            "PROP_THREADPOOL_CORE_SIZE": str(sum(handler.concurrency for handler in self._handlers.values())),
-            "consumerGroup": self.group,
-            "messageModel": "BROADCASTING" if self._settings.broadcast else "CLUSTERING",
-            "allocateMessageQueueStrategy": self._settings.strategy.name,
-        }
         return describe_running(
             self.session,
-            properties,
+            self.group,
             ConsumeType.CONSUME_PASSIVELY,
+            self._settings,
             self._subscriptions.values(),
             self.inboxes,
             self.observer,
+            started_ms=self._started_ms,
+            ordered=self._ordered,
+            concurrency=sum(handler.concurrency for handler in self._handlers.values()),
             stacks=stacks,
         )

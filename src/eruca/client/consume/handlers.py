@@ -38,7 +38,7 @@ class HandlerThreads:
         self._workers.put(jobs)
 
     def resize(self, count: int) -> None:
-        """From now on let so many threads work."""
+        """From now on let this many threads work."""
         self._workers.resize(count)
 
     def post(self, function: Callable[[Any], object], argument: object) -> None:
@@ -152,7 +152,7 @@ async def _wait_for(result: Awaitable[Any]) -> Any:
 
 
 def is_async_function(function: AnyHandler) -> bool:
-    """Does calling it give something to wait for?"""
+    """Does calling it return something to wait for?"""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )

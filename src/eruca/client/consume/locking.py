@@ -60,7 +60,7 @@ class QueueLocks:
         inbox.locked_at_ms = self._session.clock.now_ms()
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give queues free for others."""
+        """Release queues for others."""
         wanted = set(queues)
         if self._asking:
             await asyncio.wait(self._asking)  # each has a timeout of its own
@@ -74,22 +74,17 @@ class QueueLocks:
             except ErucaError as error:
                 log.warning("queues of broker %s stay locked until their time is over: %s", broker, error)
 
-    async def renew_in_intervals(
-        self,
-        inboxes: Mapping[MessageQueue, Inbox],
-        interval_ms: int,
-        lose: Callable[[MessageQueue], Awaitable[None]],
+    async def renew_all(
+        self, inboxes: Mapping[MessageQueue, Inbox], lose: Callable[[MessageQueue], Awaitable[None]]
     ) -> None:
         """Renew the locks of all queues; `lose` is told of each that another has now."""
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            for broker, mine in _by_broker(inboxes).items():
-                try:
-                    await self._renew_all(broker, mine, inboxes, lose)
-                except Exception:
-                    log.exception("locks of broker %s could not be renewed", broker)
+        for broker, mine in _by_broker(inboxes).items():
+            try:
+                await self._renew_at(broker, mine, inboxes, lose)
+            except Exception:  # the locks of other brokers are renewed all the same
+                log.exception("locks of broker %s could not be renewed", broker)
 
-    async def _renew_all(
+    async def _renew_at(
         self,
         broker: str,
         mine: list[MessageQueue],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eruca.client.consume.balance import Balance, Taken
@@ -22,6 +23,7 @@ from eruca.client.session import Session
 from eruca.core.allocation import AverageStrategy, Strategy
 from eruca.errors import ErucaError
 from eruca.limits import START_SECONDS_MAX
+from eruca.repeating import Repeating
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.record import Message as Record
@@ -49,6 +51,8 @@ class GroupSettings:
     offsets_interval_ms: int = 1000
     rebalance_interval_ms: int = 20_000
     lock_interval_ms: int = 20_000
+    # How long a start waits for queues and for where to begin in them.
+    start_seconds_max: float = START_SECONDS_MAX
     # Told (topic, all its queues, those that are ours) when ours change.
     on_queues: QueueListener | None = None
 
@@ -96,8 +100,6 @@ class Membership:
         self._pauses = pauses
         # Ordered queues whose handler has not ended yet although they are not ours any more.
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._renewing: asyncio.Task[None] | None = None
         self._locks = QueueLocks(session, group)
         self._starts = StartOffsets(session, offsets, settings.start)
         ordered = isinstance(service, OrderedService)
@@ -115,40 +117,46 @@ class Membership:
             on_change=self._tell_queues,
         )
         self._balance.set_topics(subscriptions)
+        self._timers = [
+            Repeating("the commit of offsets", self._commit_newest, lambda: settings.offsets_interval_ms / 1000)
+        ]
+        if isinstance(service, ConcurrentService):
+            self._timers.append(self._make_expiry(service))
+        self._renewing = Repeating(
+            "the renewal of locks",
+            lambda: self._locks.renew_all(self.inboxes, self._lose),
+            lambda: settings.lock_interval_ms / 1000,
+        )
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to share queues and to pull them, and wait until where to begin is known, at most START_SECONDS_MAX.
+        """Begin to share queues and to pull them, and wait until where to begin is known, or for its time.
 
         A new group that begins with the latest messages would miss what is sent before that.
         """
-        work = [self._balance.run(), self._commit_in_intervals()]
-        if isinstance(self._service, ConcurrentService):
-            work.append(self._expire_in_intervals(self._service))
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(item) for item in work]
+        self._balance.start()
+        for timer in self._timers:
+            timer.start()
         if self._is_locked:
-            self._renewing = loop.create_task(
-                self._locks.renew_in_intervals(self.inboxes, self._settings.lock_interval_ms, self._lose)
-            )
-        await self._balance.wait_settled(START_SECONDS_MAX)
+            self._renewing.start()
+        await self._balance.wait_settled(self._settings.start_seconds_max)
 
     async def stop(self) -> None:
         """Stop pulling, let handlers end, commit, and let go of every queue."""
         drain_s = self._settings.drain_s
-        self._balance.settled.set()  # whoever waits for the start need not any more
-        tasks = [*self._tasks, *[inbox.task for inbox in self.inboxes.values() if inbox.task is not None]]
+        await self._balance.stop()
+        for timer in self._timers:
+            await timer.stop()
+        tasks = [inbox.task for inbox in self.inboxes.values() if inbox.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._service.close(drain_s)
         if self._leaving:
             await asyncio.wait(self._leaving.values(), timeout=drain_s)
-        if self._renewing is not None:
-            # Only now: while handlers are at work nobody else may have their queues.
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
+        # Only now: while handlers are at work nobody else may have their queues.
+        await self._renewing.stop()
         try:
             await self.commit()
         except ErucaError as error:
@@ -164,6 +172,14 @@ class Membership:
     def wake(self) -> None:
         """Look again which queues are ours."""
         self._balance.wake()
+
+    def _make_expiry(self, service: ConcurrentService) -> Repeating:
+        async def expire() -> None:
+            await service.expire(list(self.inboxes.values()))
+
+        return Repeating(
+            "the return of messages that take too long", expire, lambda: service.find_pause(self.inboxes.values())
+        )
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
@@ -236,6 +252,10 @@ class Membership:
         """Commit how far every queue is, and wait until that is kept. Raises ErucaError."""
         await self.offsets.write(self._list_positions(), wait=True)
 
+    async def _commit_newest(self) -> None:
+        with suppress(ErucaError):  # it was reported, and is tried again
+            await self.offsets.write(self._list_positions())
+
     def _list_positions(self) -> dict[MessageQueue, int]:
         return {
             queue: inbox.commit_offset
@@ -280,23 +300,3 @@ class Membership:
                 log.info("queue %s goes on at %d, as an operator wished", queue, offset)
             self._balance.owned.get(topic, set()).discard(queue)
         self._balance.wake()
-
-    # -- in intervals ------------------------------------------------------------------------------------------------
-
-    async def _commit_in_intervals(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.offsets_interval_ms / 1000)
-            try:
-                await self.offsets.write(self._list_positions())
-            except ErucaError as error:
-                log.warning("offsets could not be committed now: %s", error)
-            except Exception:
-                log.exception("offsets could not be committed now")
-
-    async def _expire_in_intervals(self, service: ConcurrentService) -> None:
-        while True:
-            await asyncio.sleep(service.find_pause(self.inboxes.values()))
-            try:
-                await service.expire(list(self.inboxes.values()))
-            except Exception:
-                log.exception("messages that take too long could not be given back")

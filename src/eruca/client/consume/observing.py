@@ -22,7 +22,7 @@ class ConsumeHook(Protocol):
     """Is told of messages before and after a handler works on them. What it raises is logged and goes no further."""
 
     def before_consume(self, messages: list[Message]) -> object:
-        """A handler is about to begin; what this gives is passed to `after_consume`."""
+        """A handler is about to begin; what this returns is passed to `after_consume`."""
 
     def after_consume(self, messages: list[Message], outcome: Outcome, spent_ms: int, begun: object) -> None:
         """It has ended."""

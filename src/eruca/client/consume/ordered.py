@@ -146,7 +146,7 @@ class OrderedService:
         return outcome
 
     async def _settle(self, lane: _Lane, handler: HandlerEntry, messages: list[Message], outcome: Outcome) -> Outcome:
-        """Do what the outcome says; gives what became of the messages, which may be another outcome."""
+        """Do what the outcome says; returns what became of the messages, which may be another outcome."""
         inbox = lane.inbox
         if outcome is Outcome.DEAD:
             buried = await self._bury(lane, messages)
@@ -179,7 +179,7 @@ class OrderedService:
         lane.waiting.extendleft(reversed(again))
 
     async def _bury(self, lane: _Lane, messages: list[Message]) -> list[Message]:
-        """Send messages to the dead letters; gives those that are there, the others must be tried again."""
+        """Send messages to the dead letters; returns those that are there, the others must be tried again."""
         buried = []
         for message in messages:
             try:

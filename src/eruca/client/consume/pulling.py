@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from eruca.backoff import spread
 from eruca.client.calls import Calls, Pulled, PullStatus
 from eruca.client.consume.inbox import Inbox, LastRead
 from eruca.client.consume.subscriptions import TAG, Subscription
@@ -19,10 +19,10 @@ from eruca.wire.headers import PullMessageHeader
 from eruca.wire.names import MASTER_ID
 from eruca.wire.properties import TAGS
 from eruca.wire.record import Message as Record
+from eruca.wire.sysflag import PULL_CLASS_FILTER, PULL_SUBSCRIPTION, PULL_SUSPEND
 
 log = logging.getLogger(__name__)
 
-SUSPEND, EXPRESSION, CLASS_FILTER, LITE = 2, 4, 8, 16
 _NOT_KNOWN_YET = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -45,7 +45,7 @@ class PullLimits:
     # Of one queue: above any of these it is not pulled until some messages are done.
     count_max: int = 1000
     bytes_max: int = 100 * 1024 * 1024
-    # How far the first and the last message not done may lie apart; None is no bound (ordered consumers).
+    # How far the first and the last message not done may lie apart; None means no bound (ordered consumers).
     span_max: int | None = 2000
     # How long the broker holds a pull of an empty queue, and how long we wait for its answer.
     suspend_ms: int = 15_000
@@ -75,7 +75,7 @@ class Puller:
         self._limits = limits
         self._deliver = deliver
         # Marks of this kind of consumer in every pull.
-        self._flags = SUSPEND | flags
+        self._flags = PULL_SUSPEND | flags
         # May anything be pulled, seeing what all queues have? Whoever says no sets `changed` when there is room again.
         self._has_room = has_room
         # What the group has committed, for those who go back to it when another master takes over.
@@ -248,7 +248,7 @@ class Puller:
                 await session.routes.refresh(inbox.queue.topic)
         except ErucaError as other:
             log.debug("and that could not be helped: %s", other)
-        await asyncio.sleep(self._limits.error_pause_ms / 1000 * random.uniform(0.5, 1.0))
+        await asyncio.sleep(spread(self._limits.error_pause_ms / 1000, 0.5))
 
     def _report(self, inbox: Inbox, error: ErucaError) -> None:
         """Log an error once, however often it comes in a row."""
@@ -270,7 +270,7 @@ async def find_source(
     address = session.routes.require_address(queue.broker_name, broker_id)
     wanted = subscription.class_filter
     if wanted is None:
-        return address, EXPRESSION
+        return address, PULL_SUBSCRIPTION
     server = session.routes.find_filter_server(queue.topic, queue.broker_name)
     if server is None:
         raise ConnectFailed(
@@ -278,7 +278,7 @@ async def find_source(
             hint="start one (`eruca filterserver`); the broker takes as many as filterServerNums says",
         )
     await session.uploads.ensure(server, group, queue.topic, wanted.name, wanted.module)
-    return server, CLASS_FILTER
+    return server, PULL_CLASS_FILTER
 
 
 async def peek(
@@ -291,7 +291,7 @@ async def peek(
         queue_id=queue.queue_id,
         queue_offset=offset,
         max_message_nums=count_max,
-        sys_flag=EXPRESSION,
+        sys_flag=PULL_SUBSCRIPTION,
         commit_offset=0,
         suspend_timeout_ms=0,
         subscription="*",

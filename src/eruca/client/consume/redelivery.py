@@ -21,6 +21,7 @@ from eruca.wire.properties import (
     KEYS,
     MAX_RECONSUME_TIMES,
     RECONSUME_TIME,
+    RETRY_LEVEL_FIRST,
     RETRY_TOPIC,
     TRAN_MSG,
     UNIQ_KEY,
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 # How often a message is tried unless its consumer says otherwise, as in Java.
 ATTEMPTS_MAX = 16
 
-_FIRST_LEVEL = 3
 _TIMEOUT_MS = 5000
 
 
@@ -57,12 +57,12 @@ class Redelivery:
         except ErucaError as error:
             log.warning("message %s could not be given back, it is sent again: %s", _name(record), error)
             times = self._max_attempts if level < 0 else record.reconsume_times + 1
-            await self.send_again(record, times, delay_level=level or _FIRST_LEVEL + record.reconsume_times)
+            await self.send_again(record, times, delay_level=level or RETRY_LEVEL_FIRST + record.reconsume_times)
         if level < 0 or record.reconsume_times >= self._max_attempts:
             self._log_burial(record, record.reconsume_times)
         else:
             # What a damaged or hostile record says of its deliveries may be any number.
-            level = max(1, min(level or _FIRST_LEVEL + record.reconsume_times, len(DELAY_LEVELS_MS)))
+            level = max(1, min(level or RETRY_LEVEL_FIRST + record.reconsume_times, len(DELAY_LEVELS_MS)))
             pause = timedelta(milliseconds=DELAY_LEVELS_MS[level - 1]).total_seconds()
             what = _describe(record, record.reconsume_times)
             log.info("%s is not done: again in %.0f s (delay level %d by default)", what, pause, level)
@@ -109,7 +109,7 @@ class Redelivery:
         await self._sender.send(parcel, random.choice(route.write_queues), _TIMEOUT_MS)
 
     async def bury(self, record: Record, attempts: int) -> None:
-        """Send a message of an ordered queue that was tried so often before to the dead letters. Raises ErucaError."""
+        """Send a message of an ordered queue to the dead letters after `attempts` tries. Raises ErucaError."""
         # The broker makes a dead letter of what comes to the retry topic after the last attempt.
         await self.send_again(record, self._max_attempts)
         self._log_burial(record, attempts)

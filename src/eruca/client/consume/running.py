@@ -11,20 +11,39 @@ from types import CoroutineType, FrameType
 from typing import Any
 
 from eruca.client.consume.inbox import Inbox
+from eruca.client.consume.membership import GroupSettings
 from eruca.client.consume.observing import ConsumeObserver
+from eruca.client.consume.starting import describe_start
 from eruca.client.consume.subscriptions import Subscription
 from eruca.client.session import Session
-from eruca.wire.bodies import ConsumerRunningInfo, ConsumeType, MessageQueue
+from eruca.wire.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, MessageModel, MessageQueue
+
+
+def describe_member(
+    group: str, consume_type: ConsumeType, settings: GroupSettings, subscriptions: Iterable[Subscription]
+) -> ConsumerData:
+    """What heartbeats say of a consumer."""
+    return ConsumerData(
+        consume_from_where=describe_start(settings.start),
+        consume_type=consume_type,
+        group_name=group,
+        message_model=MessageModel.BROADCASTING if settings.broadcast else MessageModel.CLUSTERING,
+        subscription_data_set=[subscription.data for subscription in subscriptions],
+    )
 
 
 def describe_running(
     session: Session,
-    properties: Mapping[str, str],
+    group: str,
     consume_type: ConsumeType,
+    settings: GroupSettings,
     subscriptions: Iterable[Subscription],
     inboxes: Mapping[MessageQueue, Inbox],
     observer: ConsumeObserver,
     *,
+    started_ms: int,
+    ordered: bool = False,
+    concurrency: int = 0,
     stacks: bool,
 ) -> ConsumerRunningInfo:
     """The answer to an operator's question what a consumer is doing."""
@@ -35,7 +54,12 @@ def describe_running(
             "PROP_CLIENT_VERSION": "V4_9_7",
             "PROP_CONSUME_TYPE": consume_type.value,
             "PROP_NAMESERVER_ADDR": session.options.nameservers,
-            **properties,
+            "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+            "PROP_CONSUME_ORDERLY": str(ordered).lower(),
+            "PROP_THREADPOOL_CORE_SIZE": str(concurrency),
+            "consumerGroup": group,
+            "messageModel": "BROADCASTING" if settings.broadcast else "CLUSTERING",
+            "allocateMessageQueueStrategy": settings.strategy.name,
         },
         subscription_set=[subscription.data for subscription in known],
         mq_table={queue: inbox.describe(now, now_ms) for queue, inbox in inboxes.items()},

@@ -28,7 +28,7 @@ Start = Literal["latest", "earliest"] | datetime
 
 
 def describe_start(start: Start) -> ConsumeFromWhere:
-    """As heartbeats say it. Raises ConfigError for what is none."""
+    """As heartbeats say it. Raises ConfigError for anything else."""
     if isinstance(start, datetime):
         return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
     if start == "earliest":

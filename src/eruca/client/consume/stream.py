@@ -46,7 +46,7 @@ class MessageStream:
         return None
 
     def take_rest(self, count: int) -> list[Message]:
-        """What else is here, at most so many."""
+        """What else is here, at most this many."""
         return [self._messages.popleft() for _ in range(min(len(self._messages), count))]
 
     async def wait(self) -> None:

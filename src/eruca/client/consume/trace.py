@@ -21,7 +21,7 @@ class ConsumeTrace:
         self._group = unwrap(session.options.namespace, group)
 
     def before_consume(self, messages: list[Message]) -> object:
-        """Write that a handler begins; gives the id all records of this call share."""
+        """Write that a handler begins; returns the id all records of this call share."""
         request_id = self._session.unique_ids.create()
         now_ms = self._session.clock.now_ms()
         for message in self._list_traced(messages):

@@ -40,7 +40,7 @@ class Workers:
         self._wake_one()
 
     def resize(self, count: int) -> None:
-        """From now on let so many threads work; those above it rest when they are done with their job."""
+        """From now on let this many threads work; the others rest when they are done with their job."""
         with self._guard:
             self._count = count
         if self._jobs:

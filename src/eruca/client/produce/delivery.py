@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Sequence
 from typing import Protocol
 
+from eruca.backoff import Backoff
 from eruca.client.meters import SendMeter
 from eruca.client.produce.choosing import QueueChooser, Selector, explain_not_writable
 from eruca.client.produce.outgoing import Receipt, SendStatus
@@ -21,9 +21,10 @@ from eruca.wire.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-_BACKOFF_S = 0.05
-# While a broker has no master, its route is asked for again at least this often.
-_BACKOFF_S_MAX = 0.5
+# When a message is sent to the same broker again.
+_RETRIES = Backoff(0.075, 5.0)
+# When the route of a broker that has no master is asked for again.
+_LOOKS = Backoff(0.1, 0.5)
 # What a broker answers that does not have the topic, or is not the master any more: another one may be by now.
 _MISLED_CODES = frozenset({int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
 _REPLY_CODES = frozenset({int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)})
@@ -72,8 +73,8 @@ class Delivery:
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + timeout_ms / 1000
-        route = routes.peek(parcel.topic)
-        if route is None or not route.write_queues:
+        route = routes.peek_for_send(parcel.topic)
+        if route is None:
             route = await self._find_route(parcel.topic, deadline)
             timeout_ms = (deadline - loop.time()) * 1000
         attempts: list[str] = []
@@ -115,7 +116,7 @@ class Delivery:
                     continue
                 attempts.append(_describe(queue, error))
                 if tries < self._tries - 1:
-                    route = await self._prepare_retry(parcel.topic, route, queue, error, tries, deadline, choose)
+                    route = await self._prepare_retry(parcel.topic, route, queue, error, tries + 1, deadline, choose)
             else:
                 if route.is_template:
                     self._learn(parcel.topic)
@@ -193,15 +194,13 @@ class Delivery:
         route: Route,
         queue: MessageQueue,
         failure: ErucaError,
-        turn: int,
+        tries: int,
         deadline: float,
         choose: Selector | None,
     ) -> Route:
         """Look where to try next: routes may have changed, and a broker that is busy wants a moment."""
         if choose is not None or all(other.broker_name == queue.broker_name for other in route.write_queues):
-            loop = asyncio.get_running_loop()
-            pause = _BACKOFF_S * 2**turn * random.uniform(0.5, 1.5)
-            await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+            await _rest(_RETRIES.after(tries), deadline)
         is_misled = isinstance(failure, RequestRefused) and failure.code in _MISLED_CODES
         if is_misled or (isinstance(failure, NetError) and not isinstance(failure, TooManyCalls)):
             return await self._refresh(topic, route, deadline)
@@ -216,9 +215,7 @@ class Delivery:
 
     async def _look_again(self, topic: str, route: Route, pauses: int, deadline: float) -> Route:
         """Wait a moment and ask for the route again: a slave that becomes the master is there soon."""
-        loop = asyncio.get_running_loop()
-        pause = min(_BACKOFF_S * 2 ** min(pauses, 16), _BACKOFF_S_MAX) * random.uniform(0.5, 1.0)
-        await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+        await _rest(_LOOKS.after(pauses), deadline)
         return await self._refresh(topic, route, deadline)
 
     # -- hooks -------------------------------------------------------------------------------------------------------
@@ -238,6 +235,11 @@ class Delivery:
                 hook.after_send(parcel, queue, receipt, error, spent_ms)
             except Exception:
                 log.exception("a hook failed after a send")
+
+
+async def _rest(pause_s: float, deadline: float) -> None:
+    """Wait, but not past the time of the message."""
+    await asyncio.sleep(min(pause_s, max(0.0, deadline - asyncio.get_running_loop().time())))
 
 
 def _may_retry(parcel: Parcel, error: ErucaError) -> bool:

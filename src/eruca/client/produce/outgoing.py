@@ -170,7 +170,7 @@ def join_keys(keys: str | Iterable[str]) -> str:
 
 
 def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BODY_BYTES_MAX) -> bytes:
-    """Give the body as bytes, or raise what is wrong with it."""
+    """Return the body as bytes, or raise what is wrong with it."""
     if body.__class__ is not bytes:
         if not isinstance(body, bytes | bytearray | memoryview):
             raise TypeError(f"a body is bytes, not {type(body).__name__}: encode it first")
@@ -186,7 +186,7 @@ def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BOD
 
 
 def check_flag(flag: int) -> int:
-    """Give the flag back, or raise what is wrong with it."""
+    """Return the flag, or raise what is wrong with it."""
     if not isinstance(flag, int):
         raise TypeError(f"flag must be an int, not {type(flag).__name__}: {flag!r:.80}")
     if not _INT32_MIN <= flag <= _INT32_MAX:

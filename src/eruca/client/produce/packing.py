@@ -118,7 +118,7 @@ class Packer:
             raise
 
     def find_topic(self, topic: str) -> str:
-        """Check a topic's name and give what the broker calls it."""
+        """Check a topic's name and return what the broker calls it."""
         if topic in FORBIDDEN_TO_SEND:
             raise MessageIllegal(f"only brokers send to the topic {topic}")
         wrapped = check_topic(wrap(self._namespace, check_topic(topic)))
@@ -130,7 +130,7 @@ class Packer:
     def _start_span(
         self, topic: str, described: list[dict[str, str]], own: Mapping[str, str], body_bytes: int | None
     ) -> tuple[Operation, dict[str, str]]:
-        """Begin a span; gives it, and the client's own properties with the context that travels with the message."""
+        """Begin a span; returns it, and the client's own properties with the context that travels with the message."""
         assert self.telemetry is not None
         names = [set(each) for each in described]
         operation = self.telemetry.start_send(topic, self._group, *described, body_bytes=body_bytes)

@@ -6,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
@@ -23,6 +21,7 @@ from eruca.client.produce.sending import Parcel, Sender
 from eruca.client.produce.trace import SendTrace
 from eruca.client.produce.window import Window
 from eruca.client.session import Session
+from eruca.client.stopping import Client
 from eruca.clock import Clock
 from eruca.errors import ClientClosed, ConfigError, MessageIllegal, RequestTimeout, SendFailed
 from eruca.limits import MESSAGE_BODY_BYTES_MAX
@@ -30,16 +29,14 @@ from eruca.observe.telemetry import Operation, find_telemetry
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import RequestCode
 from eruca.wire.headers import CheckTransactionHeader, PushReplyHeader
-from eruca.wire.names import check_group
+from eruca.wire.names import DEFAULT_PRODUCER_GROUP, check_group
 from eruca.wire.properties import TIMER_DEL_UNIQKEY
 from eruca.wire.record import Message as Record
 
 log = logging.getLogger(__name__)
 
-_RESERVED_GROUP = "DEFAULT_PRODUCER"
 
-
-class Producer:
+class Producer(Client):
     """Sends messages.
 
     >>> async with Producer("127.0.0.1:9876", group="shop") as producer:
@@ -72,7 +69,7 @@ class Producer:
         clock: Clock | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
-        self.group = check_group(wrap(self.options.namespace, check_own_group(group, _RESERVED_GROUP)))
+        self.group = check_group(wrap(self.options.namespace, check_own_group(group, DEFAULT_PRODUCER_GROUP)))
         for name, number, least in (
             ("retries", retries, 0),
             ("in_flight_max", in_flight_max, 1),
@@ -159,22 +156,15 @@ class Producer:
         session, self._session, self._delivery = self._session, None, None
         return session
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     @property
     def session(self) -> Session:
         """The session this producer works with. Raises ClientClosed."""
-        if self._session is None or self._is_closing:
+        session = self._session
+        if session is None or self._is_closing:
             raise self._explain_closed()
-        self._session.check_loop()
-        return self._session
+        if asyncio._get_running_loop() is not session.loop:
+            session.check_loop()
+        return session
 
     def _explain_closed(self) -> ClientClosed:
         what = "closed" if self._is_closing else "not started"
@@ -199,7 +189,7 @@ class Producer:
         wait: bool = True,
         timeout: timedelta | float | None = None,
     ) -> Receipt:
-        """Send one message and give its receipt.
+        """Send one message and return its receipt.
 
         Messages of one `shard` go to one queue and so stay in order; `queue` and `selector` choose it otherwise.
         `delay` is a time that is one of the broker's levels, or a level. `timer` is any delay up to 40 days, or the
@@ -231,7 +221,7 @@ class Producer:
         return await self._post(parcel, choose_queue(None, receipt.queue, None), timeout)
 
     def send_soon(self, topic: str, body: Body, **how: object) -> asyncio.Task[Receipt]:
-        """Send in the background; the task gives the receipt. `close` waits for it. Arguments are those of `send`."""
+        """Send in the background; the task has the receipt. `close` waits for it. Arguments are those of `send`."""
         _ = self.session  # says at once when there is none
         task = asyncio.get_running_loop().create_task(self.send(topic, body, **how))  # type: ignore[arg-type]
         self._under_way.add(task)
@@ -313,7 +303,7 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
     ) -> Message:
-        """Send a message and wait until whoever consumes it replies; gives the reply.
+        """Send a message and wait until whoever consumes it replies; returns the reply.
 
         `timeout` is for both ways. Raises RequestTimeout, and what `send` raises.
         """
@@ -356,7 +346,7 @@ class Producer:
     ) -> Receipt:
         """Reply to a message that was sent with `request`, by a client of whatever language.
 
-        Raises MessageIllegal when the message is no request, and SendFailed when its sender is gone.
+        Raises MessageIllegal when the message is not a request, and SendFailed when its sender is gone.
         """
         topic, extra = describe_reply(request)
         ids, packer = self.session.unique_ids, self._packer
@@ -404,7 +394,7 @@ class Producer:
             raise
 
     async def _wait_for_room(self, parcel: Parcel, timeout_ms: int) -> int:
-        """Wait until the window has room; gives the time that is left then."""
+        """Wait until the window has room; returns the time that is left then."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         try:

@@ -100,7 +100,7 @@ def describe_reply(request: Message) -> tuple[str, dict[str, str]]:
     missing = [name for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT) if not properties.get(name)]
     if missing:
         raise MessageIllegal(
-            f"message {request.message_id} of {request.topic} is no request: it has no {' and no '.join(missing)}",
+            f"message {request.message_id} of {request.topic} is not a request: it has no {' and no '.join(missing)}",
             hint="only messages sent with `request` can be replied to",
         )
     copied = {name: properties[name] for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL) if properties.get(name)}

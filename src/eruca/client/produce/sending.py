@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Awaitable
 
 import msgspec
@@ -16,11 +15,11 @@ from eruca.errors import CallTimeout, ConnectFailed
 from eruca.observe.telemetry import Operation
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import FLAG_ONEWAY, VERSION_ANNOUNCED, RequestCode, ResponseCode
+from eruca.wire.command import FRAME_PREFIX
 from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import SendMessageAnswerHeader, SendMessageV2Header
 from eruca.wire.names import TEMPLATE_TOPIC
 
-_PREFIX = struct.Struct(">iI")
 _quote = msgspec.json.Encoder().encode
 _BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _END = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION_ANNOUNCED}}}'.encode()
@@ -72,7 +71,7 @@ class Sender:
         return read_receipt(await self.begin(parcel, queue, timeout_ms), parcel, queue)
 
     def begin(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Awaitable[Command]:
-        """Send; what this gives waits for the answer. Raises ConnectFailed when the broker has no address."""
+        """Send; what this returns waits for the answer. Raises ConnectFailed when the broker has no address."""
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
@@ -130,7 +129,7 @@ class Sender:
         now_ms = self._session.clock.now_ms()
         header = b"%b%d%b%b%b%d%b" % (before, now_ms, between, _quote(parcel.properties), behind, opaque, _END)
         body = parcel.body
-        return b"".join((_PREFIX.pack(4 + len(header) + len(body), len(header)), header, body))
+        return b"".join((FRAME_PREFIX.pack(4 + len(header) + len(body), len(header)), header, body))
 
     def _write_texts(self, key: tuple[str, int, int, int, int, int, int]) -> tuple[bytes, bytes, bytes]:
         topic, queue_id, code, sys_flag, message_flag, reconsume_times, flag = key

@@ -13,9 +13,10 @@ from eruca.errors import ErucaError, NetError, NoRoute, RequestRefused
 from eruca.limits import GROUP_BYTES_MAX
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import EndTransactionHeader
+from eruca.wire.names import TRACE_TOPIC
 from eruca.wire.properties import DELAY, KEYS, TAGS, TRAN_MSG, parse_properties
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from eruca.wire.trace import TRACE_TOPIC, EndTransactionTrace, PubTrace, TracedKind
+from eruca.wire.trace import EndTransactionTrace, PubTrace, TracedKind
 
 _TRIES = 3
 _TIMEOUT_MS = 5000

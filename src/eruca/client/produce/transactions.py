@@ -173,9 +173,9 @@ class TransactionalProducer(Producer):
     ) -> TransactionReceipt:
         """Store a half message, do the local work, and tell the broker how that ended.
 
-        `local` gets the receipt of the half and gives a Decision; a plain function runs in a thread. What it raises is
-        raised here, and leaves the half open: the broker will ask. A half that is not synced as the broker's mode wants
-        is rolled back without the work being done. `check_after` is how long the broker waits before it asks.
+        `local` gets the receipt of the half and returns a Decision; a plain function runs in a thread. What it raises
+        is raised here, and leaves the half open: the broker will ask. A half that is not synced as the broker's mode
+        wants is rolled back without the work being done. `check_after` is how long the broker waits before it asks.
         """
         how = (tags, keys, properties, flag, delay, check_after)
         parcel, left_s = await self._pack_half(topic, body, *how, timeout)
@@ -259,7 +259,7 @@ class TransactionalProducer(Producer):
         return parcel, left_s
 
     async def _greet_brokers(self, topic: str, timeout: timedelta | float | None) -> float:
-        """Let the brokers know whom to ask, before they have anything to ask about; gives the seconds that are left."""
+        """Let the brokers know whom to ask before they have anything to ask; returns the seconds that are left."""
         loop = asyncio.get_running_loop()
         timeout_ms = self._timeout_ms if timeout is None else to_ms(timeout)
         deadline = loop.time() + timeout_ms / 1000
@@ -377,5 +377,5 @@ def _check_decision(found: object, who: str) -> Decision:
     if found is None:
         return Decision.UNKNOWN
     if not isinstance(found, Decision):
-        raise TypeError(f"{who} gave {found!r}: it must give a Decision")
+        raise TypeError(f"{who} returned {found!r}: it must return a Decision")
     return found

@@ -15,11 +15,13 @@ class Window:
         self.count = 0
         self.bytes = 0
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        # How many were let in and do not run yet. Whoever comes now must not overtake them.
+        self._woken = 0
         self._emptied: asyncio.Event | None = None
 
     def try_enter(self, size: int) -> bool:
         """Enter if there is room and nobody waits for it."""
-        if self._waiting or not self._fits(size):
+        if self._waiting or self._woken or not self._fits(size):
             return False
         self.count += 1
         self.bytes += size
@@ -39,13 +41,22 @@ class Window:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
+                self._woken -= 1
                 self.leave(size)  # let in at the moment it was cancelled
             raise
+        self._woken -= 1
+        self._let_in()
 
     def leave(self, size: int) -> None:
         """Make room again."""
         self.count -= 1
         self.bytes -= size
+        if self._waiting:
+            self._let_in()
+        if not self.count and self._emptied is not None:
+            self._emptied.set()
+
+    def _let_in(self) -> None:
         waiting = self._waiting
         while waiting:
             future, wanted = waiting[0]
@@ -57,9 +68,8 @@ class Window:
             waiting.popleft()
             self.count += 1
             self.bytes += wanted
+            self._woken += 1
             future.set_result(None)
-        if not self.count and self._emptied is not None:
-            self._emptied.set()
 
     async def wait_empty(self) -> None:
         """Wait until nothing is under way and nobody waits for room."""

@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from eruca.client.consume.inbox import Inbox
 from eruca.client.consume.offsets import OffsetStore
 from eruca.client.consume.pausing import Pauses
-from eruca.client.consume.pulling import LITE, Puller, PullLimits
+from eruca.client.consume.pulling import Puller, PullLimits
 from eruca.client.consume.subscriptions import Subscription
 from eruca.client.message import Message, Settle
 from eruca.client.session import Session
 from eruca.errors import ErucaError
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.record import Message as Record
+from eruca.wire.sysflag import PULL_LITE
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Holdings:
         self.offsets = offsets
         self._namespace = namespace
         self._settle = settle
-        self._puller = Puller(session, group, limits, self._deliver, flags=LITE, has_room=lambda: self._has_room)
+        self._puller = Puller(session, group, limits, self._deliver, flags=PULL_LITE, has_room=lambda: self._has_room)
         self._cached_max = cached_max
         # What was fetched ahead, without that of paused queues: nobody takes it, and it must not starve the others.
         self._cached = 0
@@ -172,7 +173,7 @@ class Holdings:
         self._arrived.set()
 
     def take(self, count: int) -> list[Message]:
-        """Hand out messages that are here, at most so many; those handed out before are done."""
+        """Hand out at most this many of the messages that are here; those handed out before are done."""
         for inbox in self._handed:
             inbox.unfinished = None
         self._handed.clear()
@@ -207,7 +208,7 @@ class Holdings:
                 inbox.changed.set()
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait until messages come, at most so long."""
+        """Wait until messages come, for at most `seconds`."""
         self._arrived.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -251,14 +252,3 @@ class Holdings:
             await self.offsets.write({inbox.queue: offset for inbox, offset in changed}, wait=True)
             for inbox, offset in changed:
                 inbox.written = offset
-
-    async def commit_in_intervals(self, seconds: float) -> None:
-        """Commit what is done, again and again."""
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await self.commit_done()
-            except ErucaError:
-                pass  # it was reported, and is tried again
-            except Exception:
-                log.exception("offsets could not be committed now")

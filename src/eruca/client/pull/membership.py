@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from eruca.client.consume.balance import Balance, Taken
 from eruca.client.consume.membership import GroupSettings, tell_queues
@@ -17,7 +17,7 @@ from eruca.client.pull.holdings import Holdings
 from eruca.client.pull.queuereading import QueueReader
 from eruca.client.session import Session
 from eruca.errors import ErucaError, NoRoute
-from eruca.limits import START_SECONDS_MAX
+from eruca.repeating import Repeating
 from eruca.wire.bodies import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ class PullMembership:
         self._settings = settings
         self._auto_commit = auto_commit
         self._namespace = namespace = session.options.namespace
-        self._tasks: list[asyncio.Task[None]] = []
         self._starts = StartOffsets(session, offsets, settings.start)
         self.reader = QueueReader(session, offsets.group, namespace)
         self.holdings = Holdings(
@@ -71,13 +70,16 @@ class PullMembership:
             on_change=self._tell_queues,
         )
         self._balance.set_topics(subscriptions)
+        self._committing = Repeating(
+            "the commit of offsets", self._commit_newest, lambda: settings.offsets_interval_ms / 1000
+        )
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Find the brokers, let them read the expressions, tell them of the group, and begin. Raises ErucaError.
 
-        It returns when where to begin is known, or after START_SECONDS_MAX: a new group that begins with the latest
+        It returns when where to begin is known, or its time is over: a new group that begins with the latest
         messages would miss what is sent before that.
         """
         await self.offsets.open()
@@ -95,22 +97,18 @@ class PullMembership:
             elif self._subscriptions[topic].kind == SQL92:
                 await self.reader.check_sql([self._subscriptions[topic]])
         routes.on_change.append(self._on_route_change)
-        work = []
         if self._subscriptions:
             await self.session.heartbeat()
-            work.append(self._balance.run())
+            self._balance.start()
         if self._auto_commit:
-            work.append(self.holdings.commit_in_intervals(self._settings.offsets_interval_ms / 1000))
-        self._tasks = [asyncio.get_running_loop().create_task(item) for item in work]
+            self._committing.start()
         if self._subscriptions:
-            await self._balance.wait_settled(START_SECONDS_MAX)
+            await self._balance.wait_settled(self._settings.start_seconds_max)
 
     async def stop(self, *, is_clean: bool) -> None:
         """Commit what was handed out, or what is known to be done, and let go of every queue."""
-        self._balance.settled.set()  # whoever waits for the start need not any more
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._balance.stop()
+        await self._committing.stop()
         await self.holdings.stop_fetching()
         if self._auto_commit:
             try:
@@ -131,6 +129,10 @@ class PullMembership:
     def wake(self) -> None:
         """Look again which queues are ours."""
         self._balance.wake()
+
+    async def _commit_newest(self) -> None:
+        with suppress(ErucaError):  # it was reported, and is tried again
+            await self.holdings.commit_done()
 
     async def assign(self, wanted: set[MessageQueue], tags: Wanted) -> None:
         """Have exactly these queues from now on. Raises ErucaError, and then nothing has changed."""

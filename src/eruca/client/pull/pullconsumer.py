@@ -15,7 +15,7 @@ from eruca.client.consume.observing import ConsumeObserver
 from eruca.client.consume.offsets import make_offsets
 from eruca.client.consume.pulling import PullLimits
 from eruca.client.consume.redelivery import ATTEMPTS_MAX, Redelivery
-from eruca.client.consume.running import describe_running
+from eruca.client.consume.running import describe_member, describe_running
 from eruca.client.consume.starting import Start, describe_start
 from eruca.client.consume.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
 from eruca.client.message import Message
@@ -26,6 +26,7 @@ from eruca.client.pull.holdings import PullInbox
 from eruca.client.pull.membership import PullMembership
 from eruca.client.pull.queuereading import PullResult
 from eruca.client.session import Session
+from eruca.client.stopping import Client
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy, find_strategy
 from eruca.errors import ClientClosed, ConfigError, OffsetLost, QueueNotOurs
@@ -35,18 +36,16 @@ from eruca.wire.bodies import (
     ConsumeResult,
     ConsumerRunningInfo,
     ConsumeType,
-    MessageModel,
     MessageQueue,
 )
-from eruca.wire.names import check_topic
+from eruca.wire.names import DEFAULT_CONSUMER_GROUP, check_topic
 from eruca.wire.record import Message as Record
 
-_RESERVED_GROUP = "DEFAULT_CONSUMER"
 _LITE_LIMITS = PullLimits(suspend_ms=20_000)
 _POLL_COUNT_MAX = 10_000
 
 
-class PullConsumer:
+class PullConsumer(Client):
     """A consumer that is asked for messages.
 
     As a member of a group, which shares the queues of its topics among its members:
@@ -89,7 +88,7 @@ class PullConsumer:
         clock: Clock | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
-        check_own_group(group, _RESERVED_GROUP)
+        check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now what would fail later
         _check_count("poll_batch", poll_batch)
         self.group = wrap(self.options.namespace, group)
@@ -170,10 +169,6 @@ class PullConsumer:
         await membership.session.remove_consumer(self)
         await membership.session.release()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -253,7 +248,7 @@ class PullConsumer:
     async def poll(self, timeout: timedelta | float | None = 5.0, max_messages: int | None = None) -> list[Message]:
         """The next messages of our queues, at most `max_messages`; none when none come in time.
 
-        It gives at once what is here. `timeout=None` waits as long as it takes. The messages of earlier polls are done.
+        What is here is returned at once; `timeout=None` waits as long as it takes. Messages of earlier polls are done.
         """
         membership = self._require_started()
         if not self._subscriptions and not membership.is_assigned:
@@ -366,15 +361,15 @@ class PullConsumer:
         self._move(queue, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> int:
-        """Go on at the first message a queue of ours still has; gives its offset."""
+        """Go on at the first message a queue of ours still has; returns its offset."""
         return self._move(queue, await self.begin_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> int:
-        """Go on with what comes to a queue of ours from now on; gives the offset."""
+        """Go on with what comes to a queue of ours from now on; returns the offset."""
         return self._move(queue, await self.end_offset(queue))
 
     async def seek_to_time(self, queue: MessageQueue, time: datetime) -> int:
-        """Go on at the first message of a queue of ours that was stored at a time or later; gives its offset."""
+        """Go on at the first message of a queue of ours that was stored at a time or later; returns its offset."""
         return self._move(queue, await self.offset_at(queue, time))
 
     def _move(self, queue: MessageQueue, offset: int) -> int:
@@ -427,13 +422,8 @@ class PullConsumer:
 
     def describe(self) -> ConsumerData:
         """What heartbeats say."""
-        return ConsumerData(
-            consume_from_where=describe_start(self._settings.start),
-            consume_type=ConsumeType.CONSUME_ACTIVELY,
-            group_name=self.group,
-            message_model=MessageModel.BROADCASTING if self._settings.broadcast else MessageModel.CLUSTERING,
-            subscription_data_set=[subscription.data for subscription in self._subscriptions.values()],
-        )
+        kind = ConsumeType.CONSUME_ACTIVELY
+        return describe_member(self.group, kind, self._settings, self._subscriptions.values())
 
     def wake(self) -> None:
         """Look again which queues are ours."""
@@ -457,21 +447,15 @@ class PullConsumer:
 
     def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
         """What the console shows of this consumer."""
-        properties = {
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            "PROP_CONSUME_ORDERLY": "false",
-            "PROP_THREADPOOL_CORE_SIZE": "0",
-            "consumerGroup": self.group,
-            "messageModel": "BROADCASTING" if self._settings.broadcast else "CLUSTERING",
-            "allocateMessageQueueStrategy": self._settings.strategy.name,
-        }
         return describe_running(
             self.session,
-            properties,
+            self.group,
             ConsumeType.CONSUME_ACTIVELY,
+            self._settings,
             self._subscriptions.values(),
             self._inboxes,
             self._observer,
+            started_ms=self._started_ms,
             stacks=stacks,
         )
 

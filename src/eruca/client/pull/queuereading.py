@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from eruca.client.calls import PullStatus
-from eruca.client.consume.pulling import SUSPEND, find_source, keep_tagged
+from eruca.client.consume.pulling import find_source, keep_tagged
 from eruca.client.consume.starting import find_offset_since
 from eruca.client.consume.subscriptions import Subscription, Wanted, make_subscription
 from eruca.client.message import Message
@@ -17,16 +17,17 @@ from eruca.client.namespaces import unwrap_queue, wrap
 from eruca.client.routes import Route
 from eruca.client.session import Session
 from eruca.errors import ErucaError
+from eruca.limits import POSITION_MAX
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import PullMessageHeader, QueryMessageHeader
 from eruca.wire.ids import decode_offset_id, decode_unique_id
 from eruca.wire.names import MASTER_ID, check_topic
 from eruca.wire.properties import UNIQ_KEY
 from eruca.wire.record import Message as Record
+from eruca.wire.sysflag import PULL_SUSPEND
 
 log = logging.getLogger(__name__)
 
-_TIME_MS_MAX = 2**63 - 1
 # The id says when it was made by its producer's clock, the index when it was stored by the broker's.
 _CLOCKS_APART_MS = 1000
 
@@ -89,7 +90,7 @@ class QueueReader:
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_message_nums=count,
-            sys_flag=SUSPEND if hold_ms else 0,
+            sys_flag=PULL_SUSPEND if hold_ms else 0,
             commit_offset=0,
             suspend_timeout_ms=hold_ms,
             subscription=subscription.text,
@@ -145,7 +146,7 @@ class QueueReader:
             key=key,
             max_num=count,
             begin_timestamp=begin_ms,
-            end_timestamp=_TIME_MS_MAX if end is None else _to_wire_ms(end),
+            end_timestamp=POSITION_MAX if end is None else _to_wire_ms(end),
             unique_key_query=True if is_unique_id else None,
         )
         route = await self._session.routes.get(wrapped)

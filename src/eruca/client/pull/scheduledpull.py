@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from eruca.client.consume.consumer import OFFSETS_DIRECTORY
 from eruca.client.consume.membership import QueueListener
@@ -19,7 +18,7 @@ from eruca.client.namespaces import unwrap, wrap
 from eruca.client.options import ClientOptions, choose_options
 from eruca.client.produce.producer import to_ms
 from eruca.client.pull.pullconsumer import PullConsumer
-from eruca.client.stopping import run_until_stopped
+from eruca.client.stopping import Client, run_until_stopped
 from eruca.clock import Clock
 from eruca.core.allocation import Strategy
 from eruca.errors import ClientClosed, ConfigError
@@ -49,7 +48,7 @@ PullCallback = Callable[[MessageQueue, PullContext], Awaitable[None] | None]
 Function = TypeVar("Function", bound=PullCallback)
 
 
-class ScheduledPull:
+class ScheduledPull(Client):
     """Calls a function for every queue that is ours in balance with the other members of a group.
 
     >>> scheduled = ScheduledPull("127.0.0.1:9876", group="billing")
@@ -174,15 +173,6 @@ class ScheduledPull:
         SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
         """
         await run_until_stopped(self, lambda: self._ended)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def consumer(self) -> PullConsumer:

@@ -248,7 +248,7 @@ class Message(ReceivedMessage):
             self._client._spawn(self._twin.ack())
 
     def retry(self, *, delay_level: int = 0) -> None:
-        """Deliver it again later: after `delay_level`, or the longer the more often it came."""
+        """Deliver it again later: after `delay_level`, or by default later each time."""
         if self._twin.wants_answer:
             self._client._run(self._twin.retry(delay_level=delay_level))
 

@@ -126,7 +126,7 @@ class Consumer(RunningClient[AsyncConsumer]):
         """Have a function work on the messages of a topic; use it as a decorator.
 
         `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
-        or with `batch` above 1 a list of up to so many. `ordered` keeps the order of each queue.
+        or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
         Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last. An async
         function runs in the loop of the plain clients and gets async messages.
 

@@ -140,7 +140,7 @@ class LoopThread:
         return call.result  # type: ignore[return-value]  # without an error there is one
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Call a plain function in the loop and wait for what it gives; the loop itself just calls it."""
+        """Call a plain function in the loop and wait for what it returns; the loop itself just calls it."""
         if self.is_here():
             return function()
 

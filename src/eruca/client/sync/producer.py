@@ -107,7 +107,7 @@ class Producer(PlainClient[AsyncProducer]):
         wait: bool = True,
         timeout: timedelta | float | None = None,
     ) -> Receipt:
-        """Send one message and give its receipt.
+        """Send one message and return its receipt.
 
         Messages of one `shard` go to one queue and so stay in order; `queue` and `selector` choose it otherwise.
         `delay` is a time that is one of the broker's levels, or a level. `timer` is any delay up to 40 days, or the
@@ -146,7 +146,7 @@ class Producer(PlainClient[AsyncProducer]):
         return self._run(self._twin.cancel_delayed(topic, receipt, timeout=timeout), self._find_timeout(timeout))
 
     def send_soon(self, topic: str, body: Body, **how: object) -> Future[Receipt]:
-        """Send in the background; the future gives the receipt. `close` waits for it. Arguments are those of `send`.
+        """Send in the background; the future has the receipt. `close` waits for it. Arguments are those of `send`.
 
         When `in_flight_max` messages are under way it waits for room, as long as a send may take. Raises SendFailed.
 
@@ -264,7 +264,7 @@ class Producer(PlainClient[AsyncProducer]):
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
     ) -> Message:
-        """Send a message and wait until whoever consumes it replies; gives the reply.
+        """Send a message and wait until whoever consumes it replies; returns the reply.
 
         `timeout` is for both ways. Raises RequestTimeout, and what `send` raises.
 
@@ -296,7 +296,7 @@ class Producer(PlainClient[AsyncProducer]):
     ) -> Receipt:
         """Reply to a message that was sent with `request`, by a client of whatever language.
 
-        Raises MessageIllegal when the message is no request, and SendFailed when its sender is gone.
+        Raises MessageIllegal when the message is not a request, and SendFailed when its sender is gone.
 
         >>> @consumer.handler("prices")
         ... def answer(message):

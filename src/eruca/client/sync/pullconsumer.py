@@ -150,7 +150,7 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
     def poll(self, timeout: timedelta | float | None = 5.0, max_messages: int | None = None) -> list[Message]:
         """The next messages of our queues, at most `max_messages`; none when none come in time.
 
-        It gives at once what is here. `timeout=None` waits as long as it takes. The messages of earlier polls are done.
+        What is here is returned at once; `timeout=None` waits as long as it takes. Messages of earlier polls are done.
 
         >>> while messages := consumer.poll(timeout=1.0, max_messages=100): ...
         """
@@ -225,15 +225,15 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         self._run(self._twin.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> int:
-        """Go on at the first message a queue of ours still has; gives its offset."""
+        """Go on at the first message a queue of ours still has; returns its offset."""
         return self._run(self._twin.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> int:
-        """Go on with what comes to a queue of ours from now on; gives the offset."""
+        """Go on with what comes to a queue of ours from now on; returns the offset."""
         return self._run(self._twin.seek_to_end(queue))
 
     def seek_to_time(self, queue: MessageQueue, time: datetime) -> int:
-        """Go on at the first message of a queue of ours that was stored at a time or later; gives its offset."""
+        """Go on at the first message of a queue of ours that was stored at a time or later; returns its offset."""
         return self._run(self._twin.seek_to_time(queue, time))
 
     def begin_offset(self, queue: MessageQueue) -> int:

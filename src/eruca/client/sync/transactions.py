@@ -76,10 +76,10 @@ class TransactionalProducer(Producer):
     ) -> TransactionReceipt:
         """Store a half message, do the local work, and tell the broker how that ended.
 
-        `local` gets the receipt of the half and gives a Decision; it runs in this thread, with its database connection
-        and whatever else belongs to it. What it raises is raised here, and leaves the half open: the broker will ask.
-        A half that is not synced as the broker's mode wants is rolled back without the work being done. `check_after`
-        is how long the broker waits before it asks.
+        `local` gets the receipt of the half and returns a Decision; it runs in this thread, with its database
+        connection and whatever else belongs to it. What it raises is raised here, and leaves the half open: the broker
+        will ask. A half that is not synced as the broker's mode wants is rolled back without the work being done.
+        `check_after` is how long the broker waits before it asks.
         """
         call: Call[TransactionReceipt] = Call()
 

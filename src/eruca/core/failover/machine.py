@@ -111,7 +111,7 @@ class Failover:
         self._now = 0.0
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take note of what happened; give what is to be done, in order."""
+        """Take note of what happened; return what is to be done, in order."""
         self._now = now
         if not self._is_started and now >= self._role_retry_at:
             self._is_started = True

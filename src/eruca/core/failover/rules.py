@@ -11,7 +11,7 @@ class Rules:
 
     # Part of the lease that a master does not use: clocks may run differently by so much.
     margin: float = 0.15
-    # A lease is kept alive so often while it lives.
+    # How often a lease is kept alive while it lives.
     keeps: int = 6
     retry_s: float = 0.2
     # How long an election waits for members that live but have not published, and who is next if nobody claims.

@@ -137,7 +137,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGranted:
-    """A new lease; it lives for so many seconds after `sent`, when it was asked for."""
+    """A new lease; it lives for this many seconds after `sent`, when it was asked for."""
 
     lease: int
     seconds: float
@@ -146,7 +146,7 @@ class LeaseGranted:
 
 @dataclass(frozen=True, slots=True)
 class LeaseKept:
-    """The lease lives for so many seconds after `sent`; 0 seconds: it is over."""
+    """The lease lives for this many seconds after `sent`; 0 seconds: it is over."""
 
     lease: int
     seconds: float
@@ -235,14 +235,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """An operator wants this member to be the master, whatever it lacks, and waits for it so many seconds."""
+    """An operator wants this member to be the master, whatever it lacks, and waits for it this many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """An operator wants another master; this member does not stand again for so many seconds."""
+    """An operator wants another master; this member does not stand again for this many seconds."""
 
     seconds: float
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
+
+from eruca.wire.replication import Chunk, Hello, LogChunk, Refusal, Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,30 +43,11 @@ class Connected(msgspec.Struct, frozen=True, gc=False):
     epoch: int | None = None
 
 
-class ChunkReceived(msgspec.Struct, frozen=True, gc=False):
-    """The master sent bytes of its log, or (size 0) a heartbeat, and how far its log is and what is confirmed.
-
-    A classic chunk has no epoch, and its `tail` is its own end.
-    """
-
-    position: int
-    size: int
-    epoch: int | None
-    confirmed: int
-    tail: int
-
-
 class Appended(msgspec.Struct, frozen=True, gc=False):
     """The own log ends at `tail`, and `flushed` of it is on the disk."""
 
     tail: int
     flushed: int
-
-
-class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The master says why it will close."""
-
-    reason: str
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
@@ -77,7 +60,9 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-Event: TypeAlias = Connected | ChunkReceived | Appended | Refused | Tick | Lost
+# What a connection to a master brings, as it came.
+Frame: TypeAlias = Chunk | LogChunk | Refusal | Hello | Report
+Event: TypeAlias = Frame | Connected | Appended | Tick | Lost
 
 
 # --- what to do ---------------------------------------------------------------------------------------------------
@@ -97,10 +82,10 @@ class SendReport(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """Append what was received; tell with Appended how far the log is then."""
+    """Append bytes at a position; tell with Appended how far the log is then."""
 
     position: int
-    size: int
+    data: bytes
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
@@ -124,6 +109,9 @@ class FollowerState(Enum):
     WAITING = "has no connection"
     FOLLOWING = "copies the log"
     CLOSING = "has given the connection up"
+
+
+_FOLLOWING: Final = FollowerState.FOLLOWING
 
 
 class ReplicaLink:
@@ -154,12 +142,17 @@ class ReplicaLink:
     @property
     def wake_at(self) -> float:
         """When a Tick is due, if nothing else happens before; infinite while there is no connection."""
-        if self.state is not FollowerState.FOLLOWING:
+        if self.state is not _FOLLOWING:
             return inf
         return min(self._heard_at + self._limits.silence_s, self._reported_at + self._limits.heartbeat_s)
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take note of what happened; give what is to be done, in this order."""
+        # Nearly all events are of these two kinds, and a busy master causes thousands a second.
+        if isinstance(event, Chunk):
+            return self._take_chunk(event, now)
+        if isinstance(event, Appended):
+            return self._grow(event.tail, event.flushed, now)
         match event:
             case Connected():
                 return self._connect(event, now)
@@ -168,43 +161,17 @@ class ReplicaLink:
                 self.epoch = None
                 return [Reconnect(now + self._limits.reconnect_s)]
         # What comes after Close, or before a connection, is from one that does not count.
-        if self.state is not FollowerState.FOLLOWING:
+        if self.state is not _FOLLOWING:
             return []
         match event:
-            case ChunkReceived():
-                return self._take_chunk(event, now)
-            case Appended(tail, flushed):
-                return self._grow(tail, flushed, now)
-            case Refused(reason):
+            case LogChunk(position, data):
+                return self._take_classic(position, data, now)
+            case Refusal(_, reason):
                 return self._close(f"the master refuses: {reason}")
             case Tick():
                 return self._pass_time(now)
-
-    # The two things that happen for every chunk have a short way, without events and actions: `handle` goes it too.
-
-    def take_next(self, epoch: int | None, position: int, size: int, confirmed: int, tail: int, now: float) -> bool:
-        """Take a chunk if it is the next one, whose bytes are to be appended; if not, `handle` says what is wrong."""
-        if self.state is not FollowerState.FOLLOWING or epoch != self.epoch or self._expected not in (0, position):
-            return False
-        self._heard_at = now
-        self.master_tail, self.master_confirmed = tail, confirmed
-        if size:
-            self._expected = position + size
-        return True
-
-    def grow(self, tail: int, flushed: int, now: float) -> int:
-        """Take note that the own log has grown; gives what is to be reported, -1 when there is nothing.
-
-        It is -1 as well when the log cannot be so long: `handle` closes the connection.
-        """
-        if self.state is not FollowerState.FOLLOWING or not self.tail <= tail <= self._expected:
-            return -1
-        self.tail, self._flushed = tail, flushed
-        own = self._measure_own()
-        if own <= self._reported:
-            return -1
-        self._reported, self._reported_at = own, now
-        return own
+            case Hello() | Report():
+                return self._close("the master sends what only a slave does")
 
     def _connect(self, event: Connected, now: float) -> list[Action]:
         self.state = FollowerState.FOLLOWING
@@ -222,21 +189,48 @@ class ReplicaLink:
         self.seen_epoch = event.epoch
         return [SendHello(event.epoch, event.tail), SendReport(self._reported)]
 
-    def _take_chunk(self, chunk: ChunkReceived, now: float) -> list[Action]:
-        if self.take_next(chunk.epoch, chunk.position, chunk.size, chunk.confirmed, chunk.tail, now):
-            return [Append(chunk.position, chunk.size)] if chunk.size else []
+    def _take_chunk(self, chunk: Chunk, now: float) -> list[Action]:
+        if self.state is not _FOLLOWING:
+            return []
+        position, data = chunk.position, chunk.data
+        if chunk.epoch != self.epoch or (self._expected != position and self._expected):
+            return self._refuse_chunk(chunk.epoch, position)
         self._heard_at = now
-        if (chunk.epoch is None) is not (self.epoch is None):
+        self.master_tail, self.master_confirmed = chunk.tail, chunk.confirmed
+        if not data:
+            return []
+        self._expected = position + len(data)
+        return [Append(position, data)]
+
+    def _take_classic(self, position: int, data: bytes, now: float) -> list[Action]:
+        """Take a chunk that says neither whose it is nor what is confirmed: its own end is the end of that log."""
+        if self.epoch is not None or self._expected not in (0, position):
+            return self._refuse_chunk(None, position)
+        self._heard_at = now
+        self.master_tail, self.master_confirmed = position + len(data), 0
+        if not data:
+            return []
+        self._expected = position + len(data)
+        return [Append(position, data)]
+
+    def _refuse_chunk(self, epoch: int | None, position: int) -> list[Action]:
+        if (epoch is None) is not (self.epoch is None):
             return self._close("a fenced chunk on a link that is classic, or the other way round")
-        if chunk.epoch != self.epoch:
-            return self._close(f"a chunk of mastership {chunk.epoch} on a link of {self.epoch}")
-        return self._close(f"the master sends from {chunk.position} on, and the log ends at {self._expected}")
+        if epoch != self.epoch:
+            return self._close(f"a chunk of mastership {epoch} on a link of {self.epoch}")
+        return self._close(f"the master sends from {position} on, and the log ends at {self._expected}")
 
     def _grow(self, tail: int, flushed: int, now: float) -> list[Action]:
+        if self.state is not _FOLLOWING:
+            return []
         if not self.tail <= tail <= self._expected:
             return self._close(f"the log went from {self.tail} to {tail}, and {self._expected} was received")
-        position = self.grow(tail, flushed, now)
-        return [] if position < 0 else [SendReport(position)]
+        self.tail, self._flushed = tail, flushed
+        own = self._measure_own() if self.reports_flushed else tail
+        if own <= self._reported:
+            return []
+        self._reported, self._reported_at = own, now
+        return [SendReport(own)]
 
     def _pass_time(self, now: float) -> list[Action]:
         # Compared as `wake_at` computes it: a difference would be rounded, and the Tick come in vain.

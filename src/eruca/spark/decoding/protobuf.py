@@ -92,11 +92,11 @@ class ProtobufSchema:
             except DecodeError as problem:
                 raise BadBody(f"it is not Protobuf: {problem}") from None
             if not message.IsInitialized():
-                raise BadBody(f"it is no {self.message}: {', '.join(message.FindInitializationErrors())} missing")
+                raise BadBody(f"it is not a {self.message}: {', '.join(message.FindInitializationErrors())} missing")
             if refuse_unknown:
                 unknown = sorted({field.field_number for field in UnknownFieldSet(message)})
                 if unknown:
-                    raise BadBody(f"it is no {self.message}: there is no field {unknown[0]}")
+                    raise BadBody(f"it is not a {self.message}: there is no field {unknown[0]}")
             return read(message)
 
         return decode
@@ -160,7 +160,7 @@ def _parse_files(content: bytes, path: Path) -> list[Any]:
         files = []
     if not files:
         raise ConfigError(
-            f"{path} is no descriptor set", hint="made by protoc --include_imports --descriptor_set_out=FILE"
+            f"{path} is not a descriptor set", hint="made by protoc --include_imports --descriptor_set_out=FILE"
         )
     try:
         _build_pool(content)

@@ -35,8 +35,8 @@ from eruca.spark.pipelines.ledger import BAD, MESSAGES, NO_REASON, STAGING, Cont
 from eruca.spark.pipelines.places import Place
 from eruca.spark.pipelines.summary import JobSummary
 from eruca.spark.storefiles import StoreLog
-from eruca.store.archived import ArchiveMark
 from eruca.store.filesystem import LocalFileSystem
+from eruca.store.log.archived import ArchiveMark
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.catalog import build_request
 from eruca.wire.codes import RequestCode
@@ -207,7 +207,7 @@ def mark_archived(access: Access | None, stores: Mapping[str, str], plan: Archiv
 
 
 def _send_marks(cluster: Cluster, marks: Mapping[str, int]) -> dict[str, str]:
-    """Tell each master; gives those that could not be told, and why."""
+    """Tell each master; returns those that could not be told, and why."""
 
     async def tell() -> dict[str, str]:
         problems: dict[str, str] = {}
@@ -216,7 +216,7 @@ def _send_marks(cluster: Cluster, marks: Mapping[str, int]) -> dict[str, str]:
                 continue
             _, known = await cluster.admin.ask(address, RequestCode.GET_BROKER_CONFIG, EmptyHeader())
             if not isinstance(known, dict) or "archivedPosition" not in known:
-                problems[broker] = "it is no Eruca broker, and deletes by age alone"
+                problems[broker] = "it is not an Eruca broker, and deletes by age alone"
             elif int(known["archivedPosition"]) < marks[broker]:
                 wanted = {"archivedPosition": str(marks[broker])}
                 await cluster.calls.ask(address, build_request(RequestCode.UPDATE_BROKER_CONFIG, EmptyHeader(), wanted))
@@ -239,7 +239,7 @@ def read_contents(archive: str) -> Contents:
         )
     last = ledger.read()
     if last is None:
-        raise ConfigError(f"{place} is no archive", hint="eruca pipeline archive makes one")
+        raise ConfigError(f"{place} is not an archive", hint="eruca pipeline archive makes one")
     return last.contents
 
 

@@ -49,7 +49,7 @@ def keep_archived(messages: Any, offsets: Offsets) -> Any:
 def count_good(messages: Any, is_good: Any) -> tuple[Any, Callable[[JobSummary], int]]:
     """The same frame, whose good messages are counted while it is written; and what puts that into a summary.
 
-    It gives how many were not good.
+    It returns how many were not good.
     """
     observed = Observation()
     counted = messages.observe(

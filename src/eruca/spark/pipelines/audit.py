@@ -22,9 +22,9 @@ from eruca.spark.pipelines.job import keep, track_job
 from eruca.spark.pipelines.stats import collect, write_table
 from eruca.spark.pipelines.summary import JobSummary
 from eruca.spark.pipelines.traces import END, PUB, TRACE_SCHEMA, find_consumed, open_traces
-from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC
+from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC, TRACE_TOPIC
 from eruca.wire.properties import PGROUP, REAL_TOPIC, TRANSACTION_CHECK_TIMES
-from eruca.wire.trace import TRACE_TOPIC, TracedKind
+from eruca.wire.trace import TracedKind
 
 LATE_MS: Final = 60_000
 # A message may still be on its way to a consumer, and a trace to the broker.
@@ -42,21 +42,30 @@ _TRANSACTION_SCHEMA: Final = (
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def compare_messages(stored: Any, traces: Any, *, late_ms: int = LATE_MS, settled_ms: int | None = None) -> Any:
+def find_deliveries(traces: Any) -> Any:
+    """What groups consumed, one row for each group and message: how often, and when first and last."""
+    consumed = find_consumed(traces).where("success")
+    return consumed.groupBy("group", "messageId").agg(
+        sf.count(sf.lit(1)).alias("times"),
+        sf.min("consumedMs").alias("_first"),
+        sf.max("consumedMs").alias("_last"),
+    )
+
+
+def compare_messages(
+    stored: Any, traces: Any, deliveries: Any, *, late_ms: int = LATE_MS, settled_ms: int | None = None
+) -> Any:
     """Everything that is not as it should be: one row for each message, and group, and what is wrong with it.
 
     Nothing younger than `settled_ms` is missed: it may be on its way.
     """
-    settled = sf.lit(2**62 if settled_ms is None else settled_ms)
     kept = stored.select(*_STORED)
-    consumed = find_consumed(traces).where("success")
-    sent = _find_sent(traces)
+    settled = sf.lit(2**62 if settled_ms is None else settled_ms)
     parts = [
-        _find_lost(sent, kept, settled),
+        _find_lost(_find_sent(traces), kept, settled),
         _find_stored_twice(kept),
-        _find_not_consumed(kept, consumed, settled),
-        _find_consumed_twice(consumed, kept),
-        _find_late(consumed, kept, late_ms),
+        _find_not_consumed(kept, deliveries.select("messageId", "group"), settled),
+        _find_twice_and_late(deliveries, kept, late_ms),
     ]
     found = parts[0]
     for part in parts[1:]:
@@ -80,7 +89,7 @@ def _find_lost(sent: Any, kept: Any, settled: Any) -> Any:
         missing.join(sf.broadcast(begins), "topic").where(
             (sf.col("timeMs") >= sf.col("_begin")) & (sf.col("timeMs") < settled)
         ),
-        "lost",
+        sf.lit("lost"),
         sentAt=sf.timestamp_millis("timeMs"),
     )
 
@@ -89,13 +98,13 @@ def _find_stored_twice(kept: Any) -> Any:
     times = kept.groupBy("topic", "messageId").agg(
         sf.count(sf.lit(1)).alias("times"), sf.min("storeTimestamp").alias("storedAt")
     )
-    return _shape(times.where("times > 1"), "stored twice", storedAt=sf.col("storedAt"), times=sf.col("times"))
+    return _shape(times.where("times > 1"), sf.lit("stored twice"), storedAt=sf.col("storedAt"), times=sf.col("times"))
 
 
 def _find_not_consumed(kept: Any, consumed: Any, settled: Any) -> Any:
     """What a group did not get of a topic and of tags it gets others of, since the first that it got."""
     once = kept.dropDuplicates(["topic", "messageId"])
-    had = once.join(consumed.select("messageId", "group").distinct(), "messageId")
+    had = once.join(consumed, "messageId")
     wants = had.groupBy("group", "topic", sf.coalesce("tags", sf.lit("")).alias("_tag")).agg(
         sf.min("storeTimestamp").alias("_since")
     )
@@ -104,43 +113,32 @@ def _find_not_consumed(kept: Any, consumed: Any, settled: Any) -> Any:
         .join(sf.broadcast(wants), ["topic", "_tag"])
         .where((sf.col("storeTimestamp") >= sf.col("_since")) & (sf.unix_millis("storeTimestamp") < settled))
     )
-    missing = due.join(consumed.select("messageId", "group").distinct(), ["messageId", "group"], "left_anti")
-    return _shape(missing, "not consumed", storedAt=sf.col("storeTimestamp"))
+    missing = due.join(consumed, ["messageId", "group"], "left_anti")
+    return _shape(missing, sf.lit("not consumed"), storedAt=sf.col("storeTimestamp"))
 
 
-def _find_consumed_twice(consumed: Any, kept: Any) -> Any:
-    times = (
-        consumed.groupBy("group", "messageId")
-        .agg(sf.count(sf.lit(1)).alias("times"), sf.max("consumedMs").alias("_last"))
-        .where("times > 1")
-    )
-    once = kept.select("topic", "messageId").dropDuplicates(["messageId"])
+def _find_twice_and_late(deliveries: Any, kept: Any, late_ms: int) -> Any:
+    """What groups got more than once, and what they got late; a message may be both."""
+    got = deliveries.join(kept.dropDuplicates(["messageId"]), "messageId")
+    late = sf.col("_first") - sf.unix_millis("bornTimestamp") > late_ms
+    findings = sf.array(sf.when(sf.col("times") > 1, "consumed twice"), sf.when(late, "late"))
+    found = got.withColumn("_finding", sf.explode(sf.array_compact(findings)))
+    is_late = sf.col("_finding") == "late"
     return _shape(
-        times.join(once, "messageId"),
-        "consumed twice",
-        consumedAt=sf.timestamp_millis("_last"),
-        times=sf.col("times"),
+        found,
+        sf.col("_finding"),
+        sentAt=sf.when(is_late, sf.col("bornTimestamp")),
+        storedAt=sf.when(is_late, sf.col("storeTimestamp")),
+        consumedAt=sf.timestamp_millis(sf.when(is_late, sf.col("_first")).otherwise(sf.col("_last"))),
+        times=sf.when(~is_late, sf.col("times")),
     )
 
 
-def _find_late(consumed: Any, kept: Any, late_ms: int) -> Any:
-    first = consumed.groupBy("group", "messageId").agg(sf.min("consumedMs").alias("_first"))
-    once = kept.dropDuplicates(["messageId"])
-    late = first.join(once, "messageId").where(sf.col("_first") - sf.unix_millis("bornTimestamp") > late_ms)
-    return _shape(
-        late,
-        "late",
-        sentAt=sf.col("bornTimestamp"),
-        storedAt=sf.col("storeTimestamp"),
-        consumedAt=sf.timestamp_millis("_first"),
-    )
-
-
-def _shape(frame: Any, finding: str, **known: Any) -> Any:
+def _shape(frame: Any, finding: Any, **known: Any) -> Any:
     """The columns of findings; what a finding has nothing to say of is null."""
     kinds = dict.fromkeys(("sentAt", "storedAt", "consumedAt"), "timestamp") | {"times": "bigint"}
     values = {
-        "finding": sf.lit(finding),
+        "finding": finding,
         "topic": sf.col("topic"),
         "group": sf.col("group") if "group" in frame.columns else sf.lit(None).cast("string"),
         "messageId": sf.col("messageId"),
@@ -266,7 +264,11 @@ def run_audit(
         with keep(stored.select(*_STORED, sf.octet_length("body").alias("size"))) as kept, keep(traces) as noted:
             _count(kept, summary)
             summary.facts["trace records"] = noted.count()
-            with keep(compare_messages(kept, noted, late_ms=late_ms, settled_ms=settled_ms)) as findings:
+            # Spark computes again whatever is used in several places, unless it is kept.
+            with (
+                keep(find_deliveries(noted)) as deliveries,
+                keep(compare_messages(kept, noted, deliveries, late_ms=late_ms, settled_ms=settled_ms)) as findings,
+            ):
                 counts = {row.finding: row["count"] for row in findings.groupBy("finding").count().collect()}
                 summary.facts |= {finding: counts.get(finding, 0) for finding in FINDINGS}
                 if out and counts:

@@ -32,7 +32,7 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 
 
 def write_report(directory: Path, tables: Mapping[str, Rows], summary: Mapping[str, Any]) -> dict[str, str]:
-    """Draw what there is to draw, write one page about all; gives names and places of what was written."""
+    """Draw what there is to draw, write one page about all; returns names and places of what was written."""
     charts = draw_charts(tables)
     outputs: dict[str, str] = {}
     for name, image in charts.items():

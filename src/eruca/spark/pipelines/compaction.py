@@ -32,7 +32,7 @@ def plan_compaction(
 
 
 def compact_archive(session: Any, archive: str, *, file_bytes: int = FILE_BYTES, files_min: int = FILES_MIN) -> int:
-    """Put small files together; gives how many went away."""
+    """Put small files together; returns how many went away."""
     place = Place(archive)
     ledger = Ledger(place)
     last = ledger.recover()

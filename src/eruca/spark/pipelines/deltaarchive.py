@@ -49,7 +49,7 @@ def catch_up(session: Any, place: Place, ledger: Ledger, last: Entry | None) -> 
 
 
 def optimize(session: Any, place: Place) -> int:
-    """Let Delta put small files together; gives how many went away."""
+    """Let Delta put small files together; returns how many went away."""
     (row,) = session.sql(f"optimize {_name_table(place)}").collect()
     return int(row.metrics.numFilesRemoved)
 

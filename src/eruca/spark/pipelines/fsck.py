@@ -39,10 +39,10 @@ from eruca.spark.pipelines.summary import JobSummary
 from eruca.spark.storechecks import ERROR, WARNING, check_index, check_log, check_offsets, check_queues
 from eruca.spark.storefiles import StoreLog
 from eruca.spark.storesource import NAME, encode_paths
-from eruca.store.consumequeue import ENTRY_BYTES
-from eruca.store.readonly import Kind, ReadOnlyStore
-from eruca.store.removed import RemovedTopics
-from eruca.store.summary import check_tables
+from eruca.store.queues.consumequeue import ENTRY_BYTES
+from eruca.store.queues.removed import RemovedTopics
+from eruca.storetools.readonly import Kind, ReadOnlyStore
+from eruca.storetools.summary import check_tables
 from eruca.wire.record import InvalidView, inspect_record
 
 FINDINGS = "store string, level string, kind string, path string, position bigint, length bigint, reason string"

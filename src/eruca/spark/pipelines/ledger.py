@@ -88,7 +88,7 @@ class Ledger:
         return self._read_entry(numbers[-1]) if numbers and numbers[-1] > self._read_done() else None
 
     def recover(self) -> Entry | None:
-        """Finish what a run left that died, and give the last entry; also what nobody will use any more goes away."""
+        """Finish what a run left that died, and return the last entry; also what nobody will use any more goes away."""
         unfinished = self.find_unfinished()
         if unfinished is not None:
             self._put_in_place(unfinished)

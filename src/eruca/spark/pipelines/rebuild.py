@@ -38,14 +38,14 @@ from eruca.spark.pipelines.summary import JobSummary
 from eruca.spark.storechecks import TOPIC_PATTERN
 from eruca.spark.storefiles import StoreLog
 from eruca.spark.storesource import DAMAGE, NAME, encode_paths
-from eruca.store.consumequeue import ENTRY_BYTES
 from eruca.store.filesystem import LocalFileSystem
-from eruca.store.index import name_file
 from eruca.store.layout import StorePaths
-from eruca.store.queues import Queues
-from eruca.store.readonly import check_is_store, resolve_options
-from eruca.store.rebuild import Staging, carry_empty_queues, check_index_size, remove_tree
-from eruca.store.removed import RemovedTopics
+from eruca.store.queues.allqueues import Queues
+from eruca.store.queues.consumequeue import ENTRY_BYTES
+from eruca.store.queues.index import name_file
+from eruca.store.queues.removed import RemovedTopics
+from eruca.storetools.readonly import check_is_store, resolve_options
+from eruca.storetools.rebuild import Staging, carry_empty_queues, check_index_size, remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -283,7 +283,7 @@ class _Rebuild:
         for position, length, reason in survey.damage:
             self._summary.set_aside(reason, 1)
             self._summary.warnings.append(
-                f"{self._paths.commitlog}: {length} bytes at position {position} are no good record: {reason}"
+                f"{self._paths.commitlog}: {length} bytes at position {position} are not a good record: {reason}"
             )
 
     def _read(self, columns: str, *, on_damage: str = "skip") -> Any:
@@ -307,7 +307,7 @@ class _Rebuild:
     # -- consume queues ----------------------------------------------------------------------------------------------
 
     def _write_queues(self, target: StorePaths, survey: Survey) -> int:
-        """Write all queues; gives how many entries they have."""
+        """Write all queues; returns how many entries they have."""
         segment_bytes = self._options.consumequeue_segment_bytes
         entries = derive_entries(self._read_good(_ENTRY_COLUMNS, survey), self._removed)
         in_segments = entries.withColumn("segment", F.floor(F.col("queueOffset") / (segment_bytes // ENTRY_BYTES)))

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as sf
 
-from eruca.broker.once import ONCE_KEY
+from eruca.broker.sending.once import ONCE_KEY
 from eruca.errors import ConfigError, RequestRefused
 from eruca.spark.cluster import Access, Cluster
 from eruca.spark.pipelines.archiveframes import count_good
@@ -186,7 +186,7 @@ def _send(messages: Any, options: ReplayOptions, target: Access, replay_id: str,
         summary.facts["delivery"] = "idempotent: run again, it adds nothing"
     else:
         summary.facts["delivery"] = "at-least-once"
-        summary.warnings.append("these brokers are no Eruca ones: run again, this replay sends all messages again")
+        summary.warnings.append("these brokers are not Eruca's: run again, this replay sends all messages again")
     writer.save()
     summary.outputs["topic"] = options.topic or "the topic each message came from"
 

@@ -21,7 +21,7 @@ from eruca.spark.pipelines.lag import read_lag, sum_lag
 from eruca.spark.pipelines.query import show_value
 from eruca.spark.pipelines.summary import JobSummary
 from eruca.spark.pipelines.traces import find_consumed, open_traces
-from eruca.wire.trace import TRACE_TOPIC
+from eruca.wire.names import TRACE_TOPIC
 
 Table = list[dict[str, Any]]
 

@@ -6,7 +6,6 @@ without all that came after it.
 
 from __future__ import annotations
 
-import posixpath
 import random
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -67,11 +66,6 @@ def list_names(tree: Tree, directory: str) -> list[str]:
     start = len(prefix)
     below = (path[start:] for path in tree if path.startswith(prefix) and path != ROOT)
     return sorted(name for name in below if "/" not in name)
-
-
-def parent_of(path: str) -> str:
-    """The directory a path lies in."""
-    return posixpath.dirname(path)
 
 
 class Journal:

@@ -130,7 +130,7 @@ class SimulatedLock:
         volume.locked.add(path)
 
     def release(self) -> None:
-        """Give the file free; a second time does nothing."""
+        """Release the file; a second time does nothing."""
         if self._volume is not None:
             self._volume.locked.discard(self._path)
             self._volume = None

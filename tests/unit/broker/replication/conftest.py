@@ -21,11 +21,11 @@ __all__ = ["make_producer"]
 def allow_cuts(forbid_blocking_calls: BlockBuster) -> None:
     """Let the loop stand still while a log is cut: nobody may read meanwhile, and it happens once after a failover."""
     for function in forbid_blocking_calls.functions.values():
-        function.can_block_in("eruca/store/truncation.py", {"truncate_store"})
+        function.can_block_in("eruca/store/lineage/lineage.py", {"truncate"})
         # A topic was deleted and made again.
-        function.can_block_in("eruca/store/replicalog.py", {"_begin_queue_anew"})
+        function.can_block_in("eruca/store/lineage/replicalog.py", {"_begin_queue_anew"})
         # An empty log begins in the middle.
-        function.can_block_in("eruca/store/commitlog.py", {"start_copy_at"})
+        function.can_block_in("eruca/store/log/commitlog.py", {"start_copy_at"})
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def connect() -> AsyncIterator[Connect]:
     slaves: list[RawSlave] = []
 
     async def open_link(broker: Broker, kind: type[RawSlave] = RawSlave) -> RawSlave:
-        reader, writer = await asyncio.open_connection(broker.options.host, broker.options.port + 1, limit=1 << 22)
+        reader, writer = await asyncio.open_connection(broker.options.host, broker.standing.port + 1, limit=1 << 22)
         slaves.append(kind(reader, writer))
         return slaves[-1]
 

@@ -124,8 +124,7 @@ class Group:
 
 def tail_of(broker: Broker) -> int:
     """Where the log of a member ends."""
-    assert broker.parts is not None
-    return broker.parts.store.commitlog.readable_end
+    return broker.store.log.readable_end
 
 
 async def wait_for_copy(slave: Broker, master: Broker) -> None:
@@ -135,8 +134,7 @@ async def wait_for_copy(slave: Broker, master: Broker) -> None:
 
 def read_log(broker: Broker) -> bytes:
     """The log of a member."""
-    assert broker.parts is not None
-    log = broker.parts.store.commitlog
+    log = broker.store.log
     data = b""
     position = log.start
     while position < log.readable_end:

@@ -7,7 +7,6 @@ from typing import Any
 from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
 from tests.unit.broker.conftest import MakeBroker
-from tests.unit.broker.requests import parts_of
 from tests.unit.store.samples import wait_for
 
 # Short, so that nothing is waited for long, but never what a test waits for by itself.
@@ -17,22 +16,22 @@ INTERVALS: dict[str, Any] = {"ha_reconnect_ms": 20, "ha_metadata_ms": 50, "ha_ca
 async def make_slave(make_broker: MakeBroker, master: Broker, number: int = 1, **options: Any) -> Broker:
     """A broker that follows another one."""
     usual = INTERVALS | {"name": f"slave-{number}", "role": BrokerRole.SLAVE, "broker_id": number}
-    host, port = master.options.host, master.options.port
+    host, port = master.options.host, master.standing.port
     usual["ha_master"] = f"{host}:{port + 1}"
     return await make_broker(**usual | options)
 
 
 async def wait_until_equal(master: Broker, *slaves: Broker) -> None:
     """Wait until slaves have the log of their master, and it knows."""
-    tail = parts_of(master).store.commitlog.readable_end
+    tail = master.store.log.readable_end
     for slave in slaves:
-        await wait_for(lambda slave=slave: parts_of(slave).store.commitlog.readable_end >= tail)  # type: ignore[misc]
-    await wait_for(lambda: all(link.position >= tail for link in master.roles.server.links))
+        await wait_for(lambda slave=slave: slave.store.log.readable_end >= tail)  # type: ignore[misc]
+    await wait_for(lambda: all(link.position >= tail for link in master.server.links))
 
 
 def read_log(broker: Broker) -> bytes:
     """All of a broker's log."""
-    commitlog = parts_of(broker).store.commitlog
+    commitlog = broker.store.log
     found = commitlog.read_bytes(commitlog.start, commitlog.readable_end)
     assert found is not None
     return found

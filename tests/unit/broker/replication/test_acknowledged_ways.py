@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from eruca.broker.app import Broker
-from eruca.broker.once import ONCE_GROUP
 from eruca.broker.options import BrokerRole
+from eruca.broker.sending.once import ONCE_GROUP
 from eruca.config import FlushMode
-from eruca.store.saving import Saved
+from eruca.store.tables.saving import Saved
 from eruca.wire.batch import BatchItem, encode_batch
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import EndTransactionHeader, SendBackHeader
@@ -20,7 +20,7 @@ from eruca.wire.sysflag import TRANSACTION_COMMIT
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Answer, Peer
 from tests.unit.broker.replication.rawslave import Connect, RawSlave
-from tests.unit.broker.requests import parts_of, send_header, try_send
+from tests.unit.broker.requests import send_header, try_send
 from tests.unit.store.samples import wait_for
 
 Way = Callable[[Peer], Awaitable[Answer]]
@@ -38,7 +38,7 @@ async def send_batch(peer: Peer) -> Answer:
 
 async def send_odd_batch(peer: Peer) -> Answer:
     """One that has to be decoded."""
-    parts_of(peer.broker).store.append_encoded = lambda *_: None  # type: ignore[method-assign]
+    peer.broker.store.append_encoded = lambda *_: None  # type: ignore[method-assign]
     return await send_batch(peer)
 
 
@@ -55,8 +55,7 @@ async def send_once(peer: Peer) -> Answer:
 
 
 async def commit_half(peer: Peer) -> Answer:
-    parts = parts_of(peer.broker)
-    found = parts.store.read("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    found = peer.broker.store.reader.read("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     position = int.from_bytes(found.slices[0][28:36], "big")
     header = EndTransactionHeader(
         producer_group="payers", half_offset=0, position=position, decision=TRANSACTION_COMMIT, message_id="m"
@@ -78,17 +77,17 @@ async def prepare(broker: Broker, peer: Peer) -> None:
     assert (await try_send(peer)).code == ResponseCode.SLAVE_NOT_AVAILABLE
     assert (await send_half(peer)).code == ResponseCode.SLAVE_NOT_AVAILABLE
     assert (await give_back(peer)).code == ResponseCode.SUCCESS  # without a slave there is nothing to wait for
-    await parts_of(broker).saver.wait_until_saved("topics")
+    await broker.saver.wait_until_saved("topics")
 
 
 async def join(broker: Broker, connect: Connect) -> RawSlave:
     """Connect a slave that has everything so far."""
     slave = await connect(broker)
     slave.report(0)
-    tail = parts_of(broker).store.commitlog.tail
+    tail = broker.store.log.tail
     await slave.read_log(tail)
     slave.report(tail)
-    await wait_for(lambda: broker.roles.server.links[0].position == tail)
+    await wait_for(lambda: broker.server.links[0].position == tail)
     return slave
 
 
@@ -100,13 +99,13 @@ async def test_the_answer_waits_for_the_slave(
     peer = make_peer(broker)
     await prepare(broker, peer)
     slave = await join(broker, connect)
-    commitlog = parts_of(broker).store.commitlog
+    commitlog = broker.store.log
     before = commitlog.tail
     asking = asyncio.ensure_future(way(peer))
     await wait_for(lambda: commitlog.tail > before)
     await slave.read_log(commitlog.tail)
     slave.report(commitlog.tail - 1)
-    await wait_for(lambda: broker.roles.server.links[0].position == commitlog.tail - 1)
+    await wait_for(lambda: broker.server.links[0].position == commitlog.tail - 1)
     assert not asking.done()
     slave.report(commitlog.tail)
     assert (await asking).code == ResponseCode.SUCCESS
@@ -136,9 +135,9 @@ async def test_what_is_here_already_waits_for_the_slave_too(
     slave = await join(broker, connect)
     for _ in range(2):  # the second time it is not stored again
         assert (await send_once(peer)).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
-    assert parts_of(broker).once.dropped == 1
-    slave.report(parts_of(broker).store.commitlog.tail)
-    await wait_for(lambda: broker.roles.server.list_slaves()[0].lag_bytes == 0)
+    assert broker.once.dropped == 1
+    slave.report(broker.store.log.tail)
+    await wait_for(lambda: broker.server.list_slaves()[0].lag_bytes == 0)
     assert (await send_once(peer)).code == ResponseCode.SUCCESS
 
 
@@ -148,24 +147,23 @@ async def test_a_topic_that_is_made_by_the_way_is_waited_for_as_well(
     broker = await make_broker(role=BrokerRole.SYNC_MASTER, slave_timeout_ms=8000, flush_mode=FlushMode.SYNC)
     slave = await connect(broker)
     slave.report(0)
-    await wait_for(lambda: bool(broker.roles.server.list_slaves()))
+    await wait_for(lambda: bool(broker.server.list_slaves()))
     asking = asyncio.ensure_future(try_send(make_peer(broker), topic="New"))
-    commitlog = parts_of(broker).store.commitlog
+    commitlog = broker.store.log
     await wait_for(lambda: commitlog.tail > 0)
     await slave.read_log(commitlog.tail)
     slave.report(commitlog.tail)
     assert (await asking).code == ResponseCode.SUCCESS
-    assert parts_of(broker).store.flusher.flushed == commitlog.tail
-    assert "topics" not in parts_of(broker).saver.unsaved
+    assert broker.store.flusher.flushed == commitlog.tail
+    assert "topics" not in broker.saver.unsaved
 
 
 async def test_a_mastership_that_ends_while_a_topic_is_saved_acknowledges_nothing(
     make_broker: MakeBroker, make_peer: MakePeer
 ) -> None:
     broker = await make_broker()
-    parts = parts_of(broker)
     waiting: list[Saved] = []
-    parts.saver.when_saved = lambda name, then: waiting.append(then)  # type: ignore[method-assign]
+    broker.saver.when_saved = lambda name, then: waiting.append(then)  # type: ignore[method-assign]
     asking = asyncio.ensure_future(try_send(make_peer(broker), topic="New"))
     await wait_for(lambda: bool(waiting))
     await broker.roles.become_master(5000, why="a test says so")

@@ -6,19 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from eruca.broker.options import BrokerOptions, BrokerRole
-from eruca.broker.parts import Parts
+from eruca.broker.options import BrokerOptions, BrokerRole, LiveOptions
 from eruca.broker.rates import PutTimes
 from eruca.broker.replication.acknowledging import Acknowledgement
+from eruca.broker.replication.gate import Gate
+from eruca.broker.replication.readlimit import ReadLimit
+from eruca.broker.standing import Standing
 from eruca.clock import SystemClock
 from eruca.config import FlushMode
 from eruca.store.background import StoreBackground
 from eruca.store.messagestore import MessageStore, open_store
+from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.codes import ResponseCode
 from tests.unit.store.samples import ROOT, make_disk, make_message, make_options, wait_for
@@ -33,11 +35,21 @@ class Desk:
 
     def __init__(self, store: MessageStore, background: StoreBackground, options: BrokerOptions) -> None:
         self.store = store
-        self.options = options
+        self.options = LiveOptions(options)
         self.times = PutTimes()
-        stats = SimpleNamespace(put_times=self.times)
-        parts = SimpleNamespace(store=store, background=background, options=options, stats=stats)
-        self.acknowledgement = Acknowledgement(cast(Parts, parts))
+        self.clock = VirtualClock()
+        self.gate = Gate(self.clock)
+        self.gate.open_until(1.0)
+        standing = Standing(options)
+        self.acknowledgement = Acknowledgement(
+            self.options,
+            standing,
+            store,
+            background.group_commit,
+            self.times,
+            ReadLimit(self.options, standing, store),
+            self.gate,
+        )
         self.told: list[tuple[int, ResponseCode]] = []
 
     def put(self, *, waits: bool = True) -> int:
@@ -112,8 +124,8 @@ async def test_with_synchronous_flush_the_disk_has_it_first() -> None:
         assert not desk.told
         await wait_for(lambda: len(desk.told) == 20)
         assert set(desk.codes) == {ResponseCode.SUCCESS}
-        assert desk.store.flusher.flushed == desk.store.commitlog.tail
-        assert await desk.acknowledgement.wait(desk.store.commitlog.tail) is ResponseCode.SUCCESS
+        assert desk.store.flusher.flushed == desk.store.log.tail
+        assert await desk.acknowledgement.wait(desk.store.log.tail) is ResponseCode.SUCCESS
 
 
 async def test_a_disk_that_takes_too_long_is_said_and_left_alone() -> None:
@@ -149,7 +161,7 @@ async def test_without_a_slave_the_disk_is_waited_for_all_the_same() -> None:
         assert not desk.told
         await wait_for(lambda: len(desk.told) == 1)
         assert desk.codes == [ResponseCode.SLAVE_NOT_AVAILABLE]
-        assert desk.store.flusher.flushed == desk.store.commitlog.tail
+        assert desk.store.flusher.flushed == desk.store.log.tail
 
 
 async def test_one_copy_is_there_at_once() -> None:
@@ -202,7 +214,7 @@ async def test_a_slave_too_far_behind_is_none() -> None:
         desk.join()
         desk.put()
         assert not desk.told
-        while desk.store.commitlog.tail < 1000:
+        while desk.store.log.tail < 1000:
             desk.store.append(make_message())
         desk.put()
         assert desk.codes == [ResponseCode.SLAVE_NOT_AVAILABLE]
@@ -219,7 +231,7 @@ async def test_as_many_slaves_as_the_option_says_must_have_it() -> None:
         assert len(desk.told) == 1
         desk.report(end, 2)
         assert desk.told[1] == (end, ResponseCode.SUCCESS)
-        desk.options.in_sync_replicas = 2  # an operator may change it
+        desk.options.change(in_sync_replicas=2)  # an operator may change it
         end = desk.put()
         desk.report(end, 1)
         assert desk.told[2] == (end, ResponseCode.SUCCESS)
@@ -297,13 +309,11 @@ async def test_what_slaves_confirmed_before_says_nothing_about_a_new_mastership(
 
 @pytest.mark.parametrize("role", list(BrokerRole))
 async def test_a_broker_that_may_not_acknowledge_does_not(role: BrokerRole) -> None:
-    allowed = True
     async with open_desk(role=role, slave_timeout_ms=20) as desk:
-        desk.acknowledgement.guard = lambda: allowed
         desk.join()
         desk.report(desk.put())
         assert desk.codes == [ResponseCode.SUCCESS]
-        allowed = False
+        desk.clock.advance(1000)  # the lease is over
         for waits in (True, False):
             assert desk.acknowledgement.needs_wait(waits)
             desk.report(desk.put(waits=waits))
@@ -334,5 +344,5 @@ async def test_many_wait_without_a_task_each() -> None:
             desk.put()
         assert len(asyncio.all_tasks()) == before
         assert desk.acknowledgement.waiting == 1000
-        desk.report(desk.store.commitlog.tail)
+        desk.report(desk.store.log.tail)
         assert len(desk.told) == 1000

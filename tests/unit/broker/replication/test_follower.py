@@ -15,6 +15,7 @@ from eruca.broker.options import BrokerRole
 from eruca.config import FlushMode
 from eruca.net.link import Link
 from eruca.store.filesystem import translate_os_error
+from eruca.store.queues.dispatch import Grown
 from eruca.store.retention import Retention
 from eruca.wire.bodies import EpochStart, ReplicationState
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -22,7 +23,7 @@ from eruca.wire.frame import Command
 from eruca.wire.record import Message
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.replication.pairs import INTERVALS, make_slave, read_log, wait_until_equal
-from tests.unit.broker.requests import parts_of, try_send
+from tests.unit.broker.requests import try_send
 from tests.unit.store.samples import make_message, wait_for
 
 SEGMENT_BYTES = 1 << 20
@@ -37,22 +38,22 @@ async def master(make_broker: MakeBroker) -> Broker:
 
 def fill(broker: Broker, count: int, size: int = 100, *, mark: bytes = b"x") -> list[Message]:
     """Store messages."""
-    store = parts_of(broker).store
+    store = broker.store
     return [store.append(make_message(body=mark * size, KEYS="k")) for _ in range(count)]
 
 
 def be_java(broker: Broker) -> None:
     """Let a master know nothing of what only Eruca asks, and give an empty slave its last segment as Java does."""
-    del broker._table.handlers[RequestCode.REPLICATION_STATE]
-    broker.options.ha_copy_oldest = False
+    del broker.ports.handlers[RequestCode.REPLICATION_STATE]
+    broker.live.change(ha_copy_oldest=False)
 
 
 def is_connected(slave: Broker) -> bool:
-    return slave.roles.follower.state.connected
+    return slave.follower.state.connected
 
 
 async def wait_until_gone(master: Broker) -> None:
-    await wait_for(lambda: not master.roles.server.links)
+    await wait_for(lambda: not master.server.links)
 
 
 # -- copying -----------------------------------------------------------------------------------------------------------
@@ -71,14 +72,14 @@ async def test_an_empty_slave_copies_the_whole_log_and_then_what_is_new(
     fill(master, 1500, 1000)
     await wait_until_equal(master, slave)
     assert read_log(slave) == read_log(master)
-    chains = [parts_of(broker).store.commitlog.chain for broker in (master, slave)]
+    chains = [broker.store.log.chain for broker in (master, slave)]
     assert [segment.path.name for segment in chains[0].segments[:4]] == [
         segment.path.name for segment in chains[1].segments[:4]
     ]
-    queue = parts_of(slave).store.queues.get("orders", 0)
+    queue = slave.store.queues.get("orders", 0)
     assert queue is not None and queue.max_offset == 4000
-    assert slave.roles.follower.state.lag_bytes == 0
-    assert master.roles.server.list_slaves()[0].fenced is not java
+    assert slave.follower.state.lag_bytes == 0
+    assert master.server.list_slaves()[0].fenced is not java
 
 
 @pytest.mark.parametrize("java", [False, True])
@@ -86,14 +87,14 @@ async def test_a_log_that_does_not_begin_at_zero_is_copied_from_its_beginning(
     make_broker: MakeBroker, master: Broker, java: bool
 ) -> None:
     fill(master, 2500, 1000)
-    store = parts_of(master).store
-    store.commitlog.chain.detach_first()  # it has expired
-    assert store.commitlog.start == SEGMENT_BYTES
+    store = master.store
+    store.log.chain.detach_first()  # it has expired
+    assert store.log.start == SEGMENT_BYTES
     if java:
         be_java(master)
     slave = await make_slave(make_broker, master)
     await wait_until_equal(master, slave)
-    assert parts_of(slave).store.commitlog.start == SEGMENT_BYTES
+    assert slave.store.log.start == SEGMENT_BYTES
     assert read_log(slave) == read_log(master)
 
 
@@ -104,7 +105,7 @@ async def test_with_the_option_off_a_java_master_gives_its_last_segment(
     fill(master, 2500, 1000)
     slave = await make_slave(make_broker, master, ha_copy_oldest=False)
     await wait_until_equal(master, slave)
-    assert parts_of(slave).store.commitlog.start == 2 * SEGMENT_BYTES
+    assert slave.store.log.start == 2 * SEGMENT_BYTES
     assert read_log(slave) == read_log(master)[2 * SEGMENT_BYTES :]
 
 
@@ -113,7 +114,7 @@ async def test_an_empty_master_is_followed_too(make_broker: MakeBroker, master: 
     if java:
         be_java(master)
     slave = await make_slave(make_broker, master)
-    await wait_for(lambda: bool(master.roles.server.list_slaves()))
+    await wait_for(lambda: bool(master.server.list_slaves()))
     fill(master, 3)
     await wait_until_equal(master, slave)
     assert read_log(slave) == read_log(master)
@@ -123,18 +124,22 @@ async def test_many_slaves_copy_at_once(make_broker: MakeBroker) -> None:
     master = await make_broker(name="master", role=BrokerRole.SYNC_MASTER, in_sync_replicas=3, **INTERVALS)
     fill(master, 100)
     slaves = [await make_slave(make_broker, master, number) for number in (1, 2, 3)]
-    await wait_for(lambda: len(master.roles.server.list_slaves()) == 3)
+    await wait_for(lambda: len(master.server.list_slaves()) == 3)
     fill(master, 100)
     await wait_until_equal(master, *slaves)
     assert {read_log(slave) for slave in slaves} == {read_log(master)}
-    assert [state.broker_id for state in master.roles.server.list_slaves()] == [1, 2, 3]
+    assert [state.broker_id for state in master.server.list_slaves()] == [1, 2, 3]
 
 
 async def test_a_held_pull_on_a_slave_is_answered_by_what_arrives(make_broker: MakeBroker, master: Broker) -> None:
     slave = await make_slave(make_broker, master)
-    await wait_for(lambda: bool(master.roles.server.list_slaves()))
+    await wait_for(lambda: bool(master.server.list_slaves()))
     heard: list[tuple[str, int, int, int]] = []
-    parts_of(slave).store.on_batch_arrival = lambda *what: heard.append(what)
+
+    def note(grown: Grown) -> None:
+        heard.extend([(queue.topic, queue.queue_id, begin, queue.max_offset) for queue, begin in grown])
+
+    slave.store.on_dispatched.append(note)
     fill(master, 3)
     await wait_until_equal(master, slave)
     assert heard[0][:3] == ("orders", 0, 0)
@@ -160,15 +165,15 @@ async def test_a_master_that_was_away_is_found_again(make_broker: MakeBroker, ma
     fill(master, 10)
     slave = await make_slave(make_broker, master)
     await wait_until_equal(master, slave)
-    port = master.options.port
+    port = master.standing.port
     await master.stop()
     await wait_for(lambda: not is_connected(slave))
     master = await make_broker(name="master", port=port, **INTERVALS)
     fill(master, 10)
     await wait_until_equal(master, slave)
     assert read_log(slave) == read_log(master)
-    epochs = parts_of(slave).store.replication.epochs
-    assert epochs == parts_of(master).store.replication.epochs
+    epochs = slave.store.lineage.epochs
+    assert epochs == master.store.lineage.epochs
     assert len(epochs) == 2
 
 
@@ -177,10 +182,10 @@ async def test_the_link_survives_silence(make_broker: MakeBroker) -> None:
     quick = INTERVALS | {"ha_heartbeat_ms": 20, "ha_housekeeping_ms": 3000}
     master = await make_broker(name="master", **quick)
     slave = await make_slave(make_broker, master, **quick)
-    await wait_for(lambda: bool(master.roles.server.list_slaves()))
-    (link,) = master.roles.server.links
+    await wait_for(lambda: bool(master.server.list_slaves()))
+    (link,) = master.server.links
     await asyncio.sleep(3.5)  # what is shown is that nothing happens; tests/unit/core/replication shows it in no time
-    assert master.roles.server.links == [link]
+    assert master.server.links == [link]
     assert is_connected(slave)
 
 
@@ -194,10 +199,10 @@ async def test_a_slave_with_synchronous_flush_reports_what_its_disk_has(
     master = await make_broker(name="master", role=BrokerRole.SYNC_MASTER, slave_timeout_ms=8000, **INTERVALS)
     slave = await make_slave(make_broker, master, flush_mode=flush, flush_interval_ms=10**9)
     # It counts from its first report on.
-    await wait_for(lambda: parts_of(master).replication.condition.is_available(0))
+    await wait_for(lambda: master.acknowledgement.condition.is_available(0))
     answers = await asyncio.gather(*[try_send(make_peer(master), body=b"x" * 1000) for _ in range(50)])
     assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
-    flusher, tail = parts_of(slave).store.flusher, parts_of(master).store.commitlog.tail
+    flusher, tail = slave.store.flusher, master.store.log.tail
     assert flusher.flushed == (tail if flush is FlushMode.SYNC else 0)
 
 
@@ -214,15 +219,15 @@ async def test_what_only_the_slave_has_is_set_aside_and_cut_off(make_broker: Mak
     await second.roles.become_master(1000, why="a test says so")
     fill(second, 5, mark=b"2")
     lost = fill(first, 3, mark=b"1")
-    tail = parts_of(first).store.commitlog.tail
-    await first.roles.become_slave((second.options.address, second.options.ha_address), why="a test says so")
+    tail = first.store.log.tail
+    await first.roles.become_slave((second.standing.address, second.standing.ha_address), why="a test says so")
     await wait_until_equal(second, first)
     await wait_for(lambda: read_log(first) == read_log(second))
-    store = parts_of(first).store
-    assert store.replication.epochs == parts_of(second).store.replication.epochs
-    (row,) = await asyncio.to_thread(store.list_diverged)
+    store = first.store
+    assert store.lineage.epochs == second.store.lineage.epochs
+    (row,) = await asyncio.to_thread(store.lineage.list_diverged)
     assert (row.epoch, row.begin, row.end) == (1, len(common), tail)
-    found = await asyncio.to_thread(lambda: list(store.read_diverged(row.file)))
+    found = await asyncio.to_thread(lambda: list(store.lineage.read_diverged(row.file)))
     assert [message.body for message in found] == [message.body for message in lost]
     # And it stays a slave like any other.
     fill(second, 5, mark=b"2")
@@ -234,13 +239,13 @@ async def test_a_master_that_was_replaced_is_not_followed(
     make_broker: MakeBroker, master: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, LOGGER):
-        slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS)
-        store = parts_of(slave).store
-        await asyncio.to_thread(store.adopt_epochs, [], 5000)
-        slave.options.ha_master = master.options.ha_address
+        slave = await make_slave(make_broker, master, ha_master="")
+        await asyncio.to_thread(slave.store.lineage.adopt_epochs, [], 5000)
+        await slave.stop()
+        slave = await make_slave(make_broker, master)
         await wait_for(lambda: "and 5000 has begun since" in caplog.text)
     assert not is_connected(slave)
-    assert not master.roles.server.links
+    assert not master.server.links
 
 
 async def test_a_slave_whose_log_is_too_old_says_what_to_do(
@@ -252,7 +257,7 @@ async def test_a_slave_whose_log_is_too_old_says_what_to_do(
     kept = read_log(slave)
     await slave.stop()
     fill(master, 2500, 1000)
-    parts_of(master).store.commitlog.chain.detach_first()
+    master.store.log.chain.detach_first()
     with caplog.at_level(logging.WARNING, LOGGER):
         slave = await make_slave(make_broker, master)
         await wait_for(lambda: "move its store directory away" in caplog.text)
@@ -268,15 +273,15 @@ async def test_only_a_master_of_the_same_name_is_followed(
         await make_slave(make_broker, first, 2)
         await wait_for(lambda: "is no master at the moment" in caplog.text)
         assert is_connected(first)
-        master.options.name = "another"
-        first.roles.follower._drop_link("a test says so")
+        master.live.change(name="another")
+        first.follower._drop_link("a test says so")
         await wait_for(lambda: "is a broker of another" in caplog.text)
 
 
 async def test_the_same_trouble_is_not_said_every_time(
     make_broker: MakeBroker, master: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address, ha_address = master.options.address, master.options.ha_address
+    address, ha_address = master.standing.address, master.standing.ha_address
     await master.stop()
     asked = 0
 
@@ -289,7 +294,7 @@ async def test_the_same_trouble_is_not_said_every_time(
         slave = await make_broker(
             name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS | {"ha_reconnect_ms": 1}
         )
-        slave.roles.follower._find_master = find_master
+        slave.follower._find_master = find_master
         await wait_for(lambda: asked > 30)
     said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert len(said) == 2
@@ -312,14 +317,14 @@ async def test_a_full_disk_is_said_once_and_with_what_to_do(
 
     with caplog.at_level(logging.INFO, LOGGER):
         with monkeypatch.context() as patch:
-            patch.setattr(parts_of(slave).store.commitlog, "copy_in", refuse)
+            patch.setattr(slave.store.log, "copy_in", refuse)
             fill(master, 3)
             await wait_for(lambda: tries > 10)
         await wait_until_equal(master, slave)
     said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert len(said) == 2
     assert "create a segment: No space left on device (free space" in said[0]
-    assert said[1] == f"the log of the master at {master.options.ha_address} is copied again"
+    assert said[1] == f"the log of the master at {master.standing.ha_address} is copied again"
 
 
 # -- a bad wire --------------------------------------------------------------------------------------------------------
@@ -341,7 +346,7 @@ async def make_proxy() -> AsyncIterator[MakeProxy]:
             nonlocal count
             count += 1
             number = count
-            up_reader, up_writer = await asyncio.open_connection(master.options.host, master.options.port + 1)
+            up_reader, up_writer = await asyncio.open_connection(master.options.host, master.standing.port + 1)
 
             async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, down: bool) -> None:
                 try:
@@ -374,9 +379,8 @@ async def make_proxy() -> AsyncIterator[MakeProxy]:
 
 async def make_slave_behind(make_broker: MakeBroker, master: Broker, proxy: str, **options: Any) -> Broker:
     """A slave that copies through a proxy, and asks the master itself how it stands."""
-    slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS | options)
-    slave.options.ha_master = proxy
-    slave.roles.follower._find_master = lambda: (master.options.address, proxy)
+    slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, ha_master=proxy, **INTERVALS | options)
+    slave.follower._find_master = lambda: (master.standing.address, proxy)
     return slave
 
 
@@ -421,8 +425,8 @@ async def test_retention_is_left_to_each_broker(make_broker: MakeBroker, master:
     fill(master, 2500, 1000)
     slave = await make_slave(make_broker, master)
     await wait_until_equal(master, slave)
-    assert isinstance(parts_of(slave).background.retention, Retention)
-    parts_of(master).store.commitlog.chain.detach_first()
+    assert isinstance(slave.background.retention, Retention)
+    master.store.log.chain.detach_first()
     fill(master, 10)
     await wait_until_equal(master, slave)
     assert read_log(slave)[SEGMENT_BYTES:] == read_log(master)
@@ -439,16 +443,16 @@ async def test_a_slave_far_behind_says_when_it_has_caught_up(
     said = [record.getMessage() for record in caplog.records]
     size = len(read_log(master))
     assert f"{size} bytes of the master's log are missing here and are copied" in said
-    assert f"caught up with the master at {master.options.ha_address}" in said
-    assert f"slave {slave.options.address} (configured id 1) has caught up" in said
+    assert f"caught up with the master at {master.standing.ha_address}" in said
+    assert f"slave {slave.standing.address} (configured id 1) has caught up" in said
 
 
 async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(
     make_broker: MakeBroker, master: Broker
 ) -> None:
     slave = await make_slave(make_broker, master, flush_mode=FlushMode.SYNC, flush_interval_ms=10**9)
-    await wait_for(lambda: bool(master.roles.server.list_slaves()))
-    group_commit = parts_of(slave).background.group_commit
+    await wait_for(lambda: bool(master.server.list_slaves()))
+    group_commit = slave.background.group_commit
     want = group_commit.when_flushed
 
     def never(position: int) -> asyncio.Future[bool]:
@@ -456,20 +460,20 @@ async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(
 
     group_commit.when_flushed = never  # type: ignore[method-assign]
     fill(master, 3)
-    tail = parts_of(master).store.commitlog.tail
-    await wait_for(lambda: parts_of(slave).store.commitlog.tail == tail)
-    assert master.roles.server.links[0].position == 0
+    tail = master.store.log.tail
+    await wait_for(lambda: slave.store.log.tail == tail)
+    assert master.server.links[0].position == 0
     group_commit.when_flushed = want  # type: ignore[method-assign]
-    slave.roles.follower._flushing = None
-    master.roles.server.drop_links("a test says so")
-    await wait_for(lambda: [link.position for link in master.roles.server.links] == [tail])
-    assert parts_of(slave).store.flusher.flushed == tail
+    slave.follower._flushing = None
+    master.server.drop_links("a test says so")
+    await wait_for(lambda: [link.position for link in master.server.links] == [tail])
+    assert slave.store.flusher.flushed == tail
 
 
 async def test_a_flush_that_was_given_up_is_asked_for_again(make_broker: MakeBroker, master: Broker) -> None:
     slave = await make_slave(make_broker, master, flush_mode=FlushMode.SYNC, flush_interval_ms=10**9)
-    await wait_for(lambda: bool(master.roles.server.list_slaves()))
-    group_commit = parts_of(slave).background.group_commit
+    await wait_for(lambda: bool(master.server.list_slaves()))
+    group_commit = slave.background.group_commit
     want = group_commit.when_flushed
 
     def give_up(position: int) -> asyncio.Future[bool]:
@@ -482,7 +486,7 @@ async def test_a_flush_that_was_given_up_is_asked_for_again(make_broker: MakeBro
     group_commit.when_flushed = give_up  # type: ignore[method-assign]
     fill(master, 3)
     await wait_until_equal(master, slave)
-    assert parts_of(slave).store.flusher.flushed == parts_of(master).store.commitlog.tail
+    assert slave.store.flusher.flushed == master.store.log.tail
 
 
 async def test_nothing_is_cut_for_epochs_that_cannot_be(
@@ -500,10 +504,10 @@ async def test_nothing_is_cut_for_epochs_that_cannot_be(
 
     with caplog.at_level(logging.WARNING, LOGGER):
         monkeypatch.setattr(master.state, "describe", describe_wrong)
-        master.roles.server.drop_links("a test says so")
+        master.server.drop_links("a test says so")
         await wait_for(lambda: "cannot follow" in caplog.text)
     assert read_log(slave) == kept
-    assert parts_of(slave).store.replication.diverged == []
+    assert slave.store.lineage.record.diverged == []
 
 
 @pytest.mark.parametrize(("before", "after"), [(b'"epoch":1', b'"epoch":7'), (b'"code":0', b'"code":3')])
@@ -511,7 +515,7 @@ async def test_a_state_with_a_digit_that_changed_on_its_way_is_not_believed(
     make_broker: MakeBroker, master: Broker, before: bytes, after: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(master, 3)
-    handlers = master._table.handlers
+    handlers = master.ports.handlers
     tell = handlers[RequestCode.REPLICATION_STATE]
 
     def tell_wrong(link: Link, command: Command) -> bytes:
@@ -524,7 +528,7 @@ async def test_a_state_with_a_digit_that_changed_on_its_way_is_not_believed(
         slave = await make_slave(make_broker, master)
         await wait_for(lambda: "damaged" in caplog.text or "does not tell its state" in caplog.text)
     assert not is_connected(slave)
-    assert parts_of(slave).store.replication.seen_epoch == 0
+    assert slave.store.lineage.seen_epoch == 0
     handlers[RequestCode.REPLICATION_STATE] = tell
     await wait_until_equal(master, slave)
     assert read_log(slave) == read_log(master)

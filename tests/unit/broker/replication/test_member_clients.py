@@ -18,7 +18,6 @@ from eruca.wire.bodies import GroupConfig
 from eruca.wire.codes import RequestCode
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.replication.members import Group, wait_for_copy, wait_until
-from tests.unit.broker.requests import parts_of
 from tests.unit.client.conftest import MakeProducer
 
 # Routes are polled so seldom that it is not the polling that finds the new master.
@@ -62,16 +61,15 @@ class Reader:
 
 async def make_pair(group: Group, **options: Any) -> tuple[Broker, Broker]:
     master, slave = await group.add(0, **options), await group.add(1, **options)
-    await wait_until(lambda: slave.roles.follower.state.connected)
+    await wait_until(lambda: slave.follower.state.connected)
     await group.connect(master).make_topic("T", queues=1)
-    await wait_until(lambda: parts_of(slave).topics.get("T") is not None)
+    await wait_until(lambda: slave.topics.get("T") is not None)
     return master, slave
 
 
 async def kill(group: Group, broker: Broker) -> None:
     """End a broker as a kill does: it says goodbye to nobody."""
-    assert broker.registration is not None
-    broker.registration.is_paused = True
+    broker.standing.may_register = False
     await group.remove(broker)
 
 
@@ -138,7 +136,7 @@ async def test_consumers_go_on_from_the_slave_and_back_to_the_master(group: Grou
     for number in range(40):
         await peer.send("T", body=b"%d" % number)
     await wait_for_copy(slave, master)
-    port = master.options.port
+    port = master.standing.port
     # One message at a time, so that the master goes in the middle.
     limits = PullLimits(error_pause_ms=50, suspend_ms=500, batch=1, count_max=1)
     async with Reader(group, limits=limits) as reader:
@@ -146,12 +144,12 @@ async def test_consumers_go_on_from_the_slave_and_back_to_the_master(group: Grou
         await kill(group, master)
         await wait_until(lambda: len(reader.seen) == 40, "the rest comes from the slave")
         # And what is done is committed there.
-        await wait_until(lambda: parts_of(slave).offsets.get("readers", "T", 0) == 40)
+        await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 40)
         master = await group.add(0, port=port)
         await group.connect(master).send("T", body=b"new")
         await wait_until(lambda: reader.has(b"new"), "it comes back to the master")
         # Which is told how far the group got without it.
-        await wait_until(lambda: parts_of(master).offsets.get("readers", "T", 0) == 41)
+        await wait_until(lambda: master.offsets.get("readers", "T", 0) == 41)
     assert set(reader.seen.values()) == {1}
 
 
@@ -161,12 +159,12 @@ async def test_consumers_resume_when_a_slave_is_promoted(group: Group, make_prod
     async with Reader(group) as reader:
         await producer.send("T", b"before")
         await wait_until(lambda: reader.has(b"before"))
-        await wait_until(lambda: parts_of(slave).offsets.get("readers", "T", 0) == 1)
+        await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 1)
         await kill(group, master)
         await slave.roles.become_master(1000, why="the test says so")
         await producer.send("T", b"after", timeout=30)
         await wait_until(lambda: reader.has(b"after"))
-        await wait_until(lambda: parts_of(slave).offsets.get("readers", "T", 0) == 2)
+        await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 2)
     assert set(reader.seen.values()) == {1}
 
 
@@ -178,9 +176,9 @@ async def test_messages_that_take_the_place_of_lost_ones_are_not_skipped(
     async with Reader(group) as reader:
         await producer.send("T", b"both")
         await wait_until(lambda: reader.has(b"both"))
-        await wait_until(lambda: parts_of(slave).offsets.get("readers", "T", 0) == 1)
-        await slave.roles.follower.stop()
-        await slave.roles.metadata.stop()
+        await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 1)
+        await slave.follower.stop()
+        await slave.metadata.stop()
         await producer.send("T", b"only the old master")
         await wait_until(lambda: reader.has(b"only the old master"))
         await kill(group, master)
@@ -215,7 +213,7 @@ async def test_an_ordered_consumer_goes_on_with_the_next_master(group: Group, ma
     async with consumer:
         await producer.send("T", b"before")
         await wait_until(lambda: found == [b"before"])
-        await wait_until(lambda: parts_of(slave).offsets.get("readers", "T", 0) == 1)
+        await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 1)
         await kill(group, master)
         await slave.roles.become_master(1000, why="the test says so")
         await producer.send("T", b"after", timeout=30)
@@ -228,7 +226,7 @@ async def test_consumers_follow_the_suggestion_of_the_broker(group: Group, monke
     peer = group.connect(master)
     config = GroupConfig(group_name="readers", which_broker_when_consume_slowly=1)
     await peer.expect(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config)
-    await wait_until(lambda: parts_of(slave).groups.find("readers") is not None)
+    await wait_until(lambda: slave.groups.find("readers") is not None)
     for number in range(100):
         await peer.send("T", body=b"%d" % number)
     await wait_for_copy(slave, master)
@@ -248,4 +246,4 @@ async def test_consumers_follow_the_suggestion_of_the_broker(group: Group, monke
     assert set(reader.seen.values()) == {1}
     assert given[slave] >= 80
     # What was read there is committed at the master.
-    assert parts_of(master).offsets.get("readers", "T", 0) == 100
+    assert master.offsets.get("readers", "T", 0) == 100

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.once import OnceMark
 from eruca.broker.options import BrokerRole
 from eruca.broker.replication.metadata import Metadata
+from eruca.broker.replication.tables import CopiedTables
+from eruca.broker.sending.once import OnceMark
 from eruca.net.handlers import HandlerTable, Reply, refuse_unknown
 from eruca.net.server import Server, ServerSettings
 from eruca.wire.bodies import (
@@ -29,7 +30,7 @@ from eruca.wire.names import TIMER_TOPIC
 from tests.unit.broker.delivery import send_half, stored
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.replication.members import Group, ShiftedClock, tail_of, wait_for_copy, wait_until
-from tests.unit.broker.requests import parts_of, send_header
+from tests.unit.broker.requests import send_header
 
 NEVER_MS = 3_600_000
 
@@ -48,27 +49,26 @@ async def test_topics_groups_and_offsets_are_copied(group: Group) -> None:
     )
     await peer.send("Orders", body=b"1")
     await commit(peer, 1, topic="Orders")
-    parts = parts_of(slave)
-    await wait_until(lambda: parts.offsets.get("G", "Orders", 0) == 1)
+    await wait_until(lambda: slave.offsets.get("G", "Orders", 0) == 1)
     # Each table comes by itself, perhaps the later ones in the next round.
-    await wait_until(lambda: parts.topics.get("Orders") is not None and parts.groups.find("G") is not None)
-    topic, found = parts.topics.get("Orders"), parts.groups.find("G")
+    await wait_until(lambda: slave.topics.get("Orders") is not None and slave.groups.find("G") is not None)
+    topic, found = slave.topics.get("Orders"), slave.groups.find("G")
     assert topic is not None and topic.write_queue_nums == 3
     assert found is not None and found.retry_max_times == 3
-    await wait_until(lambda: parts.topics.data_version == parts_of(master).topics.data_version)
+    await wait_until(lambda: slave.topics.data_version == master.topics.data_version)
 
 
 async def test_offsets_are_merged_and_survive_a_restart(group: Group) -> None:
     master, slave = await group.add(0), await group.add(1)
-    parts_of(slave).offsets.put("Local", "T", 0, 5)
+    slave.offsets.put("Local", "T", 0, 5)
     await commit(group.connect(master), 0)
     await commit(group.connect(master), 3, queue_id=2)
-    await wait_until(lambda: parts_of(slave).offsets.get("G", "T", 2) == 3)
-    assert parts_of(slave).offsets.get("Local", "T", 0) == 5
+    await wait_until(lambda: slave.offsets.get("G", "T", 2) == 3)
+    assert slave.offsets.get("Local", "T", 0) == 5
     await group.remove(slave)
     again = await group.add(1)
-    assert parts_of(again).offsets.get("G", "T", 2) == 3
-    assert parts_of(again).offsets.get("Local", "T", 0) == 5
+    assert again.offsets.get("G", "T", 2) == 3
+    assert again.offsets.get("Local", "T", 0) == 5
 
 
 async def test_a_topic_that_is_deleted_and_made_again_begins_anew(group: Group) -> None:
@@ -77,9 +77,9 @@ async def test_a_topic_that_is_deleted_and_made_again_begins_anew(group: Group) 
     await peer.send("T", body=b"old")
     await peer.send("T", body=b"older than its topic")
     await wait_for_copy(slave, master)
-    await wait_until(lambda: parts_of(slave).topics.get("T") is not None)
+    await wait_until(lambda: slave.topics.get("T") is not None)
     await peer.expect(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic="T"))
-    await wait_until(lambda: parts_of(slave).topics.get("T") is None)
+    await wait_until(lambda: slave.topics.get("T") is None)
     await peer.send("T", body=b"new")
     await wait_until(lambda: [message.body for message in stored(slave, "T")] == [b"new"])
     assert stored(slave, "T")[0].queue_offset == 0
@@ -92,16 +92,16 @@ async def test_a_topic_that_was_deleted_does_not_come_back_with_a_promotion(grou
     await peer.send("T")
     await wait_for_copy(slave, master)
     await peer.expect(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic="Gone"))
-    version = parts_of(master).topics.data_version
-    await wait_until(lambda: parts_of(slave).topics.data_version == version)
-    await wait_until(lambda: slave.roles.metadata.topics_position == tail_of(master))
-    await slave.roles.metadata.stop()
+    version = master.topics.data_version
+    await wait_until(lambda: slave.topics.data_version == version)
+    await wait_until(lambda: slave.metadata.topics_position == tail_of(master))
+    await slave.metadata.stop()
     # A topic whose settings do not come any more, though its first message does.
     await peer.send("Young")
     await wait_for_copy(slave, master)
     await group.remove(master)
     await slave.roles.become_master(1000, why="the test says so")
-    topics = parts_of(slave).topics
+    topics = slave.topics
     assert topics.get("Gone") is None
     assert topics.get("T") is not None and topics.get("Young") is not None
 
@@ -111,29 +111,29 @@ async def test_a_table_counts_when_its_log_is_there(group: Group) -> None:
     peer = group.connect(master)
     await peer.send("T")
     await wait_for_copy(slave, master)
-    await wait_until(lambda: parts_of(slave).offsets.version)
-    await slave.roles.follower.stop()
+    await wait_until(lambda: slave.offsets.version)
+    await slave.follower.stop()
     await peer.send("T")
     await commit(peer, 2)
-    looks = slave.roles.metadata
+    looks = slave.metadata
     await looks.copy()
     await looks.copy()
-    assert parts_of(slave).offsets.get("G", "T", 0) == -1
-    slave.roles.follower.start()
-    await wait_until(lambda: parts_of(slave).offsets.get("G", "T", 0) == 2)
+    assert slave.offsets.get("G", "T", 0) == -1
+    slave.follower.start()
+    await wait_until(lambda: slave.offsets.get("G", "T", 0) == 2)
 
 
 async def test_an_orderly_change_takes_the_last_offsets_along(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eruca.broker.replication.metadata._LAST_S", 30.0)
     master, slave = await group.add(0), await group.add(1, ha_metadata_ms=NEVER_MS)
     peer = group.connect(master)
-    await wait_until(lambda: slave.roles.follower.state.connected)
+    await wait_until(lambda: slave.follower.state.connected)
     await peer.send("T")
     await commit(peer, 1)
     await master.roles.fence("a change of places")
     await wait_for_copy(slave, master)
     await slave.roles.become_master(1000, why="a change of places")
-    assert parts_of(slave).offsets.get("G", "T", 0) == 1
+    assert slave.offsets.get("G", "T", 0) == 1
 
 
 async def test_offsets_beyond_the_log_come_back_to_its_end(group: Group) -> None:
@@ -141,11 +141,11 @@ async def test_offsets_beyond_the_log_come_back_to_its_end(group: Group) -> None
     await group.connect(master).send("T")
     await wait_for_copy(slave, master)
     await group.remove(master)
-    parts_of(slave).offsets.put("G", "T", 0, 9)
-    parts_of(slave).offsets.put("H", "T", 0, 1)
+    slave.offsets.put("G", "T", 0, 9)
+    slave.offsets.put("H", "T", 0, 1)
     await slave.roles.become_master(1000, why="the test says so")
-    assert parts_of(slave).offsets.get("G", "T", 0) == 1
-    assert parts_of(slave).offsets.get("H", "T", 0) == 1
+    assert slave.offsets.get("G", "T", 0) == 1
+    assert slave.offsets.get("H", "T", 0) == 1
 
 
 # -- services that go on ----------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ async def test_delayed_messages_come_once_and_none_is_missing(group: Group) -> N
 async def test_messages_of_the_timer_come_once_and_none_is_missing(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca.broker.timing.SAVE_INTERVAL_MS", 20)
+    monkeypatch.setattr("eruca.broker.delaying.timing.SAVE_INTERVAL_MS", 20)
     clock = ShiftedClock()
     options: dict[str, Any] = {"schedule_interval_ms": 5, "clock": clock}
     master, slave = await group.add(0, **options), await group.add(1, **options)
@@ -197,11 +197,11 @@ async def test_messages_of_the_timer_come_once_and_none_is_missing(
 
 async def test_a_half_is_asked_about_by_the_new_master(group: Group) -> None:
     master, slave = await group.add(0), await group.add(1, transaction_timeout_ms=0)
-    half = await send_half(group.connect(master), born_ms=parts_of(master).clock.now_ms() - 1)
+    half = await send_half(group.connect(master), born_ms=master.clock.now_ms() - 1)
     await wait_for_copy(slave, master)
     await group.remove(master)
     await slave.roles.become_master(1000, why="the test says so")
-    await slave.transactions.checks.run_pass()
+    await slave.checks.run_pass()
     copies = stored(slave, "RMQ_SYS_TRANS_HALF_TOPIC")
     assert len(copies) == 2
     assert copies[0].position == half.position
@@ -225,7 +225,7 @@ async def test_marks_of_the_log_are_known_to_the_new_master(group: Group) -> Non
     for number in range(5):
         await other.expect(RequestCode.SEND_MESSAGE_V2, header(number), b"%d" % number)
     assert [message.body for message in stored(slave, "T")] == [b"0", b"1", b"2", b"3", b"4"]
-    assert parts_of(slave).once.dropped == 3
+    assert slave.once.dropped == 3
 
 
 async def test_marks_that_were_cut_off_are_forgotten(group: Group) -> None:
@@ -243,12 +243,12 @@ async def test_marks_that_were_cut_off_are_forgotten(group: Group) -> None:
     slave = await group.add(1)
     await slave.roles.become_master(1000, why="the test says so")
     master = await group.add(0)
-    await wait_until(lambda: master.roles.follower.state.connected)
+    await wait_until(lambda: master.follower.state.connected)
     await group.connect(slave).send("T", body=b"longer than what was cut off, so that the log is longer again")
     await wait_for_copy(master, slave)
     await group.remove(slave)
     await master.roles.become_master(2000, why="the test says so")
-    assert parts_of(master).once.find_stored("T", 0, OnceMark("q", 1, 0, 0)) == 0
+    assert master.once.find_stored("T", 0, OnceMark("q", 1, 0, 0)) == 0
     await group.connect(master).expect(RequestCode.SEND_MESSAGE_V2, header(1), b"1")
     assert [message.body for message in stored(master, "T")][-1] == b"1"
 
@@ -305,19 +305,19 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
     main, fast = servers
     monkeypatch.setattr("eruca.broker.replication.metadata.FAST_PORT_BELOW", main.port - fast.port)
     looks = Metadata(
-        parts_of(slave),
+        slave.options,
+        slave.standing,
+        slave.store,
+        CopiedTables(slave.topics, slave.groups, slave.offsets, slave.schedule, slave.timing),
+        slave.members,
         slave._caller,
-        slave.schedule,
-        slave.timing,
         lambda: (f"127.0.0.1:{main.port}", ""),
     )
-    looks.on_java = slave.roles.members.hear_java
     try:
         await looks.copy()
     finally:
         for server in servers:
             await server.stop()
-    parts = parts_of(slave)
     assert java.asked == [
         ("fast", RequestCode.GET_ALL_TOPIC_CONFIG),
         ("main", RequestCode.GET_ALL_CONSUMER_OFFSET),
@@ -325,15 +325,15 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
         ("main", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
         ("main", RequestCode.GET_BROKER_CONFIG),
     ]
-    topic, found = parts.topics.get("J"), parts.groups.find("JG")
+    topic, found = slave.topics.get("J"), slave.groups.find("JG")
     assert topic is not None and topic.read_queue_nums == 2
     assert found is not None and found.retry_max_times == 5
-    assert parts.offsets.get("JG", "J", 0) == 11
+    assert slave.offsets.get("JG", "J", 0) == 11
     assert slave.schedule.snapshot().offset_table == {3: 4}
     # Who takes over from it waits for a slave too.
-    assert slave.roles.members.mode == (True, 2)
+    assert slave.members.mode == (True, 2)
     await slave.roles.become_master(1100, why="the test says so")
-    assert slave.options.role is BrokerRole.SYNC_MASTER
+    assert slave.standing.role is BrokerRole.SYNC_MASTER
 
 
 def test_the_progress_of_the_timer_is_written_where_java_passes_over_it() -> None:

@@ -84,7 +84,7 @@ async def test_a_running_broker_shows_itself(make_broker: MakeBroker, make_peer:
     table = (await make_peer(broker).expect(RequestCode.GET_BROKER_RUNTIME_INFO)).body.table
     assert (table["erucaRole"], table["erucaEpoch"], table["erucaSlaves"]) == ("MASTER", "1", "0")
     assert "erucaLagBytes" not in table
-    key = f'eruca_broker_replication_role{{broker="broker-a",member="{broker.options.address}",role="MASTER"}}'
+    key = f'eruca_broker_replication_role{{broker="broker-a",member="{broker.standing.address}",role="MASTER"}}'
     await wait_until(lambda: REGISTRY.snapshot().get(key) == 1)
     await broker.stop()
     assert key not in REGISTRY.snapshot()

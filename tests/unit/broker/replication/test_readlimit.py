@@ -19,7 +19,7 @@ from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Answer, Peer
 from tests.unit.broker.replication.members import Group, tail_of, wait_for_copy, wait_until
 from tests.unit.broker.replication.rawslave import Connect, FencedSlave, RawSlave
-from tests.unit.broker.requests import EXPRESSION, HOLD, parts_of, pull_header, send_header, try_pull, try_send
+from tests.unit.broker.requests import EXPRESSION, HOLD, pull_header, send_header, try_pull, try_send
 
 ON: dict[str, Any] = {"read_confirmed": ReadConfirmed.ALWAYS}
 SYNC_ON: dict[str, Any] = ON | {"role": BrokerRole.SYNC_MASTER, "slave_timeout_ms": 8000}
@@ -35,11 +35,11 @@ async def make_pair(group: Group, **options: Any) -> tuple[Broker, Broker]:
 
 
 def can_lead(slave: Broker) -> bool:
-    return slave.roles.members.mode == (True, 2)
+    return slave.members.mode == (True, 2)
 
 
 def is_available(master: Broker) -> bool:
-    return parts_of(master).replication.condition.is_available(tail_of(master))
+    return master.acknowledgement.condition.is_available(tail_of(master))
 
 
 async def find_max(peer: Peer) -> int:
@@ -162,8 +162,8 @@ async def join(broker: Broker, connect: Connect) -> RawSlave:
 
 def confirm(broker: Broker, position: int | None = None) -> None:
     """The slave reports, in this turn of the loop."""
-    (link,) = broker.roles.server.links
-    broker.roles.server.on_confirm(link, tail_of(broker) if position is None else position)
+    (link,) = broker.server.links
+    broker.server.on_confirm(link, tail_of(broker) if position is None else position)
 
 
 @pytest.fixture
@@ -181,10 +181,10 @@ async def test_a_held_pull_wakes_in_the_turn_of_the_report(broker: Broker, make_
     sends = []
     for number in range(3):
         sends.append(asyncio.create_task(try_send(peer, body=b"%d" % number)))
-        await wait_until(lambda number=number: parts_of(broker).replication.waiting == number + 1)  # type: ignore[misc]
+        await wait_until(lambda number=number: broker.acknowledgement.waiting == number + 1)  # type: ignore[misc]
     # One that is parked behind them waits for them just so.
     late = await hold(make_peer(broker))
-    queue = parts_of(broker).store.queues.get("T", 0)
+    queue = broker.store.queues.get("T", 0)
     assert queue is not None
     second = queue.entry(1)
     assert second is not None
@@ -215,7 +215,7 @@ async def test_nothing_is_read_again_and_again_before_the_report(
 
     monkeypatch.setattr(broker.pull.holds, "_resume", count)
     sends = [asyncio.create_task(try_send(peer)) for _ in range(20)]
-    await wait_until(lambda: parts_of(broker).replication.waiting == 20)
+    await wait_until(lambda: broker.acknowledgement.waiting == 20)
     broker.pull.holds.scan(unmatched=True)
     assert woken == 0
     confirm(broker)
@@ -229,7 +229,7 @@ async def test_a_batch_wakes_with_its_report(broker: Broker, make_peer: MakePeer
     task = await hold(make_peer(broker), subscription="red")
     body = encode_batch([BatchItem(0, b"%d" % number, b"TAGS\x01red") for number in range(5)])
     send = asyncio.create_task(peer.ask(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), body))
-    await wait_until(lambda: parts_of(broker).replication.waiting == 1)
+    await wait_until(lambda: broker.acknowledgement.waiting == 1)
     assert len(broker.pull.holds) == 1
     confirm(broker)
     assert len(broker.pull.holds) == 0
@@ -242,7 +242,7 @@ async def test_a_filter_is_asked_when_messages_become_readable(broker: Broker, m
     task = await hold(make_peer(broker), subscription="red")
     for tag in ("green", "red"):
         send = asyncio.create_task(try_send(peer, properties=f"TAGS\x01{tag}"))
-        await wait_until(lambda: parts_of(broker).replication.waiting == 1)
+        await wait_until(lambda: broker.acknowledgement.waiting == 1)
         confirm(broker)
         assert len(broker.pull.holds) == (tag == "green")
         await send
@@ -284,7 +284,7 @@ async def test_a_slave_shows_what_its_master_says(group: Group) -> None:
     master, slave = await make_pair(group, ha_heartbeat_ms=3_600_000)
     peer = group.connect(master)
     await peer.make_topic("T")
-    await wait_until(lambda: parts_of(slave).topics.get("T") is not None)
+    await wait_until(lambda: slave.topics.get("T") is not None)
     task = await hold(group.connect(slave))
     await peer.send("T", body=b"x")
     # Without another message, and without a heartbeat.
@@ -297,11 +297,11 @@ async def test_a_slave_whose_master_is_not_confirmed_hides_it(group: Group) -> N
     peer = group.connect(master)
     assert (await try_send(peer)).code == ResponseCode.SLAVE_NOT_AVAILABLE
     await wait_for_copy(slave, master)
-    await wait_until(lambda: parts_of(slave).topics.get("T") is not None)
+    await wait_until(lambda: slave.topics.get("T") is not None)
     assert await read(group.connect(slave)) == []
     assert slave.state.describe().confirmed == 0
     await group.add(2, **ON)
-    await wait_until(lambda: parts_of(slave).replication.reads.certain == tail_of(master))
+    await wait_until(lambda: slave.acknowledgement.reads.certain == tail_of(master))
     assert await read(group.connect(slave)) == [b"hello"]
     assert slave.state.describe().confirmed == tail_of(master)
 
@@ -320,7 +320,7 @@ async def test_a_master_that_steps_down_does_not_show_what_it_hid(group: Group) 
 async def test_alone_in_the_set_a_master_shows_everything(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker = await make_broker(**SYNC_ON)
     peer = make_peer(broker)
-    replication = parts_of(broker).replication
+    replication = broker.acknowledgement
     replication.condition.set_members(frozenset({1}))
     await try_send(peer, body=b"0")
     task = await hold(make_peer(broker))
@@ -337,7 +337,7 @@ async def test_alone_in_the_set_a_master_shows_everything(make_broker: MakeBroke
 
 async def cut_off(master: Broker, slave: Broker) -> None:
     """Let a master lose its slave, which goes on running."""
-    await slave.roles.follower.stop()
+    await slave.follower.stop()
     await wait_until(lambda: not is_available(master))
 
 
@@ -348,7 +348,7 @@ async def promote(slave: Broker) -> None:
 
 async def follow(old: Broker, new: Broker) -> None:
     """Make one member the slave of the other, and wait until it counts."""
-    await old.roles.become_slave((new.options.address, new.options.ha_address), why="the test says so")
+    await old.roles.become_slave((new.standing.address, new.standing.ha_address), why="the test says so")
     await wait_until(lambda: is_available(new) and can_lead(old), "the slave counts")
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from eruca.broker.options import BrokerOptions
+from eruca.broker.options import BrokerOptions, LiveOptions
 from eruca.broker.replication.members import KnownMembers, MembersTable
 from eruca.broker.replication.returning import NewerMaster, Returning, judge_return
+from eruca.broker.standing import Standing
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.bodies.replication import EpochStart, FollowedMaster, SlaveState
 from eruca.wire.epoch import Epoch
@@ -119,9 +120,14 @@ def test_the_tail_of_an_older_mastership_is_no_reason() -> None:
 # --- members ----------------------------------------------------------------------------------------------------------
 
 
+def make_known(table: MembersTable | None = None) -> KnownMembers:
+    options = BrokerOptions(host="10.0.0.2", port=10911)
+    return KnownMembers(LiveOptions(options), Standing(options), table or MembersTable(), lambda: 0)
+
+
 @pytest.fixture
 async def known() -> AsyncIterator[KnownMembers]:
-    yield KnownMembers(BrokerOptions(host="10.0.0.2", port=10911))
+    yield make_known()
 
 
 def test_members_are_met_once(known: KnownMembers) -> None:
@@ -147,8 +153,5 @@ def test_a_slave_learns_from_its_master(known: KnownMembers) -> None:
 
 
 def test_what_was_saved_is_known_again() -> None:
-    again = KnownMembers(
-        BrokerOptions(host="10.0.0.2", port=10911),
-        MembersTable(members=[OWN, OTHER], required=2, sync=True, master_epoch=3),
-    )
+    again = make_known(MembersTable(members=[OWN, OTHER], required=2, sync=True, master_epoch=3))
     assert again.members == [OTHER, OWN] and again.mode == (True, 2)

@@ -24,19 +24,19 @@ from tests.unit.broker.replication.members import (
     wait_for_copy,
     wait_until,
 )
-from tests.unit.broker.requests import parts_of, try_send
+from tests.unit.broker.requests import try_send
 
 
 async def make_pair(group: Group, **options: Any) -> tuple[Broker, Broker]:
     """A master and a slave that follows it."""
     master = await group.add(0, **options)
     slave = await group.add(1, **options)
-    await wait_until(lambda: slave.roles.follower.state.connected, "the slave is connected")
+    await wait_until(lambda: slave.follower.state.connected, "the slave is connected")
     return master, slave
 
 
 def is_following(broker: Broker) -> bool:
-    return broker.roles.follower.state.connected
+    return broker.follower.state.connected
 
 
 def bodies_of(broker: Broker, topic: str = "T", queue_id: int = 0) -> list[bytes]:
@@ -51,7 +51,7 @@ async def test_a_slave_copies_the_log_and_is_in_the_route(group: Group) -> None:
     await wait_for_copy(slave, master)
     assert read_log(slave) == read_log(master)
     assert bodies_of(slave) == [b"%d" % number for number in range(50)]
-    assert group.route() == {0: master.options.address, 1: slave.options.address}
+    assert group.route() == {0: master.standing.address, 1: slave.standing.address}
 
 
 async def test_a_slave_refuses_messages(group: Group) -> None:
@@ -60,21 +60,21 @@ async def test_a_slave_refuses_messages(group: Group) -> None:
     answer = await try_send(peer)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert answer.ext is not None and "MSG_REGION" in answer.ext
-    assert parts_of(slave).topics.get("T") is None
-    assert master.roles.name == MASTER and slave.roles.name == SLAVE
+    assert slave.topics.get("T") is None
+    assert master.standing.state == MASTER and slave.standing.state == SLAVE
 
 
 async def test_a_master_begins_an_epoch_at_every_start(group: Group) -> None:
     master = await group.add(0)
     peer = group.connect(master)
     await peer.send("T")
-    first = parts_of(master).store.replication.epochs
+    first = master.store.lineage.epochs
     assert [item.epoch for item in first] == [1]
     end = tail_of(master)
     await group.remove(master)
     again = await group.add(0)
-    assert [item[:2] for item in parts_of(again).store.replication.epochs] == [(1, 0), (2, end)]
-    assert again.registration is not None and again.registration.epoch == 2
+    assert [item[:2] for item in again.store.lineage.epochs] == [(1, 0), (2, end)]
+    assert again.standing.epoch == 2
 
 
 async def test_a_promoted_slave_takes_over(group: Group) -> None:
@@ -83,11 +83,11 @@ async def test_a_promoted_slave_takes_over(group: Group) -> None:
     await wait_for_copy(slave, master)
     await group.remove(master)
     await slave.roles.become_master(1000, why="the test says so")
-    assert slave.options.broker_id == 0 and not slave.options.is_slave
+    assert slave.standing.broker_id == 0 and not slave.standing.is_slave
     await group.connect(slave).send("T", body=b"after")
     assert bodies_of(slave) == [b"before", b"after"]
-    assert group.route() == {0: slave.options.address}
-    record = parts_of(slave).store.replication
+    assert group.route() == {0: slave.standing.address}
+    record = slave.store.lineage.record
     assert record.role == MASTER
     assert [item.epoch for item in record.epochs] == [1, 1000]
 
@@ -100,9 +100,9 @@ async def test_a_promotion_outlasts_a_restart(group: Group) -> None:
     await slave.roles.become_master(1000, why="the test says so")
     await group.remove(slave)
     again = await group.add(1)
-    assert again.roles.name == MASTER
-    assert again.options.broker_id == 0 and again.options.configured_id == 1
-    assert again.registration is not None and again.registration.epoch == 1001
+    assert again.standing.state == MASTER
+    assert again.standing.broker_id == 0 and again.options.broker_id == 1
+    assert again.standing.epoch == 1001
 
 
 async def test_an_old_epoch_does_not_begin(group: Group) -> None:
@@ -110,8 +110,8 @@ async def test_an_old_epoch_does_not_begin(group: Group) -> None:
     await wait_until(lambda: slave.roles.epoch == 1)
     with pytest.raises(StoreError, match="epoch 1 cannot begin"):
         await slave.roles.become_master(1, why="the test says so")
-    assert slave.roles.name == SLAVE
-    await wait_until(lambda: slave.roles.follower.state.connected)
+    assert slave.standing.state == SLAVE
+    await wait_until(lambda: slave.follower.state.connected)
 
 
 async def test_a_master_that_comes_back_follows_its_successor(group: Group) -> None:
@@ -125,13 +125,13 @@ async def test_a_master_that_comes_back_follows_its_successor(group: Group) -> N
     await slave.roles.become_master(1000, why="the test says so")
     await group.connect(slave).send("T", body=b"only the new one")
     old = await group.add(0)
-    assert old.roles.name == SLAVE
+    assert old.standing.state == SLAVE
     await wait_until(lambda: bodies_of(old) == [b"both", b"only the new one"])
     # They have changed places.
-    await wait_until(lambda: group.route() == {0: slave.options.address, 1: old.options.address})
-    assert old.options.configured_id == 0
-    (tail,) = parts_of(old).store.replication.diverged
-    lost = await asyncio.to_thread(lambda: list(parts_of(old).store.read_diverged(tail.file)))
+    await wait_until(lambda: group.route() == {0: slave.standing.address, 1: old.standing.address})
+    assert old.options.broker_id == 0
+    (tail,) = old.store.lineage.record.diverged
+    lost = await asyncio.to_thread(lambda: list(old.store.lineage.read_diverged(tail.file)))
     assert [message.body for message in lost] == [b"only the old master"]
     assert read_log(old) == read_log(slave)
 
@@ -139,19 +139,19 @@ async def test_a_master_that_comes_back_follows_its_successor(group: Group) -> N
 async def test_a_fenced_master_takes_and_acknowledges_nothing(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     master = await group.add(0, BrokerRole.SYNC_MASTER)
     slave = await group.add(1)
-    await wait_until(lambda: parts_of(master).replication.condition.is_available(tail_of(master)), "the slave counts")
+    await wait_until(lambda: master.acknowledgement.condition.is_available(tail_of(master)), "the slave counts")
     peer = group.connect(master)
     await peer.send("T")
     # It is there, and takes nothing any more.
-    monkeypatch.setattr(slave.roles.follower, "on_frames", lambda frames: None)
+    monkeypatch.setattr(slave.follower, "on_frames", lambda frames: None)
     waiting = asyncio.create_task(try_send(peer, body=b"waits"))
-    await wait_until(lambda: parts_of(master).replication.waiting)
+    await wait_until(lambda: master.acknowledgement.waiting)
     await master.roles.fence("the test says so")
     assert (await waiting).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert (await try_send(peer)).code == ResponseCode.SERVICE_NOT_AVAILABLE
     with pytest.raises(StoreError):
-        parts_of(master).store.append(stored(master, "T")[0])
-    assert master.roles.name == FENCED
+        master.store.append(stored(master, "T")[0])
+    assert master.standing.state == FENCED
 
 
 async def test_a_fence_in_the_middle_of_a_promotion_wins(group: Group) -> None:
@@ -162,7 +162,7 @@ async def test_a_fence_in_the_middle_of_a_promotion_wins(group: Group) -> None:
     await slave.roles.fence("somebody else is it")
     with pytest.raises(StoreError, match="did not become the master"):
         await work
-    assert slave.roles.name == FENCED and not parts_of(slave).writable
+    assert slave.standing.state == FENCED and not slave.standing.writable
 
 
 async def test_a_master_that_made_room_for_its_successor_does_not_lead_after_a_restart(group: Group) -> None:
@@ -175,9 +175,9 @@ async def test_a_master_that_made_room_for_its_successor_does_not_lead_after_a_r
     await group.remove(master)
     await group.connect(slave).send("T", body=b"only the new one")
     old = await group.add(0)
-    assert old.roles.name == SLAVE and slave.roles.name == MASTER
+    assert old.standing.state == SLAVE and slave.standing.state == MASTER
     await wait_until(lambda: bodies_of(old) == [b"both", b"only the new one"])
-    assert slave.roles.epoch == 1100 and parts_of(old).store.replication.seen_epoch == 1100
+    assert slave.roles.epoch == 1100 and old.store.lineage.seen_epoch == 1100
 
 
 @pytest.mark.parametrize("way", ["fence", "become_slave"])
@@ -185,18 +185,18 @@ async def test_a_crash_while_a_mastership_ends_leaves_no_master(
     group: Group, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     master = await group.add(0)
-    store = parts_of(master).store
+    store = master.store
 
     def crash(epoch: int) -> None:
         raise StoreFull("the end of this process")
 
-    monkeypatch.setattr(store, "see_epoch", crash)
+    monkeypatch.setattr(store.lineage, "see_epoch", crash)
     with pytest.raises(StoreFull):
         if way == "fence":
             await master.roles.fence("the test says so", epoch=1100)
         else:
             await master.roles.become_slave(None, why="the test says so", epoch=1100)
-    assert store.replication.role == SLAVE and not parts_of(master).writable
+    assert store.lineage.record.role == SLAVE and not master.standing.writable
 
 
 async def test_a_promotion_that_the_disk_forbids_leaves_a_slave_that_follows(
@@ -208,10 +208,10 @@ async def test_a_promotion_that_the_disk_forbids_leaves_a_slave_that_follows(
         raise StoreFull("no room for the rest of the log")
 
     with monkeypatch.context() as patch:
-        patch.setattr(slave.roles.follower._agreement, "finish", fail)
+        patch.setattr(slave.follower._agreement, "finish", fail)
         with pytest.raises(StoreFull):
             await slave.roles.become_master(1000, why="the test says so")
-    assert slave.roles.name == SLAVE and master.roles.name == MASTER
+    assert slave.standing.state == SLAVE and master.standing.state == MASTER
     await group.connect(master).send("T")
     await wait_for_copy(slave, master)
 
@@ -223,8 +223,8 @@ async def test_a_replaced_master_whose_disk_is_full_becomes_a_slave_later(
     master, slave = await make_pair(group)
     await group.connect(master).send("T")
     await wait_for_copy(slave, master)
-    store = parts_of(master).store
-    save, tries = store.save_role, 0
+    store = master.store
+    save, tries = store.lineage.save_role, 0
 
     def save_at_last(role: str) -> None:
         nonlocal tries
@@ -233,18 +233,17 @@ async def test_a_replaced_master_whose_disk_is_full_becomes_a_slave_later(
             raise StoreFull("no room for a role")
         save(role)
 
-    monkeypatch.setattr(store, "save_role", save_at_last)
+    monkeypatch.setattr(store.lineage, "save_role", save_at_last)
     await slave.roles.become_master(1000, why="the test says so")
     await wait_until(lambda: tries, "it hears of its successor")
-    assert master.roles.name == FENCED
-    await wait_until(lambda: master.roles.name == SLAVE, "it is a slave")
-    assert tries == 3 and store.replication.seen_epoch == 1000
+    assert master.standing.state == FENCED
+    await wait_until(lambda: master.standing.state == SLAVE, "it is a slave")
+    assert tries == 3 and store.lineage.seen_epoch == 1000
 
 
 async def test_an_address_of_a_master_without_a_port_is_no_mistake_of_ours(group: Group) -> None:
-    slave = await group.add(1)
-    slave.options.ha_master = "nowhere"
-    assert slave.roles.find_master() == ("", "nowhere")
+    slave = await group.add(1, ha_master="nowhere")
+    assert slave.master_address.find() == ("", "nowhere")
     assert slave.state.describe().role == SLAVE
 
 
@@ -253,11 +252,11 @@ async def test_a_name_server_that_knows_a_newer_master_fences_this_one(group: Gr
     await group.connect(master).send("T", body=b"both")
     await wait_for_copy(slave, master)
     await slave.roles.become_master(1000, why="the test says so")
-    await wait_until(lambda: master.roles.name == SLAVE, "the old master steps down")
+    await wait_until(lambda: master.standing.state == SLAVE, "the old master steps down")
     await group.connect(slave).send("T", body=b"new")
     await wait_until(lambda: bodies_of(master) == [b"both", b"new"])
-    await wait_until(lambda: group.route() == {0: slave.options.address, 1: master.options.address})
-    assert parts_of(master).store.replication.diverged == []
+    await wait_until(lambda: group.route() == {0: slave.standing.address, 1: master.standing.address})
+    assert master.store.lineage.record.diverged == []
 
 
 async def test_roles_change_back_and_forth_while_messages_come(group: Group) -> None:
@@ -271,7 +270,7 @@ async def test_roles_change_back_and_forth_while_messages_come(group: Group) -> 
         while not stopping:
             for broker, peer in peers.items():
                 body = b"%d" % number
-                if broker.roles.name == MASTER and (await try_send(peer, body=body)).code == ResponseCode.SUCCESS:
+                if broker.standing.state == MASTER and (await try_send(peer, body=body)).code == ResponseCode.SUCCESS:
                     taken.append(body)
                 number += 1
             await asyncio.sleep(0)
@@ -286,7 +285,7 @@ async def test_roles_change_back_and_forth_while_messages_come(group: Group) -> 
         await old.roles.fence("a change of places")
         await wait_for_copy(new, old)
         await new.roles.become_master(epoch, why="a change of places")
-        await old.roles.become_slave((new.options.address, new.options.ha_address), why="a change of places")
+        await old.roles.become_slave((new.standing.address, new.standing.ha_address), why="a change of places")
         await wait_until(partial(is_following, old))
         epoch, old, new = epoch + 1000, new, old
     stopping = True
@@ -297,7 +296,7 @@ async def test_roles_change_back_and_forth_while_messages_come(group: Group) -> 
     stored, acknowledged = bodies_of(new), set(taken)
     assert [body for body in stored if body in acknowledged] == taken
     assert len(set(stored)) == len(stored) and bodies_of(old) == stored
-    assert parts_of(first).store.replication.diverged == parts_of(second).store.replication.diverged == []
+    assert first.store.lineage.record.diverged == second.store.lineage.record.diverged == []
 
 
 async def test_an_operator_changes_roles(group: Group) -> None:
@@ -309,9 +308,9 @@ async def test_an_operator_changes_roles(group: Group) -> None:
     header = ChangeRoleHeader(role=MASTER, epoch=1000, wait_position=fenced.body.tail)
     promoted = await to_slave.expect(RequestCode.CHANGE_ROLE, header)
     assert (promoted.body.role, promoted.body.epoch, promoted.body.writable) == (MASTER, 1000, True)
-    header = ChangeRoleHeader(role=SLAVE, epoch=1000, master_address=slave.options.address)
+    header = ChangeRoleHeader(role=SLAVE, epoch=1000, master_address=slave.standing.address)
     assert (await to_master.expect(RequestCode.CHANGE_ROLE, header)).body.role == SLAVE
-    await wait_until(lambda: master.roles.follower.state.connected)
+    await wait_until(lambda: master.follower.state.connected)
     await to_slave.send("T", body=b"new")
     await wait_until(lambda: bodies_of(master) == [b"both", b"new"])
 

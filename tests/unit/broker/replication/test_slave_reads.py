@@ -21,7 +21,7 @@ from eruca.wire.headers import (
 )
 from tests.unit.broker.peer import Answer, Peer
 from tests.unit.broker.replication.members import Group, wait_for_copy, wait_until
-from tests.unit.broker.requests import COMMIT, EXPRESSION, HOLD, parts_of, pull_header, send_header
+from tests.unit.broker.requests import COMMIT, EXPRESSION, HOLD, pull_header, send_header
 
 
 async def pull(peer: Peer, offset: int = 0, *, sys_flag: int = EXPRESSION, **fields: Any) -> Answer:
@@ -36,7 +36,7 @@ async def make_pair(group: Group, **options: Any) -> tuple[Broker, Broker]:
     for number in range(5):
         await peer.send("T", body=b"%d" % number)
     await wait_for_copy(slave, master)
-    await wait_until(lambda: parts_of(slave).topics.get("T") is not None)
+    await wait_until(lambda: slave.topics.get("T") is not None)
     return master, slave
 
 
@@ -57,7 +57,7 @@ async def test_slow_readers_are_sent_to_a_slave(group: Group, ratio: int) -> Non
     config = GroupConfig(group_name="readers", which_broker_when_consume_slowly=1)
     peer = group.connect(master)
     await peer.expect(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config)
-    await wait_until(lambda: parts_of(slave).groups.find("readers") is not None)
+    await wait_until(lambda: slave.groups.find("readers") is not None)
     for broker in (master, slave):
         answer = await pull(group.connect(broker), max_message_nums=2)
         assert suggested(answer) == (1 if ratio == 0 else 0)
@@ -74,7 +74,7 @@ async def test_the_slave_a_group_wants_is_suggested(group: Group) -> None:
     config = GroupConfig(group_name="readers", which_broker_when_consume_slowly=3, broker_id=2)
     await peer.expect(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config)
     assert suggested(await pull(peer)) == 3
-    parts_of(master).options.memory_ratio_max = 100
+    master.live.change(memory_ratio_max=100)
     assert suggested(await pull(peer)) == 2
 
 
@@ -109,10 +109,10 @@ async def test_pulls_commit_nothing_on_a_slave_but_commits_do(group: Group) -> N
     _, slave = await make_pair(group)
     peer = group.connect(slave)
     await pull(peer, sys_flag=EXPRESSION | COMMIT, commit_offset=3)
-    assert parts_of(slave).offsets.get("readers", "T", 0) == -1
+    assert slave.offsets.get("readers", "T", 0) == -1
     header = UpdateConsumerOffsetHeader(consumer_group="readers", topic="T", queue_id=0, commit_offset=4)
     await peer.expect(RequestCode.UPDATE_CONSUMER_OFFSET, header)
-    assert parts_of(slave).offsets.get("readers", "T", 0) == 4
+    assert slave.offsets.get("readers", "T", 0) == 4
 
 
 async def test_a_slave_makes_no_topics_and_groups(group: Group) -> None:
@@ -120,9 +120,8 @@ async def test_a_slave_makes_no_topics_and_groups(group: Group) -> None:
     peer = group.connect(slave)
     await peer.join("newcomers", "c", "T")
     assert (await pull(peer, consumer_group="others")).code == ResponseCode.SUCCESS
-    parts = parts_of(slave)
-    assert parts.groups.find("newcomers") is parts.groups.find("others") is None
-    assert parts.topics.get("%RETRY%newcomers") is None
+    assert slave.groups.find("newcomers") is slave.groups.find("others") is None
+    assert slave.topics.get("%RETRY%newcomers") is None
 
 
 def refused_requests() -> list[tuple[RequestCode, Any, Any, int]]:
@@ -161,12 +160,12 @@ def refused_requests() -> list[tuple[RequestCode, Any, Any, int]]:
 async def test_what_a_slave_refuses(group: Group) -> None:
     master, slave = await make_pair(group)
     peer = group.connect(slave)
-    before = parts_of(slave).store.commitlog.tail
+    before = slave.store.log.tail
     for code, header, body, expected in refused_requests():
         answered, remark = await peer.refused(code, header, body)
         assert answered == expected, f"{code.name}: {answered} {remark}"
-    assert parts_of(slave).store.commitlog.tail == before
-    assert parts_of(slave).topics.snapshot() == parts_of(master).topics.snapshot()
+    assert slave.store.log.tail == before
+    assert slave.topics.snapshot() == master.topics.snapshot()
 
 
 async def test_readers_are_told_the_mastership_once_masters_have_changed(group: Group) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eruca.broker.options import BrokerRole
-from eruca.broker.replication.metadata import ask_state
+from eruca.broker.replication.asking import ask_state
 from eruca.net.caller import Caller
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -11,7 +11,6 @@ from eruca.wire.headers import ChangeRoleHeader, EmptyHeader
 from eruca.wire.names import FENCED, MASTER, SLAVE
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.replication.members import Group, tail_of, wait_for_copy, wait_until
-from tests.unit.broker.requests import parts_of
 
 
 async def ask(peer: Peer) -> ReplicationState:
@@ -23,29 +22,29 @@ async def test_a_master_tells_of_its_log_and_its_slaves(group: Group) -> None:
     master = await group.add(0, BrokerRole.SYNC_MASTER, in_sync_replicas=2)
     slave = await group.add(1)
     # It counts from its first report on.
-    await wait_until(lambda: parts_of(master).replication.condition.is_available(tail_of(master)))
+    await wait_until(lambda: master.acknowledgement.condition.is_available(tail_of(master)))
     peer = group.connect(master)
     await peer.send("T")
     await wait_for_copy(slave, master)
-    await wait_until(lambda: parts_of(master).replication.condition.confirmed == tail_of(master))
+    await wait_until(lambda: master.acknowledgement.condition.confirmed == tail_of(master))
     state = await ask(peer)
     assert (state.role, state.writable, state.sync, state.required) == (MASTER, True, True, 2)
     assert (state.broker_name, state.broker_id, state.configured_id) == ("broker-a", 0, 0)
-    assert (state.address, state.ha_address) == (master.options.address, master.options.ha_address)
+    assert (state.address, state.ha_address) == (master.standing.address, master.standing.ha_address)
     assert (state.epoch, [(item.epoch, item.start) for item in state.epochs]) == (1, [(1, 0)])
     assert state.tail == state.confirmed == tail_of(master)
     assert state.master is None and state.diverged == [] and state.failover == ""
     (copy,) = state.slaves
-    assert (copy.broker_id, copy.address, copy.fenced, copy.in_sync) == (1, slave.options.address, True, True)
+    assert (copy.broker_id, copy.address, copy.fenced, copy.in_sync) == (1, slave.standing.address, True, True)
     assert (copy.position, copy.lag_bytes) == (state.tail, 0)
-    assert set(state.members) == {master.options.address, slave.options.address}
+    assert set(state.members) == {master.standing.address, slave.standing.address}
 
 
 async def test_a_slave_tells_of_its_master(group: Group) -> None:
     master = await group.add(0, BrokerRole.SYNC_MASTER)
     slave = await group.add(1)
     peer = group.connect(slave)
-    await wait_until(lambda: slave.roles.follower.state.connected and slave.roles.members.mode)
+    await wait_until(lambda: slave.follower.state.connected and slave.members.mode)
     await group.connect(master).send("T")
     await wait_for_copy(slave, master)
     state = await ask(peer)
@@ -53,10 +52,10 @@ async def test_a_slave_tells_of_its_master(group: Group) -> None:
     assert state.slaves == []
     followed = state.master
     assert followed is not None
-    assert (followed.address, followed.ha_address) == (master.options.address, master.options.ha_address)
+    assert (followed.address, followed.ha_address) == (master.standing.address, master.standing.ha_address)
     assert (followed.connected, followed.epoch, followed.lag_bytes) == (True, 1, 0)
     assert (followed.sync, followed.required) == (True, 2)
-    assert set(state.members) == {master.options.address, slave.options.address}
+    assert set(state.members) == {master.standing.address, slave.standing.address}
 
 
 async def test_versions_change_with_the_tables(group: Group) -> None:
@@ -69,7 +68,7 @@ async def test_versions_change_with_the_tables(group: Group) -> None:
     assert after.topics != before.topics and after.groups == before.groups
     await peer.join("G", "c", "T")
     assert (await ask(peer)).versions.groups != after.groups
-    parts_of(master).offsets.put("G", "T", 0, 3)
+    master.offsets.put("G", "T", 0, 3)
     assert (await ask(peer)).versions.offsets != after.offsets
     master.schedule.adopt({1: 5})
     assert (await ask(peer)).versions.delays != after.delays
@@ -78,7 +77,7 @@ async def test_versions_change_with_the_tables(group: Group) -> None:
 async def test_a_slave_that_becomes_the_master_is_what_its_master_was(group: Group) -> None:
     master = await group.add(0, BrokerRole.SYNC_MASTER)
     slave = await group.add(1)
-    await wait_until(lambda: slave.roles.members.mode)
+    await wait_until(lambda: slave.members.mode)
     await group.remove(master)
     # It is remembered.
     await group.remove(slave)
@@ -100,7 +99,7 @@ async def test_what_makes_no_sense_is_refused(group: Group) -> None:
         answer = await peer.ask(RequestCode.CHANGE_ROLE, header)
         assert answer.code == (ResponseCode.SYSTEM_ERROR if reason else ResponseCode.SUCCESS), answer.remark
         assert reason in (answer.remark or "")
-    assert master.roles.name == MASTER and slave.roles.name == SLAVE
+    assert master.standing.state == MASTER and slave.standing.state == SLAVE
 
 
 async def test_a_demotion_by_an_epoch_that_is_over_is_refused(group: Group) -> None:
@@ -115,6 +114,6 @@ async def test_a_demotion_by_an_epoch_that_is_over_is_refused(group: Group) -> N
 async def test_nobody_but_an_eruca_has_a_state(group: Group) -> None:
     caller = Caller()
     master = await group.add(0)
-    state = await ask_state(caller, master.options.address)
+    state = await ask_state(caller, master.standing.address)
     assert state is not None and state.role == MASTER
     await caller.close()

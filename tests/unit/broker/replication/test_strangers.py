@@ -21,7 +21,7 @@ from eruca.wire.names import MASTER, SLAVE
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import find_port
 from tests.unit.broker.replication.members import Group, read_log, tail_of, wait_for_copy, wait_until
-from tests.unit.broker.requests import parts_of, try_send
+from tests.unit.broker.requests import try_send
 
 LAST_INT64 = 2**63 - 1
 
@@ -47,7 +47,6 @@ def bodies_of(broker: Broker, topic: str = "T") -> list[bytes]:
 
 def register_rounds(group: Group, broker: Broker) -> Any:
     """Wait until a broker has told its name server several times that it is there."""
-    assert broker.registration is not None
     return asyncio.gather(*[broker.registration.register_all() for _ in range(3)])
 
 
@@ -77,13 +76,13 @@ async def test_a_forged_registration_makes_no_slave_of_a_master(group: Group, ep
     await fill(group, master, 20)
     await forge_registration(group, epoch, "127.0.0.1:1")
     await register_rounds(group, master)
-    assert master.roles.name == MASTER and parts_of(master).writable
-    assert parts_of(master).store.replication.role != SLAVE
+    assert master.standing.state == MASTER and master.standing.writable
+    assert master.store.lineage.record.role != SLAVE
     assert (await try_send(group.connect(master))).code == ResponseCode.SUCCESS
-    await wait_until(lambda: group.route().get(0) == master.options.address, "producers find it again")
+    await wait_until(lambda: group.route().get(0) == master.standing.address, "producers find it again")
     await group.remove(master)
     again = await group.add(0, port=port)
-    assert again.roles.name == MASTER and len(bodies_of(again)) == 21
+    assert again.standing.state == MASTER and len(bodies_of(again)) == 21
     header = ChangeRoleHeader(role=MASTER, epoch=again.roles.epoch + 1000, force=True)
     state = await group.connect(again).expect(RequestCode.CHANGE_ROLE, header)
     assert state.body.role == MASTER and state.body.writable
@@ -92,10 +91,10 @@ async def test_a_forged_registration_makes_no_slave_of_a_master(group: Group, ep
 async def test_a_registration_that_knows_the_store_takes_the_name_no_longer_than_it_lasts(group: Group) -> None:
     master = await group.add(0)
     await fill(group, master, 5)
-    store = parts_of(master).store.replication.store_id
+    store = master.store.lineage.store_id
     assert await forge_registration(group, 7000, "127.0.0.1:1", store) == ResponseCode.SUCCESS
-    await wait_until(lambda: group.route().get(0) == master.options.address, "producers find it again")
-    assert master.roles.name == MASTER and master.roles.epoch > 7000
+    await wait_until(lambda: group.route().get(0) == master.standing.address, "producers find it again")
+    assert master.standing.state == MASTER and master.roles.epoch > 7000
     assert len(bodies_of(master)) == 5
 
 
@@ -106,8 +105,8 @@ async def test_no_request_makes_a_broker_believe_an_epoch_out_of_bounds(group: G
     await fill(group, master, 3)
     code, remark = await group.connect(master).refused(RequestCode.CHANGE_ROLE, ChangeRoleHeader(role, epoch, True))
     assert code == ResponseCode.SYSTEM_ERROR and "epoch" in remark
-    assert master.roles.name == MASTER and parts_of(master).writable
-    record = parts_of(master).store.replication
+    assert master.standing.state == MASTER and master.standing.writable
+    record = master.store.lineage.record
     assert record.role == "" and record.seen_epoch == 1
 
 
@@ -116,30 +115,30 @@ async def test_nobody_makes_a_broker_follow_a_stranger(group: Group, elsewhere: 
     await fill(group, master, 10)
     stranger = await elsewhere.add(0)
     await fill(elsewhere, stranger, 3, word=b"theirs")
-    header = ChangeRoleHeader(SLAVE, 2000, True, master_address=stranger.options.address)
+    header = ChangeRoleHeader(SLAVE, 2000, True, master_address=stranger.standing.address)
     code, remark = await group.connect(master).refused(RequestCode.CHANGE_ROLE, header)
     assert code == ResponseCode.SYSTEM_ERROR and "another store" in remark
-    assert master.roles.name == MASTER and parts_of(master).store.replication.role == ""
+    assert master.standing.state == MASTER and master.store.lineage.record.role == ""
     nobody = ChangeRoleHeader(SLAVE, 2000, True, master_address=f"127.0.0.1:{find_port()}")
     await group.connect(master).refused(RequestCode.CHANGE_ROLE, nobody)
-    assert master.roles.name == MASTER and len(bodies_of(master)) == 10
+    assert master.standing.state == MASTER and len(bodies_of(master)) == 10
 
 
 @pytest.mark.parametrize("count", [0, 3])
 async def test_a_second_master_of_a_name_does_not_start(group: Group, elsewhere: Group, count: int) -> None:
     ours = await group.add(0)
     await fill(group, ours, 200)
-    topics = set(parts_of(ours).topics.snapshot().topic_config_table)
+    topics = set(ours.topics.snapshot().topic_config_table)
     if count:
         await make_restarted(elsewhere, 5, count)
     with pytest.raises(ConfigError, match="another broker") as caught:
         await elsewhere.add(0, nameservers=group.nameserver.address)
-    assert ours.options.address in str(caught.value) and "brokerName" in str(caught.value)
-    assert ours.roles.name == MASTER and len(bodies_of(ours)) == 200
-    assert set(parts_of(ours).topics.snapshot().topic_config_table) == topics
+    assert ours.standing.address in str(caught.value) and "brokerName" in str(caught.value)
+    assert ours.standing.state == MASTER and len(bodies_of(ours)) == 200
+    assert set(ours.topics.snapshot().topic_config_table) == topics
     # And it is as it was: alone it starts again.
     alone = await elsewhere.add(0)
-    assert alone.roles.name == MASTER and len(bodies_of(alone)) == (count + 4 if count else 0)
+    assert alone.standing.state == MASTER and len(bodies_of(alone)) == (count + 4 if count else 0)
 
 
 async def test_two_masters_that_meet_leave_each_other_alone(group: Group, elsewhere: Group) -> None:
@@ -147,15 +146,15 @@ async def test_two_masters_that_meet_leave_each_other_alone(group: Group, elsewh
     ours = await group.add(0)
     await fill(group, ours, 50)
     theirs = await elsewhere.add(0)
-    assert theirs.registration is not None and theirs.roles.epoch > ours.roles.epoch
+    assert theirs.roles.epoch > ours.roles.epoch
     theirs.registration.nameservers.addresses[:] = [group.nameserver.address]
     for _ in range(3):
         await register_rounds(elsewhere, theirs)
         await register_rounds(group, ours)
-    assert ours.roles.name == theirs.roles.name == MASTER
-    assert group.route() == {0: ours.options.address}
+    assert ours.standing.state == theirs.standing.state == MASTER
+    assert group.route() == {0: ours.standing.address}
     assert len(bodies_of(ours)) == 50 and len(bodies_of(theirs)) == 7
-    assert parts_of(ours).store.replication.diverged == []
+    assert ours.store.lineage.record.diverged == []
 
 
 @pytest.mark.parametrize("restarts", [1, 5])
@@ -172,8 +171,8 @@ async def test_a_slave_with_a_log_of_its_own_is_never_cut_for_a_stranger(
     slave = await elsewhere.add(0, BrokerRole.SLAVE, nameservers=group.nameserver.address)
     await wait_until(lambda: "another store" in caplog.text, "it says why")
     assert len(bodies_of(slave)) == 101 and bodies_of(slave)[0] == b"theirs 0"
-    assert parts_of(slave).store.replication.diverged == []
-    assert set(parts_of(slave).topics.snapshot().topic_config_table) >= {"T"}
+    assert slave.store.lineage.record.diverged == []
+    assert set(slave.topics.snapshot().topic_config_table) >= {"T"}
 
 
 async def test_an_empty_slave_takes_the_identity_of_its_master(group: Group) -> None:
@@ -181,11 +180,11 @@ async def test_an_empty_slave_takes_the_identity_of_its_master(group: Group) -> 
     await fill(group, master, 5)
     slave = await group.add(1)
     await wait_for_copy(slave, master)
-    ids = {parts_of(broker).store.replication.store_id for broker in (master, slave)}
+    ids = {broker.store.lineage.store_id for broker in (master, slave)}
     assert len(ids) == 1 and ids != {""}
     await group.remove(master)
     again = await group.add(0)
-    assert {parts_of(again).store.replication.store_id} == ids
+    assert {again.store.lineage.store_id} == ids
 
 
 async def test_a_member_that_lost_its_disk_copies_all_again(group: Group, tmp_path: Path) -> None:
@@ -194,12 +193,12 @@ async def test_a_member_that_lost_its_disk_copies_all_again(group: Group, tmp_pa
     slave = await group.add(1)
     await fill(group, master, 5)
     await wait_for_copy(slave, master)
-    await wait_until(lambda: len(slave.roles.members.members) == 2)
+    await wait_until(lambda: len(slave.members.members) == 2)
     await group.remove(master)
     await slave.roles.become_master(1000, why="the test says so")
     await asyncio.to_thread((tmp_path / "store0").rename, tmp_path / "lost")
     again = await group.add(0, port=port)
-    assert again.roles.name == SLAVE
+    assert again.standing.state == SLAVE
     await wait_for_copy(again, slave)
     assert read_log(again) == read_log(slave)
 
@@ -211,18 +210,18 @@ async def test_a_log_that_differs_is_not_cut_though_the_list_is_the_same(group: 
     other = await elsewhere.add(0)
     await fill(elsewhere, other, 40, word=b"diff")
     # As if somebody had copied the small file and not the log.
-    copied = parts_of(await group.add(0)).store.replication.store_id
-    await asyncio.to_thread(lambda: parts_of(other).store.save_replication(store_id=copied))
+    copied = (await group.add(0)).store.lineage.store_id
+    await asyncio.to_thread(lambda: other.store.lineage.save(store_id=copied))
     tail = tail_of(other)
     await elsewhere.remove(other)
     slave = await elsewhere.add(0, BrokerRole.SLAVE, nameservers=group.nameserver.address)
-    await asyncio.wait({asyncio.create_task(slave.roles.follower._agreement.prepare(slave.roles.find_master))})
-    assert tail_of(slave) == tail and parts_of(slave).store.replication.diverged == []
+    await asyncio.wait({asyncio.create_task(slave.follower._agreement.prepare(slave.master_address.find))})
+    assert tail_of(slave) == tail and slave.store.lineage.record.diverged == []
 
 
 async def forget_identity(broker: Broker) -> None:
     """Make a store one of an older version."""
-    await asyncio.to_thread(lambda: parts_of(broker).store.save_replication(store_id="", store_id_given_at=0))
+    await asyncio.to_thread(lambda: broker.store.lineage.save(store_id="", store_id_given_at=0))
 
 
 async def make_old_pair(group: Group, ports: tuple[int, int]) -> None:
@@ -231,7 +230,7 @@ async def make_old_pair(group: Group, ports: tuple[int, int]) -> None:
     slave = await group.add(1, port=ports[1])
     await fill(group, master, 10)
     await wait_for_copy(slave, master)
-    await slave.roles.follower.stop()
+    await slave.follower.stop()
     await forget_identity(slave)
     await group.remove(slave)
     await fill(group, master, 1, word=b"late")
@@ -245,8 +244,8 @@ async def test_a_pair_of_an_older_version_gets_its_identity_by_itself(group: Gro
     slave = await group.add(1, port=ports[1])
     master = await group.add(0, port=ports[0])
     await wait_for_copy(slave, master)
-    record = parts_of(master).store.replication
-    await wait_until(lambda: parts_of(slave).store.replication.store_id == record.store_id != "")
+    record = master.store.lineage.record
+    await wait_until(lambda: slave.store.lineage.store_id == record.store_id != "")
     assert record.store_id_given_at == tail_of(master) and read_log(slave) == read_log(master)
 
 
@@ -257,15 +256,15 @@ async def test_members_of_an_older_version_that_both_led_find_together(group: Gr
     slave = await group.add(1, port=ports[1])
     await slave.roles.become_master(1100, why="the test says so")
     await fill(group, slave, 5, word=b"new")
-    given = parts_of(slave).store.replication.store_id
+    given = slave.store.lineage.store_id
     await group.remove(slave)
     old = await group.add(0, port=ports[0], nameservers="127.0.0.1:1", register_timeout_ms=100)
-    assert parts_of(old).store.replication.store_id not in ("", given)
+    assert old.store.lineage.store_id not in ("", given)
     await group.remove(old)
     slave = await group.add(1, port=ports[1])
     old = await group.add(0, port=ports[0])
-    assert slave.roles.name == MASTER and old.roles.name == SLAVE
+    assert slave.standing.state == MASTER and old.standing.state == SLAVE
     await wait_for_copy(old, slave)
     await wait_until(lambda: read_log(old) == read_log(slave))
-    (aside,) = parts_of(old).store.replication.diverged
+    (aside,) = old.store.lineage.record.diverged
     assert aside.end > aside.begin

@@ -19,7 +19,7 @@ from eruca.core.replication.primary import LinkLimits, PrimaryLink
 from eruca.core.replication.replica import ReplicaLimits, ReplicaLink
 from eruca.core.replication.synced import SyncCondition
 from eruca.errors import WireError
-from eruca.store.replicationstate import begin_epoch
+from eruca.store.lineage.replicationstate import begin_epoch
 from eruca.wire.replication import (
     HELLO_MAGIC,
     Chunk,
@@ -196,11 +196,11 @@ class Cluster:
             self.tell_slave(member, replica.Appended(member.tail, member.flushed))
         self.acknowledge(member)
 
-    def tell_slave(self, slave: Member, event: replica.Event, data: bytes = b"") -> None:
+    def tell_slave(self, slave: Member, event: replica.Event) -> None:
         for action in slave.follower.handle(event, self.now):
-            self._do_for_slave(slave, action, data)
+            self._do_for_slave(slave, action)
 
-    def _do_for_slave(self, slave: Member, action: replica.Action, data: bytes) -> None:
+    def _do_for_slave(self, slave: Member, action: replica.Action) -> None:
         connection = self.find_connection(slave)
         epoch = slave.follower.epoch
         match action:
@@ -214,8 +214,8 @@ class Cluster:
                 assert epoch is not None
                 assert position <= slave.flushed
                 connection.to_master += encode_fenced(Report(epoch, position))
-            case replica.Append(position, size):
-                assert (position, size) == (slave.tail, len(data))
+            case replica.Append(position, data):
+                assert position == slave.tail
                 slave.log += data
                 self.tell_slave(slave, replica.Appended(slave.tail, slave.flushed))
             case replica.Close():
@@ -259,12 +259,7 @@ class Cluster:
         for frame in connection.from_master.feed(data):
             if connection not in self.connections:
                 return
-            match frame:
-                case Chunk(epoch, position, confirmed, tail, _, content):
-                    event = replica.ChunkReceived(position, len(content), epoch, confirmed, tail)
-                    self.tell_slave(connection.slave, event, content)
-                case Refusal(_, reason):
-                    self.tell_slave(connection.slave, replica.Refused(reason))
+            self.tell_slave(connection.slave, frame)
 
     def _arrive_at_master(self, connection: Connection, data: bytearray) -> None:
         for frame in connection.from_slave.feed(data):

@@ -11,7 +11,7 @@ import pytest
 from eruca.core.replication.epochs import Epoch, drop_unwritten, find_common_end, last_epoch
 from eruca.core.replication.numbering import count_promotion, count_restart, count_start
 from eruca.errors import StoreError
-from eruca.store.replicationstate import begin_epoch
+from eruca.store.lineage.replicationstate import begin_epoch
 
 A = (Epoch(1, 0), Epoch(1000, 50), Epoch(2000, 80))
 

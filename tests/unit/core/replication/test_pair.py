@@ -12,6 +12,7 @@ from eruca.core.replication import primary, replica
 from eruca.core.replication.primary import LinkLimits, PrimaryLink
 from eruca.core.replication.replica import ReplicaLimits, ReplicaLink
 from eruca.wire.replication import Hello
+from tests.unit.core.replication.chunks import make_chunk
 
 EPOCH = 5
 
@@ -65,8 +66,7 @@ class Pair:
                 raise AssertionError(reason)
 
     def send(self, position: int, data: bytes) -> None:
-        event = replica.ChunkReceived(position, len(data), self.follower.epoch, 0, len(self.log))
-        self.network.append((None, event, data))
+        self.network.append((None, make_chunk(position, data, self.follower.epoch, tail=len(self.log)), data))
 
     def do_for_slave(self, action: replica.Action, data: bytes) -> None:
         match action:
@@ -76,9 +76,9 @@ class Pair:
                 self.network.append((primary.HelloReceived(Hello(epoch, 1, position, begin, crc, "")), None, b""))
             case replica.SendReport(position):
                 self.network.append((primary.ReportReceived(position, self.follower.epoch), None, b""))
-            case replica.Append(position, _):
-                assert position == len(self.copy)
-                self.copy += data
+            case replica.Append(position, appended):
+                assert (position, appended) == (len(self.copy), data)
+                self.copy += appended
                 self.network.appendleft((None, replica.Appended(len(self.copy), 0), b""))
             case replica.Close(reason):
                 raise AssertionError(reason)

@@ -16,7 +16,8 @@ from typing import Any, Final
 from eruca.core.replication import primary, replica
 from eruca.core.replication.primary import LinkLimits, PrimaryLink
 from eruca.core.replication.replica import ReplicaLimits, ReplicaLink
-from eruca.wire.replication import Hello
+from eruca.wire.replication import Hello, Refusal
+from tests.unit.core.replication.chunks import make_chunk
 
 Handle = Callable[[Any, float], list[Any]]
 
@@ -54,11 +55,11 @@ EVENTS: Final[dict[str, dict[str, Callable[..., Any]]]] = {
     },
     "replica": {
         "connected": replica.Connected,
-        "chunk": lambda position, size=0, epoch=None, confirmed=0, tail=0: replica.ChunkReceived(
-            position, size, epoch, confirmed, tail
+        "chunk": lambda position, size=0, epoch=None, confirmed=0, tail=0: make_chunk(
+            position, bytes(size), epoch, confirmed=confirmed, tail=tail
         ),
         "appended": lambda tail, flushed=0: replica.Appended(tail, flushed),
-        "refused": lambda: replica.Refused("because"),
+        "refused": lambda: Refusal(0, "because"),
         "tick": replica.Tick,
         "lost": lambda: replica.Lost("reset"),
     },
@@ -80,8 +81,8 @@ def describe(action: Any) -> str:
             return f"hello epoch {epoch} position {position}"
         case replica.SendReport(position):
             return f"report {position}"
-        case replica.Append(position, size):
-            return f"append {position}..{position + size}"
+        case replica.Append(position, data):
+            return f"append {position}..{position + len(data)}"
         case replica.Reconnect(at):
             return f"reconnect at {at}"
         case primary.Close(reason) | replica.Close(reason):

@@ -87,7 +87,7 @@ public final class KeepSending {
     private static synchronized <T extends ClientConfig> T prepare(T client, String nameServer) {
         client.setNamesrvAddr(nameServer);
         client.setInstanceName("keep-sending-" + clients++);
-        client.setPollNameServerInterval(1000);
+        client.setPollNameServerInterval(200);
         client.setHeartbeatBrokerInterval(1000);
         return client;
     }

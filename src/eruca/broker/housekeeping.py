@@ -1,0 +1,107 @@
+"""What a broker does in intervals, whatever its role is: held pulls, offsets, silent clients, locks, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eruca.broker.groups.clients import Clients
+from eruca.broker.groups.locks import QueueLocks
+from eruca.broker.groups.offsets import Offsets
+from eruca.broker.options import BrokerOptions
+from eruca.broker.pulling.filterservers import FilterServers
+from eruca.broker.pulling.hold import Holds
+from eruca.broker.replication.members import KnownMembers
+from eruca.broker.replication.meters import ReplicationMeter
+from eruca.broker.replication.readlimit import ReadLimit
+from eruca.broker.sending.once import Once
+from eruca.broker.stats import Stats
+from eruca.net.turns import Slices
+from eruca.repeating import Repeating
+from eruca.store.tables.saving import TableSaver
+from eruca.wire.bodies import ReplicationState
+
+_HOLD_SCAN_S = 0.2
+_SAMPLE_S = 1.0
+# Ended locks are looked for this often: whoever wants a queue looks for itself.
+_LOCK_SWEEP_S = 60.0
+
+
+class Housekeeping:
+    """The timers of one broker."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        holds: Holds,
+        offsets: Offsets,
+        once: Once,
+        saver: TableSaver,
+        clients: Clients,
+        filter_servers: FilterServers,
+        locks: QueueLocks,
+        stats: Stats,
+        reads: ReadLimit,
+        members: KnownMembers,
+        find_state: Callable[[], ReplicationState],
+    ) -> None:
+        """`find_state` says how the broker stands to the others of its name."""
+        self._options = options
+        self._holds = holds
+        self._offsets = offsets
+        self._once = once
+        self._saver = saver
+        self._clients = clients
+        self._filter_servers = filter_servers
+        self._locks = locks
+        self._stats = stats
+        self._reads = reads
+        self._members = members
+        self._find_state = find_state
+        self._meter = ReplicationMeter()
+        self._scans = 0
+        self._saved_version = offsets.version
+        self._timers = [
+            Repeating("the scan of held pulls", self._scan_holds, lambda: _HOLD_SCAN_S),
+            Repeating("the save of offsets", self._save_offsets, lambda: options.offsets_interval_ms / 1000),
+            Repeating("the search for silent clients", self._expire_clients, lambda: options.client_scan_ms / 1000),
+            Repeating("the sampling of statistics", self._sample, lambda: _SAMPLE_S),
+            Repeating("the search for ended locks", self._sweep_locks, lambda: _LOCK_SWEEP_S),
+        ]
+
+    def start(self) -> None:
+        """Begin; needs a running loop."""
+        for timer in self._timers:
+            timer.start()
+
+    async def stop(self) -> None:
+        """End."""
+        for timer in self._timers:
+            await timer.stop()
+        self._meter.close()
+
+    async def _scan_holds(self) -> None:
+        self._scans += 1
+        scans_between = max(1, round(self._options.hold_scan_ms / 1000 / _HOLD_SCAN_S))
+        slices = Slices()
+        for _ in self._holds.scan_queues(unmatched=self._scans % scans_between == 0):
+            if slices.is_over:
+                await slices.rest()
+
+    async def _save_offsets(self) -> None:
+        if self._offsets.version != self._saved_version:
+            self._saved_version = self._offsets.version
+            self._saver.mark("offsets")
+        self._once.save_if_changed()
+        if self._reads.is_bounding:
+            self._members.save_if_moved()
+
+    async def _expire_clients(self) -> None:
+        self._clients.expire(self._options.client_timeout_ms)
+        self._filter_servers.expire()
+
+    async def _sample(self) -> None:
+        self._stats.tick()
+        self._meter.show(self._find_state())
+
+    async def _sweep_locks(self) -> None:
+        self._locks.remove_expired()

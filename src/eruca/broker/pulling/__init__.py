@@ -1,0 +1,1 @@
+"""Pulls, held pulls, filters, and searches for single messages."""

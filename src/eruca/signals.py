@@ -1,0 +1,26 @@
+"""Events of an object that others may hear of, without the object knowing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, ParamSpec
+
+Args = ParamSpec("Args")
+
+
+class Signal(Generic[Args]):
+    """One event. Its owner makes it complete; who wants to hear of it is built later and listens."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[Args, object]] = []
+
+    def listen(self, listener: Callable[Args, object]) -> None:
+        """Call a function at every event, after those that listen already."""
+        self._listeners.append(listener)
+
+    def tell(self, *args: Args.args, **kwargs: Args.kwargs) -> None:
+        """The event has happened."""
+        for listener in self._listeners:
+            listener(*args, **kwargs)

@@ -1,0 +1,1 @@
+"""Whose log it is: epochs, copies of a master's log, and what is cut off and set aside."""

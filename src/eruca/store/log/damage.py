@@ -1,0 +1,61 @@
+"""The list of damaged ranges of the commit log, kept beside the tables so that a later run still knows them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from eruca.errors import BAD_JSON
+from eruca.store.filesystem import FileSystem, replace_file
+from eruca.store.log.scan import Damage
+
+log = logging.getLogger(__name__)
+
+
+class _Row(msgspec.Struct, rename="camel"):
+    position: int
+    length: int
+    reason: str
+    found_ms: int = 0
+
+
+class DamageList:
+    """Ranges that readers step over."""
+
+    def __init__(self, disk: FileSystem, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._rows: list[_Row] = []
+        self.items: list[Damage] = []
+
+    def load(self) -> None:
+        """Read what earlier runs found; an unreadable list is only a log line, because a scan finds damage again."""
+        if not self._disk.exists(self._path):
+            return
+        try:
+            self._rows = msgspec.json.decode(self._disk.read_file(self._path), type=list[_Row])
+        except BAD_JSON as error:
+            log.warning("%s is unreadable and starts anew: %s", self._path, error)
+        self.items = [Damage(row.position, row.length, row.reason) for row in self._rows]
+
+    def replace_from(self, start: int, found: list[Damage], *, found_ms: int) -> None:
+        """Take over what a walk from a position on found; what an earlier one found there is no longer true.
+
+        It would be wrong to keep it: when the records behind a damaged place are lost in a second crash, the place is
+        cut off and written again, and a range that readers step over would hide good records.
+        """
+        known = {(row.position, row.length): row for row in self._rows}
+        rows = [row for row in self._rows if row.position < start]
+        reached = max((row.position + row.length for row in rows), default=0)
+        for item in found:
+            if item.end <= reached:
+                continue  # the walk began in the middle of a known one
+            row = known.get((item.position, item.length))
+            rows.append(row or _Row(item.position, item.length, item.reason, found_ms))
+        if rows == self._rows:
+            return
+        self._rows = rows
+        self.items = [Damage(row.position, row.length, row.reason) for row in rows]
+        replace_file(self._disk, self._path, msgspec.json.format(msgspec.json.encode(self._rows), indent=1))

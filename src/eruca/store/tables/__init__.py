@@ -1,0 +1,1 @@
+"""Small files beside the log: tables in JSON, and the timer log."""

@@ -1,0 +1,1 @@
+"""Offline tools for a store directory: verify, dump, rebuild, summary."""

@@ -1,0 +1,24 @@
+"""The tables of a broker that is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eruca.broker.groups.groups import Groups
+from eruca.broker.options import BrokerOptions, LiveOptions
+from eruca.broker.standing import Standing
+from eruca.broker.topics import Topics
+from eruca.testing import VirtualClock
+from eruca.wire.bodies import GroupConfigTable, TopicConfigTable
+
+
+def make_topics(table: TopicConfigTable | None = None, **options: Any) -> Topics:
+    """The topics of a broker that was told these options."""
+    given = BrokerOptions(**options)
+    return Topics(given, Standing(given), VirtualClock(), table or TopicConfigTable())
+
+
+def make_groups(table: GroupConfigTable | None = None, **options: Any) -> Groups:
+    """The groups of a broker that was told these options."""
+    given = BrokerOptions(**options)
+    return Groups(LiveOptions(given), Standing(given), VirtualClock(), table or GroupConfigTable())

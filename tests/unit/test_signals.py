@@ -1,0 +1,15 @@
+"""Events that others hear of."""
+
+from __future__ import annotations
+
+from eruca.signals import Signal
+
+
+def test_all_who_listen_are_told_in_their_order() -> None:
+    told: list[object] = []
+    signal: Signal[str, int] = Signal()
+    signal.tell("nobody", 0)
+    signal.listen(lambda name, number: told.append((name, number)))
+    signal.listen(lambda name, number: told.append(name))
+    signal.tell("a", 1)
+    assert told == [("a", 1), "a"]
