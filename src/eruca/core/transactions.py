@@ -37,7 +37,6 @@ class Half:
     offset: int
     position: int
     born_ms: int
-    stored_ms: int
     checks: int = 0
     # How long its producer wants to be left alone, when that is not the broker's timeout.
     immunity_ms: int | None = None
@@ -64,10 +63,14 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class PassStarted:
-    """Walk on from here: the first half that is not done with, and the first op record that is still needed."""
+    """Walk on from here: the first half that is not done with, and the first op record that is still needed.
+
+    What lies behind `log_end` came after the start: the copies that the pass itself writes, above all.
+    """
 
     half_offset: int
     op_offset: int
+    log_end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ class CheckPass:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._started_ms = 0
+        self._log_end = 0
         self._walk_from = 0
         self._cursor = 0
         self._op_cursor = 0
@@ -180,8 +184,9 @@ class CheckPass:
     def handle(self, event: Event, now_ms: int) -> Action:
         """Take note of what happened; return the next thing to do."""
         match event:
-            case PassStarted(half_offset, op_offset):
+            case PassStarted(half_offset, op_offset, log_end):
                 self._started_ms = now_ms
+                self._log_end = log_end
                 self._walk_from = self._cursor = half_offset
                 self._op_cursor = op_offset
             case OpsRead():
@@ -210,7 +215,7 @@ class CheckPass:
     def _meet(self, half: Half, now_ms: int) -> Action:
         age_ms = now_ms - half.born_ms
         is_young = half.immunity_ms is None and 0 <= age_ms < self._rules.timeout_ms
-        if half.stored_ms >= self._started_ms or is_young:
+        if half.position >= self._log_end or is_young:
             return self._finish(half)
         self._pending = half
         # Decisions made since the last half was walked count as well.

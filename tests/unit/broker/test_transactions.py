@@ -294,6 +294,32 @@ async def test_the_timer_asks_by_itself(make_broker: MakeBroker, make_peer: Make
     assert decode_record(question.body).body == b"pay"
 
 
+class HastyClock:
+    """Each look takes a part of a millisecond, so the wall clock shows the next one in the middle of a pass."""
+
+    def __init__(self, phase: float) -> None:
+        self._seconds = 1_700_000_000.0 + phase / 1000
+
+    def now_ms(self) -> int:
+        self._seconds += 0.0001
+        return int(self._seconds * 1000)
+
+    def monotonic(self) -> float:
+        self._seconds += 0.0001
+        return self._seconds
+
+
+@pytest.mark.parametrize("phase", [number / 10 for number in range(10)])
+async def test_a_pass_asks_once_whatever_the_clocks_round_to(
+    make_broker: MakeBroker, make_peer: MakePeer, phase: float
+) -> None:
+    clock = HastyClock(phase)
+    broker = await make_broker(clock=clock, transaction_check_interval_ms=NEVER_MS, transaction_timeout_ms=0)
+    await send_half(make_peer(broker), born_ms=clock.now_ms() - 10)
+    await broker.checks.run_pass()
+    assert len(stored(broker, HALF_TOPIC)) == 2
+
+
 async def test_producers_of_the_group_are_asked_in_turn(
     broker: Broker, make_peer: MakePeer, clock: VirtualClock
 ) -> None:

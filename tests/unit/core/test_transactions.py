@@ -54,7 +54,7 @@ class World:
         """A producer sends a half."""
         self.position += 100
         born = facts.pop("born_ms", self.now)
-        half = Half(len(self.halves), self.position, born or 0, self.now, **facts)  # type: ignore[arg-type]
+        half = Half(len(self.halves), self.position, born or 0, **facts)  # type: ignore[arg-type]
         self.halves.append(half)
         return half
 
@@ -67,7 +67,7 @@ class World:
     def run(self, rules: Rules = RULES) -> list[Action]:
         """One pass; gives what was written."""
         machine = CheckPass(rules)
-        action = machine.handle(PassStarted(self.half_offset, self.op_offset), self.now)
+        action = machine.handle(PassStarted(self.half_offset, self.op_offset, self.position + 100), self.now)
         written: list[Action] = []
         while not isinstance(action, Finish):
             if not isinstance(action, ReadHalf | ReadOps):
@@ -103,7 +103,6 @@ class World:
             half,
             offset=len(self.halves),
             position=self.position,
-            stored_ms=self.now,
             checks=checks,
             origin=half.root,
         )
@@ -137,7 +136,7 @@ def test_an_old_undecided_half_is_asked_about(world: World) -> None:
     assert world.half_offset == 1
     world.now += 1
     assert world.run() == [
-        CheckBack(replace(half, offset=1, position=200, stored_ms=NOW + 6000, checks=1, origin=0), 2)
+        CheckBack(replace(half, offset=1, position=200, checks=1, origin=0), 2)
     ]
 
 
@@ -254,9 +253,12 @@ def test_a_half_from_the_future_is_asked_about_at_once(world: World) -> None:
     assert world.run() == [CheckBack(half, 1)]
 
 
-def test_a_half_stored_in_the_moment_of_the_pass_waits(world: World) -> None:
-    world.send(born_ms=NOW - 50_000)
-    assert world.run() == []
+def test_a_half_stored_since_the_pass_started_waits(world: World) -> None:
+    half = world.send(born_ms=NOW - 50_000)
+    machine = CheckPass(RULES)
+    assert machine.handle(PassStarted(0, 0, half.position), NOW) == ReadHalf(0)
+    assert machine.handle(HalfRead(half), NOW) == Finish(0, 0)
+    assert world.run() == [CheckBack(half, 1)]
 
 
 def test_a_decision_far_down_the_op_queue_is_found_before_anything_is_done(world: World) -> None:
@@ -301,8 +303,8 @@ def test_op_records_that_cannot_be_read_do_not_hold_up_the_progress(world: World
 
 def test_a_pass_ends_after_its_time() -> None:
     machine = CheckPass(RULES)
-    assert machine.handle(PassStarted(0, 0), NOW) == ReadHalf(0)
-    half = Half(0, 0, NOW - 10_000, NOW - 10_000)
+    assert machine.handle(PassStarted(0, 0, 100), NOW) == ReadHalf(0)
+    half = Half(0, 0, NOW - 10_000)
     assert machine.handle(HalfRead(half), NOW) == ReadOps(0)
     assert machine.handle(OpsRead((), 0, True), NOW) == CheckBack(half, 1)
     assert machine.handle(Stored(), NOW + PASS_MS_MAX) == ReadHalf(1)

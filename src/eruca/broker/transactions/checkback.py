@@ -127,8 +127,8 @@ class CheckBackService:
                 self._store.options.retention_hours * _HOUR_MS,
             )
         )
-        started = PassStarted(self._find_start(HALF_TOPIC), self._find_start(OP_HALF_TOPIC))
-        action = machine.handle(started, steady.now_ms())
+        begin = (self._find_start(HALF_TOPIC), self._find_start(OP_HALF_TOPIC))
+        action = machine.handle(PassStarted(*begin, self._store.log.tail), steady.now_ms())
         steps = 0
         while not isinstance(action, Finish):
             steps += 1
@@ -137,10 +137,9 @@ class CheckBackService:
                 steps = 0
                 await asyncio.sleep(0)
             action = machine.handle(self._do(action), steady.now_ms())
-        finished = PassStarted(action.half_offset, action.op_offset)
-        if finished != started and await self._is_synced():
-            offsets.put(PROGRESS_GROUP, HALF_TOPIC, QUEUE, finished.half_offset)
-            offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, QUEUE, finished.op_offset)
+        if (action.half_offset, action.op_offset) != begin and await self._is_synced():
+            offsets.put(PROGRESS_GROUP, HALF_TOPIC, QUEUE, action.half_offset)
+            offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, QUEUE, action.op_offset)
             # Not with the next save of offsets: a crash before it would ask about the same halves twice.
             self._saver.mark("offsets")
 
@@ -217,9 +216,8 @@ class CheckBackService:
         self._message = message
         half = read_half(message, self._options.now.transaction_timeout_ms)
         # By the clock the pass goes by: whoever sets the machine's does not make a half old, or young for ever.
-        steady = self._steady
-        stored_ms = steady.find_stored(half.position, half.stored_ms)
-        return HalfRead(replace(half, stored_ms=stored_ms, born_ms=half.born_ms - half.stored_ms + stored_ms))
+        stored_ms = self._steady.find_stored(half.position, message.store_timestamp)
+        return HalfRead(replace(half, born_ms=half.born_ms - message.store_timestamp + stored_ms))
 
     def _read_ops(self, offset: int) -> OpsRead:
         result = self._store.reader.read(OP_HALF_TOPIC, QUEUE, offset, ReadBounds(_OPS_READ_MAX))

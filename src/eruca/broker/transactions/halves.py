@@ -41,7 +41,6 @@ def read_half(message: Message, timeout_ms: int) -> Half:
         offset=message.queue_offset,
         position=message.position,
         born_ms=message.born_timestamp,
-        stored_ms=message.store_timestamp,
         checks=_read_whole(get_property(message.properties, TRANSACTION_CHECK_TIMES.encode())) or 0,
         immunity_ms=immunity_ms,
         origin=_read_whole(get_property(message.properties, TRAN_PREPARED_QUEUE_OFFSET.encode())),
