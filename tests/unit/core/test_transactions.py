@@ -135,9 +135,7 @@ def test_an_old_undecided_half_is_asked_about(world: World) -> None:
     # The walk is past the first; the copy is too fresh.
     assert world.half_offset == 1
     world.now += 1
-    assert world.run() == [
-        CheckBack(replace(half, offset=1, position=200, checks=1, origin=0), 2)
-    ]
+    assert world.run() == [CheckBack(replace(half, offset=1, position=200, checks=1, origin=0), 2)]
 
 
 def test_decided_halves_are_passed_over(world: World) -> None:
