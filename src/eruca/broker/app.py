@@ -13,6 +13,7 @@ from eruca.broker.administering.config import ConfigHandlers
 from eruca.broker.administering.groups import GroupHandlers
 from eruca.broker.administering.relays import RelayHandlers
 from eruca.broker.administering.runtime import RuntimeHandlers
+from eruca.broker.administering.stats import Stats
 from eruca.broker.administering.topics import Operators, TopicHandlers
 from eruca.broker.delaying.schedule import Schedule
 from eruca.broker.delaying.steadytime import SteadyTime
@@ -29,10 +30,10 @@ from eruca.broker.housekeeping import Housekeeping
 from eruca.broker.options import BrokerOptions, LiveOptions
 from eruca.broker.ports import Ports
 from eruca.broker.pulling.arrivals import Arrivals
-from eruca.broker.pulling.filterservers import FilterServers
 from eruca.broker.pulling.pull import PullHandlers
 from eruca.broker.pulling.query import QueryHandlers
-from eruca.broker.registration import Registration
+from eruca.broker.registering.filterservers import FilterServers
+from eruca.broker.registering.registration import Registration
 from eruca.broker.replication.acknowledging import Acknowledgement
 from eruca.broker.replication.claims import Claims
 from eruca.broker.replication.copies import BrokerCopies
@@ -56,7 +57,6 @@ from eruca.broker.sending.reply import ReplyHandlers
 from eruca.broker.sending.send import SendHandlers
 from eruca.broker.sending.sendback import SendBackHandlers
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.broker.topics import Topics
 from eruca.broker.transactions.checkback import CheckBackService
 from eruca.broker.transactions.decisions import Decisions

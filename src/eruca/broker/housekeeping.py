@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.clients import Clients
 from eruca.broker.groups.locks import QueueLocks
 from eruca.broker.groups.offsets import Offsets
 from eruca.broker.options import BrokerOptions
-from eruca.broker.pulling.filterservers import FilterServers
 from eruca.broker.pulling.hold import Holds
+from eruca.broker.registering.filterservers import FilterServers
 from eruca.broker.replication.members import KnownMembers
 from eruca.broker.replication.meters import ReplicationMeter
 from eruca.broker.replication.readlimit import ReadLimit
 from eruca.broker.sending.once import Once
-from eruca.broker.stats import Stats
 from eruca.net.turns import Slices
 from eruca.repeating import Repeating
 from eruca.store.tables.saving import TableSaver

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.errors import (
     BatchTooLarge,
     InvalidName,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
-from eruca.broker.javakeys import IGNORED
+from eruca.broker.administering.javakeys import IGNORED
 from eruca.broker.options import BrokerOptions
 from eruca.config import OptionInfo, StoreOptions, info_of
 from eruca.filterserver.options import FilterServerOptions

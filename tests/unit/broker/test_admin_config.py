@@ -8,8 +8,8 @@ import json
 
 import pytest
 
+from eruca.broker.administering.javakeys import IGNORED
 from eruca.broker.app import Broker
-from eruca.broker.javakeys import IGNORED
 from eruca.broker.options import BrokerOptions
 from eruca.config import StoreOptions, info_of
 from eruca.errors import ConfigError

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from eruca.broker.administering.rates import PutTimes, Rates, Sample
 from eruca.broker.administering.runtime import write_bytes, write_duration
 from eruca.broker.app import Broker
-from eruca.broker.rates import PutTimes, Rates, Sample
 from eruca.testing import VirtualClock
 from eruca.wire.codes import RequestCode
 from tests.paths import GOLDEN

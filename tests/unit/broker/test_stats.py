@@ -8,9 +8,9 @@ from datetime import datetime
 
 import pytest
 
-from eruca.broker import stats as stats_module
+from eruca.broker.administering import stats as stats_module
+from eruca.broker.administering.stats import Stats
 from eruca.broker.app import Broker
-from eruca.broker.stats import Stats
 from eruca.testing import VirtualClock
 from eruca.wire.bodies import BrokerStatsData
 from eruca.wire.codes import RequestCode, ResponseCode

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from eruca.broker.javakeys import IGNORED
+from eruca.broker.administering.javakeys import IGNORED
 from eruca.broker.options import HA_PORT_ABOVE, BrokerOptions, LiveOptions
 from eruca.broker.refusals import refuse
 from eruca.broker.replication.acknowledging import Acknowledgement

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.administering.topics import Operators, refuse_on_slave
 from eruca.broker.groups.clients import Clients, Member
 from eruca.broker.groups.groups import Groups
@@ -12,7 +13,6 @@ from eruca.broker.groups.locks import QueueLocks
 from eruca.broker.groups.offsets import Offsets
 from eruca.broker.refusals import refuse
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.clock import Clock
 from eruca.limits import TOPIC_QUEUES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request, encode_apart

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from eruca.broker.administering.javakeys import IGNORED
+from eruca.broker.administering.rates import RATE_SPANS
+from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.clients import Clients
 from eruca.broker.groups.progress import find_ends
-from eruca.broker.javakeys import IGNORED
 from eruca.broker.options import LiveOptions
-from eruca.broker.rates import RATE_SPANS
 from eruca.broker.sending.once import ONCE_KEY, ONCE_VERSION, Once
-from eruca.broker.stats import Stats
 from eruca.clock import Clock
 from eruca.errors import StoreError
 from eruca.net.handlers import HandlerTable, Reply, Request

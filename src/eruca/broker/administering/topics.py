@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.locks import QueueLocks
 from eruca.broker.groups.offsets import Offsets
 from eruca.broker.groups.progress import find_ends, read_time_at
@@ -13,7 +14,6 @@ from eruca.broker.options import LiveOptions
 from eruca.broker.pulling.query import LEFT_OVER_REMARK
 from eruca.broker.refusals import refuse, refuse_topic_name
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.broker.topics import Topics
 from eruca.limits import OPERATORS_MAX, TOPIC_QUEUES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request, Result, encode_apart

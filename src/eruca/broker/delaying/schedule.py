@@ -10,12 +10,12 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.delaying.steadytime import SteadyTime
 from eruca.broker.delaying.timing import Timing
 from eruca.broker.options import LiveOptions
+from eruca.broker.sending.stored import copy_message, read_message
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
-from eruca.broker.stored import copy_message, read_message
 from eruca.config import parse_delay_levels
 from eruca.core.schedule import Correct, DelaySchedule, Deliver, Delivered, DeliveryFailed, QueueRead, Skip, WaitUntil
 from eruca.digits import read_digits

@@ -17,11 +17,11 @@ import asyncio
 import logging
 from typing import NamedTuple
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.delaying.steadytime import SteadyTime
 from eruca.broker.options import LiveOptions
+from eruca.broker.sending.stored import copy_message, read_message
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
-from eruca.broker.stored import copy_message, read_message
 from eruca.clock import Clock
 from eruca.core.timingwheel import TimerEntry, TimingWheel, slot_of
 from eruca.digits import read_digits

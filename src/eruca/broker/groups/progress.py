@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.clients import Clients
 from eruca.broker.groups.groups import Groups
 from eruca.broker.groups.offsets import Offsets
 from eruca.broker.options import LiveOptions
 from eruca.broker.refusals import refuse
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.broker.topics import Topics
 from eruca.clock import Clock
 from eruca.digits import read_digits

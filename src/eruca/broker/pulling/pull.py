@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.clients import Clients
 from eruca.broker.groups.groups import Groups
 from eruca.broker.groups.offsets import Offsets
@@ -14,7 +15,6 @@ from eruca.broker.pulling.subscriptions import PullFilter, PullFilters
 from eruca.broker.refusals import FAQ, refuse
 from eruca.broker.replication.readlimit import ReadLimit
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.broker.topics import Topics
 from eruca.clock import Clock
 from eruca.core.replication.numbering import was_promoted

@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from eruca.broker.administering.rates import PutTimes
 from eruca.broker.options import BrokerRole, LiveOptions
-from eruca.broker.rates import PutTimes
 from eruca.broker.replication.gate import Gate
 from eruca.broker.replication.readlimit import ReadLimit
 from eruca.broker.standing import Standing

@@ -21,7 +21,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from eruca.broker.options import BrokerOptions, BrokerRole
-from eruca.broker.registration import Registration
+from eruca.broker.registering.registration import Registration
 from eruca.broker.replication.acknowledging import Acknowledgement
 from eruca.broker.replication.claims import Claims
 from eruca.broker.replication.masteraddress import NOWHERE, MasterAddress

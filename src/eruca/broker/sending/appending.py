@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.refusals import refuse, refuse_unstored
 from eruca.broker.sending.mapping import TIMER_MARK
-from eruca.broker.stats import Stats
 from eruca.errors import StoreError
 from eruca.store.encodedbatch import BatchFacts, StoredBatch
 from eruca.store.messagestore import MessageStore

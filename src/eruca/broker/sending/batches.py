@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.refusals import refuse, refuse_unstored
 from eruca.broker.sending.answering import Place, SendAnswers
 from eruca.broker.sending.appending import Appending
@@ -11,7 +12,6 @@ from eruca.broker.sending.drafting import Drafting, host_of
 from eruca.broker.sending.mapping import TIMER_MARK, add_property
 from eruca.broker.sending.onceappending import OnceAppending
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.errors import InvalidName, MessageIllegal, RequestRefused, StoreError, WireError
 from eruca.limits import BATCH_WHOLE_BYTES_MAX
 from eruca.net.answers import InOrder

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.refusals import refuse, refuse_unstored
 from eruca.broker.sending.appending import Appending
 from eruca.broker.sending.once import ONCE_GROUP, Once, OnceMark, read_mark
-from eruca.broker.stats import Stats
 from eruca.errors import MessageIllegal, StoreError
 from eruca.store.encodedbatch import BatchFacts, StoredBatch
 from eruca.store.messagestore import MessageStore

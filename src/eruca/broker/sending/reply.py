@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.clients import Clients
 from eruca.broker.options import LiveOptions
 from eruca.broker.replication.acknowledging import Acknowledgement
 from eruca.broker.sending.drafting import Drafting
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.clock import Clock
 from eruca.errors import ErucaError, InvalidName, NetError, RequestRefused, StoreError, WireError
 from eruca.net.guards import Reporter

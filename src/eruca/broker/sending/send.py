@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.refusals import refuse_store_error
 from eruca.broker.sending.answering import Place, SendAnswers
 from eruca.broker.sending.appending import Appending
@@ -16,7 +17,6 @@ from eruca.broker.sending.drafting import Drafting
 from eruca.broker.sending.once import ONCE_GROUP, ONCE_MARK, Once, drop_mark
 from eruca.broker.sending.onceappending import OnceAppending
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.errors import InvalidName, RequestRefused, StoreError, WireError
 from eruca.net.handlers import HandlerTable
 from eruca.net.link import Answer, Link

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.groups import Groups
 from eruca.broker.options import LiveOptions
 from eruca.broker.refusals import FAQ, refuse
 from eruca.broker.replication.acknowledging import Acknowledgement
 from eruca.broker.sending.mapping import DelayLevels
+from eruca.broker.sending.stored import copy_message, read_message
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
-from eruca.broker.stored import copy_message, read_message
 from eruca.broker.topics import Topics
 from eruca.errors import RequestRefused, StoreError
 from eruca.net.handlers import HandlerTable, Reply, Request, Result

@@ -9,13 +9,13 @@ import asyncio
 import logging
 from dataclasses import replace
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.delaying.steadytime import SteadyTime
 from eruca.broker.groups.clients import Clients, Member
 from eruca.broker.groups.offsets import Offsets
 from eruca.broker.options import LiveOptions
+from eruca.broker.sending.stored import copy_message, read_message
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
-from eruca.broker.stored import copy_message, read_message
 from eruca.broker.topics import Topics
 from eruca.broker.transactions.decisions import Decisions
 from eruca.broker.transactions.halves import PROGRESS_GROUP, QUEUE, make_copy, read_half, read_op

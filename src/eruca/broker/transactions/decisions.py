@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
 from eruca.broker.transactions.halves import make_op
 from eruca.clock import Clock
 from eruca.core.transactions import Half

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eruca.broker.stored import copy_message
+from eruca.broker.sending.stored import copy_message
 from eruca.core.transactions import Half, Op
 from eruca.digits import read_digits
 from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC

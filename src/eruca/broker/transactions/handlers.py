@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 
+from eruca.broker.administering.stats import Stats
 from eruca.broker.options import LiveOptions
 from eruca.broker.refusals import refuse, refuse_store_error
 from eruca.broker.replication.acknowledging import Acknowledgement
+from eruca.broker.sending.stored import read_message
 from eruca.broker.standing import Standing
-from eruca.broker.stats import Stats
-from eruca.broker.stored import read_message
 from eruca.broker.transactions.decisions import Decisions
 from eruca.broker.transactions.halves import QUEUE, make_committed, make_copy, read_half
 from eruca.errors import InvalidName, RequestRefused, StoreError, WireError

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from eruca.broker.administering.rates import PutTimes
 from eruca.broker.options import BrokerOptions, BrokerRole, LiveOptions
-from eruca.broker.rates import PutTimes
 from eruca.broker.replication.acknowledging import Acknowledgement
 from eruca.broker.replication.gate import Gate
 from eruca.broker.replication.readlimit import ReadLimit

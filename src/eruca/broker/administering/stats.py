@@ -13,7 +13,7 @@ from datetime import date
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from eruca.broker.rates import PutTimes, Rates, Sample
+from eruca.broker.administering.rates import PutTimes, Rates, Sample
 from eruca.clock import Clock
 from eruca.digits import read_digits
 from eruca.wire.bodies import BrokerStatsData, StatsItem
