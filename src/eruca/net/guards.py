@@ -11,21 +11,26 @@ _PEERS_MAX = 1024
 
 
 class Reporter:
-    """Says once a minute and peer what a peer did wrong, and how often since."""
+    """Says once a minute and peer what a peer did wrong, and how often since; or at most `lines_max` times a minute."""
 
-    def __init__(self, log: logging.Logger, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: logging.Logger, now: Callable[[], float] = time.monotonic, *, lines_max: int = 1) -> None:
         self._log = log
         self._now = now
+        self._lines_max = lines_max
+        # When the minute of a peer began, and how much it did since.
         self._said: dict[str, tuple[float, int]] = {}
 
     def report(self, who: str, what: str) -> None:
-        """Log it, unless the same peer was logged within the last minute."""
+        """Log it, unless the same peer was logged often enough within the last minute."""
         now = self._now()
-        last, count = self._said.get(who, (-_QUIET_SECONDS, 0))
-        if now - last < _QUIET_SECONDS:
-            self._said[who] = (last, count + 1)
+        began, count = self._said.get(who, (-_QUIET_SECONDS, 0))
+        if now - began < _QUIET_SECONDS:
+            self._said[who] = (began, count + 1)
+            if count < self._lines_max:
+                self._log.warning("%s", what)
             return
         if len(self._said) >= _PEERS_MAX:
             self._said.clear()
-        self._said[who] = (now, 0)
-        self._log.warning("%s%s", what, f" ({count} more since the last line)" if count else "")
+        self._said[who] = (now, 1)
+        missed = count - self._lines_max
+        self._log.warning("%s%s", what, f" ({missed} more since the last line)" if missed > 0 else "")

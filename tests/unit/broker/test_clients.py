@@ -295,6 +295,17 @@ async def test_an_id_on_two_connections_is_said_once(
     await turn_until(lambda: not conflicts)
 
 
+async def test_problems_of_many_groups_do_not_flood_the_log(
+    broker: Broker, make_peer: MakePeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = [ConsumerData(group_name=f"G{number}") for number in range(200)]
+    beat = HeartbeatData(client_id="twin", consumer_data_set=groups)
+    for peer in (make_peer(broker), make_peer(broker)):
+        await peer.expect(RequestCode.HEART_BEAT, None, beat)
+    await turn_until(lambda: len(broker.clients.conflicts) == 200)
+    assert len(warnings_of(caplog, "twin")) == 64
+
+
 async def test_members_that_subscribe_differently_are_said_once(
     broker: Broker, make_peer: MakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -34,6 +34,17 @@ def test_peer_is_named_once_a_minute_with_the_count(
     assert caplog.messages[1:] == ["10.0.0.1:7 sent a bad frame (1000 more since the last line)"]
 
 
+def test_several_lines_a_minute(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = Reporter(logging.getLogger("eruca.test"), clock.monotonic, lines_max=3)
+    for number in range(10):
+        reporter.report("groups", f"problem {number}")
+    assert caplog.messages == ["problem 0", "problem 1", "problem 2"]
+    clock.advance(60_000)
+    reporter.report("groups", "problem 10")
+    reporter.report("groups", "problem 11")
+    assert caplog.messages[3:] == ["problem 10 (7 more since the last line)", "problem 11"]
+
+
 def test_peers_do_not_hide_each_other(reporter: Reporter, caplog: pytest.LogCaptureFixture) -> None:
     reporter.report("10.0.0.1", "first")
     reporter.report("10.0.0.2", "second")

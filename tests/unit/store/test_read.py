@@ -195,7 +195,24 @@ def test_a_filter_that_takes_long_stops_also_when_it_lets_all_through(monkeypatc
     monkeypatch.setattr("eruca.store.reading.slices.PULL_FILTER_SECONDS", 0)
     store = make_store(100, consumequeue_segment_bytes=20 * 2000)
     result = store.reader.read("orders", 0, 0, ReadBounds(100), accept=lambda code, view: True)
-    assert (result.status, result.count, result.next_offset) == (ReadStatus.FOUND, 7, 7)
+    assert (result.status, result.count, result.next_offset) == (ReadStatus.FOUND, 1, 1)
+
+
+@pytest.mark.parametrize(("message_us", "read"), [(1, 800), (100, 10), (300, 4), (600, 2), (5000, 1)])
+def test_a_filter_does_not_take_much_longer_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, message_us: int, read: int
+) -> None:
+    now_us = 0
+
+    def accept(code: int, view: memoryview) -> bool:
+        nonlocal now_us
+        now_us += message_us
+        return False
+
+    monkeypatch.setattr("eruca.store.reading.slices.perf_counter", lambda: now_us / 1e6)
+    store = make_store(1000, consumequeue_segment_bytes=20 * 2000)
+    assert store.reader.read("orders", 0, 0, accept=accept).next_offset == read
+    assert now_us < 2000 or read == 1
 
 
 def test_a_filter_sees_the_code_and_the_record() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from eruca.clock import Clock
 from eruca.limits import HEARTBEATS_BYTES_MAX
 from eruca.net.budget import Account
+from eruca.net.guards import Reporter
 from eruca.net.link import Link
 from eruca.wire.bodies import (
     ConsumeFromWhere,
@@ -40,6 +41,8 @@ _TAG_BYTES = 96
 _GATHER_SECONDS = 0.1
 _GATHER_SECONDS_MEMBER = 0.0005
 _GATHER_SECONDS_MAX = 5.0
+# Lines of the log about what is wrong with groups: one heartbeat can bring thousands of groups.
+_PROBLEMS_A_MINUTE_MAX = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -192,6 +195,7 @@ class Clients:
         self._gathering = Gathering(self._settle)
         self.account = Account("heartbeats", HEARTBEATS_BYTES_MAX)
         self._reported: dict[str, tuple[str, ...]] = {}
+        self._reporter = Reporter(log, lines_max=_PROBLEMS_A_MINUTE_MAX)
         # Groups with duplicate ids or mismatched subscriptions, for metrics and the console.
         self.conflicts: dict[str, list[str]] = {}
 
@@ -279,7 +283,7 @@ class Clients:
         if self._reported.get(group.name, ()) != problems:
             self._reported[group.name] = problems
             for problem in problems:
-                log.warning("group %s: %s", group.name, problem)
+                self._reporter.report("groups", f"group {group.name}: {problem}")
 
     # -- going -------------------------------------------------------------------------------------------------------
 

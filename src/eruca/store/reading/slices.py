@@ -22,8 +22,9 @@ Mend = Callable[[ConsumeQueue, int], memoryview | None]
 
 # How many entries one read looks at when a filter lets none through.
 _SCAN_ENTRIES_MIN = 800
-# A filter looks at the clock at every eighth message.
-_LOOKS_BETWEEN = 7
+# A quick filter looks at the clock at every eighth message, one that takes longer than this for each at every message.
+_LOOKS_BETWEEN = 8
+_QUICK_SECONDS = PULL_FILTER_SECONDS / _LOOKS_BETWEEN
 _NOTHING = memoryview(b"")
 
 
@@ -94,7 +95,8 @@ def read_queue(
     result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, low, high)
     count_max, bytes_max = bounds.count_max, bounds.bytes_max
     look_max = max(_SCAN_ENTRIES_MIN, count_max)
-    filter_end = 0.0 if accept is None else perf_counter() + PULL_FILTER_SECONDS
+    looked = 0.0 if accept is None else perf_counter()
+    filter_end, look_at = looked + PULL_FILTER_SECONDS, 2
     if high < queue.max_offset:
         look_max = min(look_max, high - offset)
     entries = queue.view_entries(offset, look_max)
@@ -120,9 +122,12 @@ def read_queue(
         view = whole[position - start : position - start + size] if is_there else _NOTHING
         if is_there and accept is not None:
             # Thousands of messages may be looked at, and a long expression takes up to a millisecond for each.
-            if not scanned & _LOOKS_BETWEEN and perf_counter() >= filter_end:
-                scanned -= 1
-                break
+            if scanned >= look_at:
+                before, looked = looked, perf_counter()
+                if looked >= filter_end:
+                    scanned -= 1
+                    break
+                look_at = scanned + (_LOOKS_BETWEEN if looked - before < _QUICK_SECONDS else 1)
             if not accept(tags_code, view):
                 continue
         if not kernel.is_message(view, position, queue.queue_id, offset + scanned - 1, queue.encoded_topic):

@@ -34,7 +34,7 @@ def kept_dict() -> dict[Any, Any]:
     return msgspec.field(default_factory=lambda: {})
 
 
-class JsonBody(msgspec.Struct, rename="camel", omit_defaults=True):
+class JsonBody(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """Base of bodies that are JSON. Fields are declared in the order of their names on the wire.
 
     Nearly every field has a default, as Java's beans have: peers of other languages and ages leave some out.
