@@ -75,7 +75,7 @@ class Elected:
             for number, broker in self.brokers.items():
                 if number in numbers and driver_of(broker).phase is Phase.LEADING:
                     others = self.brokers.keys() - {number}
-                    if {link.member for link in broker.server.links if link.is_joined} >= others:
+                    if {link.member for link in broker.replication.server.links if link.is_joined} >= others:
                         return broker
             return None
 
@@ -95,15 +95,15 @@ class Elected:
         driver = driver_of(broker)
         await driver._fall_silent()
         await driver._client.close()
-        broker.failover = None
+        broker.replication.failover = None
         broker.standing.may_register = False
         await self.group.remove(broker)
         return broker
 
 
 def driver_of(broker: Broker) -> FailoverDriver:
-    assert broker.failover is not None
-    return broker.failover
+    assert broker.replication.failover is not None
+    return broker.replication.failover
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ async def test_tail_that_was_never_acknowledged_is_set_aside(elected: Elected) -
     peer = elected.group.connect(master)
     await peer.send("T", body=b"acknowledged")
     # The slave's link stands still, and with it the acknowledgement.
-    await elected.brokers[1].follower.stop()
+    await elected.brokers[1].replication.follower.stop()
     answer = await try_send(peer, body=b"not acknowledged")
     assert answer.code in (ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)
     assert tail_of(master) > tail_of(elected.brokers[1])
@@ -294,7 +294,7 @@ async def test_operator_forces_a_member_outside_the_set(elected: Elected, caplog
     await elected.wait_for_set(0, 1)
     slave = elected.brokers[1]
     await elected.group.connect(master).send("T", body=b"both")
-    await slave.follower.stop()
+    await slave.replication.follower.stop()
     await elected.wait_for_set(0)
     await elected.group.connect(master).send("T", body=b"only the master")
     await elected.kill(0)

@@ -28,8 +28,8 @@ async def test_what_only_a_dead_master_had_was_never_shown(elected: Elected) -> 
     peer = elected.group.connect(master)
     await peer.send("T", body=b"all")
     for number in (1, 2):
-        await elected.brokers[number].follower.stop()
-    await wait_until(lambda: not master.server.links)
+        await elected.brokers[number].replication.follower.stop()
+    await wait_until(lambda: not master.replication.server.links)
     assert (await try_send(peer, body=b"one")).code != ResponseCode.SUCCESS
     seen = await read(elected, master)
     assert seen == [b"all"]

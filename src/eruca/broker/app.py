@@ -27,6 +27,7 @@ from eruca.broker.groups.offsetrules import OffsetRules
 from eruca.broker.groups.offsets import Offsets
 from eruca.broker.groups.progress import ProgressHandlers
 from eruca.broker.housekeeping import Housekeeping
+from eruca.broker.opening import open_in_thread
 from eruca.broker.options import BrokerOptions, LiveOptions
 from eruca.broker.ports import Ports
 from eruca.broker.pulling.arrivals import Arrivals
@@ -35,24 +36,17 @@ from eruca.broker.pulling.query import QueryHandlers
 from eruca.broker.registering.filterservers import FilterServers
 from eruca.broker.registering.registration import Registration
 from eruca.broker.replication.acknowledging import Acknowledgement
-from eruca.broker.replication.claims import Claims
-from eruca.broker.replication.copies import BrokerCopies
-from eruca.broker.replication.failover import FailoverDriver, open_client
+from eruca.broker.replication.failover import open_client
 from eruca.broker.replication.gate import Gate
-from eruca.broker.replication.masteraddress import MasterAddress
-from eruca.broker.replication.members import KnownMembers, open_members
-from eruca.broker.replication.metadata import Metadata
-from eruca.broker.replication.primary import ReplicationServer
+from eruca.broker.replication.members import open_members
 from eruca.broker.replication.readlimit import ReadLimit
-from eruca.broker.replication.replica import Follower
-from eruca.broker.replication.roles import Roles
+from eruca.broker.replication.replication import Replication
 from eruca.broker.replication.services import Services
-from eruca.broker.replication.state import RoleHandlers, StateHandlers
 from eruca.broker.replication.tables import CopiedTables
 from eruca.broker.replication.threads import finish_in_thread
 from eruca.broker.sending.answering import SendAnswers
 from eruca.broker.sending.drafting import Drafting
-from eruca.broker.sending.once import Once, load_once
+from eruca.broker.sending.once import load_once
 from eruca.broker.sending.reply import ReplyHandlers
 from eruca.broker.sending.send import SendHandlers
 from eruca.broker.sending.sendback import SendBackHandlers
@@ -71,7 +65,6 @@ from eruca.net.link import Link
 from eruca.store.background import StoreBackground
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.log.scan import Progress
-from eruca.store.messagestore import MessageStore, open_store
 from eruca.store.tables.saving import TableSaver
 from eruca.store.tables.tables import Tables
 
@@ -83,39 +76,6 @@ class Broker:
 
     What it is made of can be looked at while it runs, each under its name; `start` sets them.
     """
-
-    store: MessageStore
-    #: Flushes, commits and deletes by itself.
-    background: StoreBackground
-    tables: Tables
-    saver: TableSaver
-    topics: Topics
-    groups: Groups
-    offsets: Offsets
-    clients: Clients
-    once: Once
-    stats: Stats
-    acknowledgement: Acknowledgement
-    #: Answers pulls, and holds those that wait for messages.
-    pull: PullHandlers
-    locks: QueueLocks
-    #: Deliver delayed messages: by levels, and at any time.
-    schedule: Schedule
-    timing: Timing
-    #: Asks producers about half messages.
-    checks: CheckBackService
-    filter_servers: FilterServers
-    registration: Registration
-    #: What the broker knows of the others of its name, and what it does with them.
-    members: KnownMembers
-    master_address: MasterAddress
-    claims: Claims
-    server: ReplicationServer
-    follower: Follower
-    metadata: Metadata
-    roles: Roles
-    state: StateHandlers
-    ports: Ports
 
     def __init__(
         self,
@@ -129,28 +89,25 @@ class Broker:
         kept_options: Path | None = None,
         overridden: Mapping[str, str] | None = None,
     ) -> None:
-        """`kept_options` is the file that changes of options are kept in; `overridden` names the keys that something
-        else sets at the next start, and what that is.
+        """`progress` is told how many bytes recovery has read, from the thread it runs in. `kept_options` is the file
+        that changes of options are kept in; `overridden` names the keys that something else sets at the next start, and
+        what that is.
         """
         #: The options in force; those that are marked as mutable change while the broker runs.
         self.live = LiveOptions(options)
         #: What the broker is now.
         self.standing = Standing(options)
-        self._store_options = store_options
-        self._root = root
-        self._kept_options = kept_options
-        self._overridden = overridden or {}
-        # Told how many bytes recovery has read, from the thread it runs in.
-        self._progress = progress
         #: What time it is.
         self.clock = clock or SystemClock()
+        self._store_options = store_options
+        self._root = root
         self._disk = disk or LocalFileSystem()
-        self._is_cancelled = False
+        self._progress = progress
+        self._kept_options = kept_options
+        self._overridden = overridden or {}
+        self._caller = Caller()
         # How to end what a start has begun, the last first.
         self._endings: list[Callable[[], Awaitable[None]]] = []
-        self._caller = Caller()
-        #: Where the members elect their master.
-        self.failover: FailoverDriver | None = None
 
     @property
     def options(self) -> BrokerOptions:
@@ -166,15 +123,12 @@ class Broker:
             self.standing.listen(self.options.port)
             # What is wrong with it is said before anything else is begun.
             etcd = await self._open_etcd() if self.options.failover else None
-            await self._open()
-            await finish_in_thread(self._load)
+            await self._open_store()
+            await finish_in_thread(self._load_tables)
             self._build_services()
             self._build_pulling()
             self._build_replication(etcd)
-            self._build_handlers()
-            self._endings.append(self._save_tables)
-            self.background.start()
-            self._endings.append(self.background.stop)
+            self._build_ports()
             await self._begin()
         except BaseException:
             # Ports and files are let go, so that it can be tried again.
@@ -187,43 +141,39 @@ class Broker:
         self._endings.append(etcd.close)
         return etcd
 
-    async def _open(self) -> None:
-        """Open the store in a thread; who is cancelled meanwhile need not wait for a long recovery."""
-        self._is_cancelled = False
+    async def _open_store(self) -> None:
         executor = ThreadPoolExecutor(2, thread_name_prefix="eruca-segments")
         self._endings.append(partial(asyncio.to_thread, executor.shutdown))
-        opening = asyncio.get_running_loop().run_in_executor(None, self._open_store, executor)
-        try:
-            self.store = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            self._is_cancelled = True
-            found = (await asyncio.gather(opening, return_exceptions=True))[0]
-            if isinstance(found, MessageStore):
-                await asyncio.to_thread(found.close)
-            raise
-        self._endings.append(self._close_store)
-
-    def _note_progress(self, count: int) -> None:
-        """Recovery has read so many bytes; it ends here when nobody waits for it any more, and the next one goes on."""
-        if self._is_cancelled:
-            raise StoreError("the broker was stopped while it opened the store")
-        if self._progress is not None:
-            self._progress(count)
-
-    def _open_store(self, executor: ThreadPoolExecutor) -> MessageStore:
-        return open_store(
+        self.store = await open_in_thread(
             self._root,
             self._store_options,
             disk=self._disk,
             clock=self.clock,
             executor=executor,
-            progress=self._note_progress,
+            progress=self._progress,
             commitlog=Path(self.options.commitlog_path) if self.options.commitlog_path else None,
         )
+        self._endings.append(self._close_store)
 
-    # -- building ----------------------------------------------------------------------------------------------------
+    async def _begin(self) -> None:
+        """Become what the broker is, open the ports and register."""
+        self._endings.append(self._save_tables)
+        self.background.start()
+        self._endings += [self.background.stop, self._caller.close, self.ports.close, self._release_waiting]
+        self._endings.append(self.replication.stop)
+        await self.replication.decide()
+        self.standing.listen(await self.ports.open())
+        await self.replication.open()
+        self._endings.append(self.registration.stop)
+        await self.registration.start()
+        self._endings.append(self.replication.leave_election)
+        await self.replication.join_election()
+        self._endings.append(self.housekeeping.stop)
+        self.housekeeping.start()
 
-    def _load(self) -> None:
+    # -- building, from below ----------------------------------------------------------------------------------------
+
+    def _load_tables(self) -> None:
         """Make what reads the disk; runs in a thread."""
         options, standing, clock, store = self.live, self.standing, self.clock, self.store
         self.tables = tables = Tables(self._disk, store.paths.config)
@@ -239,49 +189,48 @@ class Broker:
         self.offsets = Offsets(tables.consumer_offsets.load(), rules.check)
         saver.add("offsets", tables.consumer_offsets, self.offsets.snapshot)
         self.once = load_once(store, saver)
-        self._members_file = open_members(self._disk, store.paths.config)
-        self._known_members = self._members_file.load()
+        self._known_members = open_members(self._disk, store.paths.config).load()
 
     def _build_services(self) -> None:
         """Make what works with the store, whatever the broker's role is."""
         options, standing, clock, store = self.live, self.standing, self.clock, self.store
+        topics, saver = self.topics, self.saver
         #: When it was started, by the wall clock.
         self.started_ms = clock.now_ms()
+        #: Flushes, commits and deletes by itself.
         self.background = StoreBackground(store)
-        self.stats = Stats(options.now.cluster, clock)
+        group_commit = self.background.group_commit
+        self.stats = stats = Stats(options.now.cluster, clock)
         self.clients = Clients(clock, GroupNotices(options, self.groups).tell)
         self.locks = QueueLocks(clock, options.now.lock_live_ms)
-        steady = SteadyTime(clock, store)
-        group_commit = self.background.group_commit
         reads = ReadLimit(options, standing, store, self._known_members.confirmed)
-        self._gate = Gate(clock) if options.now.failover else None
-        self.acknowledgement = Acknowledgement(
-            options, standing, store, group_commit, self.stats.put_times, reads, self._gate
-        )
-        self.timing = Timing(options, standing, clock, store, group_commit, self.stats, steady)
+        gate = Gate(clock) if options.now.failover else None
+        self.acknowledgement = Acknowledgement(options, standing, store, group_commit, stats.put_times, reads, gate)
+        steady = SteadyTime(clock, store)
+        #: Deliver delayed messages: at any time, and by levels.
+        self.timing = Timing(options, standing, clock, store, group_commit, stats, steady)
         file = self.tables.delay_offsets
-        self.schedule = Schedule(
-            options, standing, store, group_commit, self.stats, self.saver, steady, file, self.timing
-        )
-        self._decisions = Decisions(standing, clock, store, self.stats)
+        self.schedule = Schedule(options, standing, store, group_commit, stats, saver, steady, file, self.timing)
+        self._decisions = Decisions(standing, clock, store, stats)
+        #: Asks producers about half messages.
         self.checks = CheckBackService(
             options,
             standing,
             store,
             group_commit,
-            self.topics,
+            topics,
             self.offsets,
             self.clients,
-            self.stats,
-            self.saver,
+            stats,
+            saver,
             steady,
             self._decisions,
         )
         self.filter_servers = FilterServers(options, standing, clock)
-        self.registration = Registration(options, standing, self.topics, self.filter_servers, self._caller)
+        self.registration = Registration(options, standing, topics, self.filter_servers, self._caller)
 
     def _build_pulling(self) -> None:
-        """Make what lets pulls wait, and what wakes them."""
+        """Make what answers pulls and holds those that wait for messages, and what wakes them."""
         reads = self.acknowledgement.reads
         self.pull = PullHandlers(
             self.live,
@@ -295,63 +244,48 @@ class Broker:
             self.stats,
             reads,
         )
-        arrivals = Arrivals(self.store, reads, self.pull.holds)
-        self.store.on_dispatched.append(arrivals.on_dispatched)
+        self.store.on_dispatched.append(Arrivals(self.store, reads, self.pull.holds).on_dispatched)
 
     def _build_replication(self, etcd: EtcdClient | None) -> None:
         """Make what knows of the other members of this broker's name, and what says whether it is the master."""
-        live, options, standing, store = self.live, self.options, self.standing, self.store
-        caller, safe = self._caller, self.acknowledgement
-        self.members = members = KnownMembers(live, standing, self._known_members, safe.reads.snapshot)
-        self.saver.add("members", self._members_file, members.snapshot)
-        members.changed.listen(partial(self.saver.mark, "members"))
-        self.master_address = master = MasterAddress(options, standing)
-        self.claims = claims = Claims(options, standing, store, members, self.registration.nameservers, caller)
-        self.server = server = ReplicationServer(live, standing, self.clock, store, safe)
-        group_commit = self.background.group_commit
-        self.follower = Follower(live, standing, store, group_commit, safe.reads, caller, master.find)
-        tables = CopiedTables(self.topics, self.groups, self.offsets, self.schedule, self.timing)
-        self.metadata = Metadata(options, standing, store, tables, members, caller, master.find)
-        services = Services(
+        store, topics, offsets, schedule, timing = self.store, self.topics, self.offsets, self.schedule, self.timing
+        self.replication = Replication(
+            self.live,
+            self.standing,
+            self.clock,
             store,
-            self.topics,
-            self.offsets,
-            self.once,
-            self.schedule,
-            self.timing,
-            self.checks,
-            self.pull.holds,
-        )
-        self.roles = Roles(
-            options,
-            standing,
-            store,
-            safe,
+            self.background.group_commit,
+            self.saver,
+            self._caller,
+            self.acknowledgement,
             self.registration,
-            services,
-            members,
-            claims,
-            master,
-            server,
-            self.follower,
-            self.metadata,
-        )
-        if etcd is not None and self._gate is not None:
-            copies = BrokerCopies(live, standing, store, safe, server, members)
-            self.failover = FailoverDriver(options, standing, self.clock, self.roles, copies, etcd, self._gate)
-        self.state = StateHandlers(
-            live, standing, store, safe, tables, members, claims, master, server, self.follower, self.roles
+            Services(store, topics, offsets, self.once, schedule, timing, self.checks, self.pull.holds),
+            CopiedTables(topics, self.groups, offsets, schedule, timing),
+            self._known_members,
+            etcd,
         )
 
-    def _build_handlers(self) -> None:
-        """Make what answers, and fill the table of handlers."""
+    def _build_ports(self) -> None:
+        """Make what answers, the ports that lead there, and what is done in intervals."""
         table = HandlerTable()
-        for handlers in (*self._make_client_handlers(), *self._make_admin_handlers()):
+        for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
             handlers.register(table)
         self.ports = Ports(self.options, table, self._on_link_close)
+        self.housekeeping = Housekeeping(
+            self.options,
+            self.pull.holds,
+            self.offsets,
+            self.once,
+            self.saver,
+            self.clients,
+            self.filter_servers,
+            self.locks,
+            self.stats,
+            self.replication,
+        )
 
     def _make_client_handlers(self) -> tuple[Handlers, ...]:
-        """What producers, consumers and other brokers ask."""
+        """What producers and consumers ask."""
         options, standing, clock, store = self.live, self.standing, self.clock, self.store
         topics, groups, clients, stats = self.topics, self.groups, self.clients, self.stats
         safe = self.acknowledgement
@@ -367,17 +301,6 @@ class Broker:
             ClientHandlers(options, store, topics, groups, self.offsets, clients, safe.reads, self.pull.filters),
             LockHandlers(self.locks),
             self.filter_servers,
-            self.state,
-            RoleHandlers(
-                self.options,
-                standing,
-                store,
-                self._caller,
-                self.claims,
-                self.roles,
-                self.failover,
-                self.state.describe,
-            ),
         )
 
     def _make_admin_handlers(self) -> tuple[Handlers, ...]:
@@ -385,81 +308,17 @@ class Broker:
         options, standing, clock, store = self.live, self.standing, self.clock, self.store
         topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
         background, saver, stats, locks = self.background, self.saver, self.stats, self.locks
-        operators = Operators()
+        operators, announce = Operators(standing), self.registration.announce
+        started_ms, delays, state = self.started_ms, self.schedule.snapshot, self.replication.describe
+        safe, kept, overridden = self.acknowledgement, self._kept_options, self._overridden
         return (
-            TopicHandlers(
-                options,
-                standing,
-                store,
-                background,
-                topics,
-                offsets,
-                stats,
-                saver,
-                locks,
-                operators,
-                self.registration.announce,
-            ),
-            GroupHandlers(standing, clock, groups, offsets, clients, stats, saver, locks, operators),
-            ProgressHandlers(
-                options, standing, clock, store, topics, groups, offsets, clients, stats, self.schedule.snapshot
-            ),
+            TopicHandlers(options, store, background, topics, offsets, stats, saver, locks, operators, announce),
+            GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators),
+            ProgressHandlers(options, standing, clock, store, topics, groups, offsets, clients, stats, delays),
             RelayHandlers(options, store, topics, offsets, clients),
-            ConfigHandlers(
-                options,
-                standing,
-                clock,
-                self.started_ms,
-                store,
-                background,
-                topics,
-                self.acknowledgement,
-                self._kept_options,
-                self._overridden,
-            ),
-            RuntimeHandlers(
-                options,
-                clock,
-                self.started_ms,
-                store,
-                clients,
-                self.once,
-                stats,
-                self.schedule.snapshot,
-                self.state.describe,
-            ),
+            ConfigHandlers(options, standing, clock, started_ms, store, background, topics, safe, kept, overridden),
+            RuntimeHandlers(options, clock, started_ms, store, clients, self.once, stats, delays, state),
         )
-
-    # -- opening -----------------------------------------------------------------------------------------------------
-
-    async def _begin(self) -> None:
-        """Become what the broker is, open the ports and register."""
-        self._endings += [self._caller.close, self.ports.close, self._release_waiting, self.roles.stop]
-        # What stores messages by itself looks where its queues end, so it comes before the first message.
-        await self.roles.decide()
-        self.standing.listen(await self.ports.open())
-        await self.roles.open()
-        self._endings.append(self.registration.stop)
-        await self.registration.start()
-        if self.failover is not None:
-            self._endings.append(self.failover.stop)
-            await self.failover.start()
-        housekeeping = Housekeeping(
-            self.options,
-            self.pull.holds,
-            self.offsets,
-            self.once,
-            self.saver,
-            self.clients,
-            self.filter_servers,
-            self.locks,
-            self.stats,
-            self.acknowledgement.reads,
-            self.members,
-            self.state.describe,
-        )
-        self._endings.append(housekeeping.stop)
-        housekeeping.start()
 
     def _on_link_close(self, link: Link) -> None:
         self.clients.drop_link(link)
@@ -476,7 +335,6 @@ class Broker:
                 await self._endings.pop()()
             except BaseException as error:  # what was begun before it is ended all the same
                 errors.append(error)
-        self.failover = None
         for other in errors:
             if not isinstance(other, StoreError):
                 raise other

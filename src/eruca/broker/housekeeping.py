@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.clients import Clients
 from eruca.broker.groups.locks import QueueLocks
@@ -11,14 +9,11 @@ from eruca.broker.groups.offsets import Offsets
 from eruca.broker.options import BrokerOptions
 from eruca.broker.pulling.hold import Holds
 from eruca.broker.registering.filterservers import FilterServers
-from eruca.broker.replication.members import KnownMembers
-from eruca.broker.replication.meters import ReplicationMeter
-from eruca.broker.replication.readlimit import ReadLimit
+from eruca.broker.replication.replication import Replication
 from eruca.broker.sending.once import Once
 from eruca.net.turns import Slices
 from eruca.repeating import Repeating
 from eruca.store.tables.saving import TableSaver
-from eruca.wire.bodies import ReplicationState
 
 _HOLD_SCAN_S = 0.2
 _SAMPLE_S = 1.0
@@ -40,11 +35,8 @@ class Housekeeping:
         filter_servers: FilterServers,
         locks: QueueLocks,
         stats: Stats,
-        reads: ReadLimit,
-        members: KnownMembers,
-        find_state: Callable[[], ReplicationState],
+        replication: Replication,
     ) -> None:
-        """`find_state` says how the broker stands to the others of its name."""
         self._options = options
         self._holds = holds
         self._offsets = offsets
@@ -54,10 +46,7 @@ class Housekeeping:
         self._filter_servers = filter_servers
         self._locks = locks
         self._stats = stats
-        self._reads = reads
-        self._members = members
-        self._find_state = find_state
-        self._meter = ReplicationMeter()
+        self._replication = replication
         self._scans = 0
         self._saved_version = offsets.version
         self._timers = [
@@ -77,7 +66,6 @@ class Housekeeping:
         """End."""
         for timer in self._timers:
             await timer.stop()
-        self._meter.close()
 
     async def _scan_holds(self) -> None:
         self._scans += 1
@@ -92,8 +80,7 @@ class Housekeeping:
             self._saved_version = self._offsets.version
             self._saver.mark("offsets")
         self._once.save_if_changed()
-        if self._reads.is_bounding:
-            self._members.save_if_moved()
+        self._replication.save_if_moved()
 
     async def _expire_clients(self) -> None:
         self._clients.expire(self._options.client_timeout_ms)
@@ -101,7 +88,7 @@ class Housekeeping:
 
     async def _sample(self) -> None:
         self._stats.tick()
-        self._meter.show(self._find_state())
+        self._replication.measure()
 
     async def _sweep_locks(self) -> None:
         self._locks.remove_expired()

@@ -96,7 +96,7 @@ class Pair:
         """How many slaves a member feeds."""
         broker = self.brokers[number]
         assert broker is not None
-        return len(broker.server.links)
+        return len(broker.replication.server.links)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eruca.broker import app
+from eruca.broker import app, opening
 from eruca.broker.app import Broker
 from eruca.broker.options import BrokerOptions
 from eruca.config import StoreOptions
@@ -100,7 +100,7 @@ async def test_a_start_that_is_cancelled_while_it_recovers_ends_soon(
             raise
         return real(*given, progress=progress, **more)
 
-    monkeypatch.setattr(app, "open_store", open_slowly)
+    monkeypatch.setattr(opening, "open_store", open_slowly)
     starting = asyncio.create_task(make(tmp_path).start())
     await recovering.wait()
     starting.cancel()
@@ -109,7 +109,7 @@ async def test_a_start_that_is_cancelled_while_it_recovers_ends_soon(
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert len(ended) == 1
-    monkeypatch.setattr(app, "open_store", real)
+    monkeypatch.setattr(opening, "open_store", real)
     await check_free(tmp_path)
 
 
@@ -127,7 +127,7 @@ async def test_a_start_that_is_cancelled_after_it_recovered_closes_the_store(
         asyncio.run_coroutine_threadsafe(going_on.wait(), loop).result(60)
         return store
 
-    monkeypatch.setattr(app, "open_store", open_and_wait)
+    monkeypatch.setattr(opening, "open_store", open_and_wait)
     starting = asyncio.create_task(make(tmp_path).start())
     await opened.wait()
     starting.cancel()
@@ -135,7 +135,7 @@ async def test_a_start_that_is_cancelled_after_it_recovered_closes_the_store(
     going_on.set()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    monkeypatch.setattr(app, "open_store", real)
+    monkeypatch.setattr(opening, "open_store", real)
     await check_free(tmp_path)
 
 

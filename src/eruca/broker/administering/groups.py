@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from eruca.broker.administering.stats import Stats
-from eruca.broker.administering.topics import Operators, refuse_on_slave
+from eruca.broker.administering.topics import Operators
 from eruca.broker.groups.clients import Clients, Member
 from eruca.broker.groups.groups import Groups
 from eruca.broker.groups.locks import QueueLocks
 from eruca.broker.groups.offsets import Offsets
 from eruca.broker.refusals import refuse
-from eruca.broker.standing import Standing
 from eruca.clock import Clock
 from eruca.limits import TOPIC_QUEUES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request, encode_apart
@@ -31,30 +31,18 @@ from eruca.wire.headers import DeleteGroupHeader
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class GroupHandlers:
     """Answers what operators ask of groups."""
 
-    def __init__(
-        self,
-        standing: Standing,
-        clock: Clock,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        stats: Stats,
-        saver: TableSaver,
-        locks: QueueLocks,
-        operators: Operators,
-    ) -> None:
-        self._standing = standing
-        self._clock = clock
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._stats = stats
-        self._saver = saver
-        self._locks = locks
-        self._operators = operators
+    _clock: Clock
+    _groups: Groups
+    _offsets: Offsets
+    _clients: Clients
+    _stats: Stats
+    _saver: TableSaver
+    _locks: QueueLocks
+    _operators: Operators
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""
@@ -69,7 +57,6 @@ class GroupHandlers:
 
     async def put(self, request: Request) -> Reply | None:
         """Make a group or change its settings. The answer comes when a crash cannot undo it."""
-        refuse_on_slave(self._standing)
         self._operators.check()
         config: GroupConfig | None = request.body
         if config is None:
@@ -89,7 +76,6 @@ class GroupHandlers:
 
     async def delete(self, request: Request) -> Reply:
         """Delete a group, its locks and statistics, and its offsets if asked to."""
-        refuse_on_slave(self._standing)
         self._operators.check()
         header: DeleteGroupHeader = request.header
         group = header.group_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.locks import QueueLocks
@@ -37,11 +38,21 @@ _PASSES_MAX = 20
 class Operators:
     """Those who wait for a change of topics or groups to be saved and told; a bound, because each costs memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
         self._count = 0
 
+    def refuse_on_slave(self) -> None:
+        """Refuse changes on a broker that copies another."""
+        if not self._standing.writable:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+            )
+
     def check(self) -> None:
-        """Refuse one more when too many wait."""
+        """Refuse a change on a slave, and one more when too many wait."""
+        self.refuse_on_slave()
         if self._count >= OPERATORS_MAX:
             refuse(ResponseCode.SYSTEM_BUSY, f"{self._count} changes wait for the disk, try again later")
 
@@ -55,35 +66,21 @@ class Operators:
             self._count -= 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TopicHandlers:
     """Answers what operators ask of topics."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        store: MessageStore,
-        background: StoreBackground,
-        topics: Topics,
-        offsets: Offsets,
-        stats: Stats,
-        saver: TableSaver,
-        locks: QueueLocks,
-        operators: Operators,
-        tell_nameservers: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`tell_nameservers` registers the broker again, and waits for the name servers."""
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._background = background
-        self._topics = topics
-        self._offsets = offsets
-        self._stats = stats
-        self._saver = saver
-        self._locks = locks
-        self._operators = operators
-        self._tell_nameservers = tell_nameservers
+    _options: LiveOptions
+    _store: MessageStore
+    _background: StoreBackground
+    _topics: Topics
+    _offsets: Offsets
+    _stats: Stats
+    _saver: TableSaver
+    _locks: QueueLocks
+    _operators: Operators
+    # Registers the broker again, and waits for the name servers.
+    _tell_nameservers: Callable[[], Awaitable[None]]
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""
@@ -100,7 +97,6 @@ class TopicHandlers:
 
     def put(self, request: Request) -> Result:
         """Make a topic or change its settings. As in Java, the answer comes when the name servers know it too."""
-        refuse_on_slave(self._standing)
         self._operators.check()
         header: CreateTopicHeader = request.header
         self._check_name(header.topic)
@@ -137,7 +133,6 @@ class TopicHandlers:
 
     async def delete(self, request: Request) -> Reply:
         """Delete a topic: its settings, queues, offsets, locks and statistics; records stay until they expire."""
-        refuse_on_slave(self._standing)
         self._operators.check()
         topic: str = request.header.topic
         self._check_name(topic)
@@ -196,7 +191,7 @@ class TopicHandlers:
 
     async def clean_unused(self, request: Request) -> Reply:
         """Delete the queues of topics that are no topics any more."""
-        refuse_on_slave(self._standing)  # it may not know all topics yet; it deletes what its master has deleted
+        self._operators.refuse_on_slave()  # it may not know all topics yet; it deletes what its master has deleted
         topics = self._topics
         # The broker keeps queues for topics of its own that have no settings.
         unused = {queue.topic for queue in self._store.queues if topics.get(queue.topic) is None}
@@ -218,12 +213,3 @@ class TopicHandlers:
         while passes < _PASSES_MAX and await self._background.retain(asked=True):
             passes += 1
         return Reply()
-
-
-def refuse_on_slave(standing: Standing) -> None:
-    """Refuse changes on a broker that copies another."""
-    if not standing.writable:
-        refuse(
-            ResponseCode.SYSTEM_ERROR,
-            "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
-        )

@@ -59,7 +59,7 @@ class Acknowledgement:
         reads: ReadLimit,
         gate: Gate | None = None,
     ) -> None:
-        """`times` counts how long senders waited; `gate` is automatic failover's, None where there is none."""
+        """`times` counts how long senders waited."""
         self._options = options
         self._standing = standing
         self._store = store
@@ -71,7 +71,8 @@ class Acknowledgement:
         self.condition = SyncCondition(options.now.in_sync_replicas, options.now.behind_bytes_max)
         #: How far readers may read.
         self.reads = reads
-        self._gate = gate
+        #: Automatic failover opens it while the lease lives; None where there is none.
+        self.gate = gate
         # Grows whenever a mastership ends: what was stored before counts for nothing after.
         self.term = 0
         # Is this broker the master? If not, nothing is acknowledged any more.
@@ -90,7 +91,7 @@ class Acknowledgement:
         if waits and (self._store.options.flush_mode is _SYNC_FLUSH or self._standing.role is _SYNC_MASTER):
             return True
         # What was stored before this broker was fenced, and waited for something else, is not acknowledged either.
-        return not (self._is_leading and (self._gate is None or self._gate.is_open()))
+        return not (self._is_leading and (self.gate is None or self.gate.is_open()))
 
     def when_done(self, position: int, done: Done, *, waits: bool = True) -> None:
         """Call `done` with the code for what ends at a position, now or later, but once and in bounded time."""
@@ -113,7 +114,7 @@ class Acknowledgement:
                 self._take_options()
                 self._tell_senders()  # the slaves may have it already
             return
-        code = _SUCCESS if self._gate is None or self._gate.is_open() else _SLAVE_LATE
+        code = _SUCCESS if self.gate is None or self.gate.is_open() else _SLAVE_LATE
         if waits:
             self._wait_for_disk(position, now, code, done)
         else:
@@ -153,7 +154,7 @@ class Acknowledgement:
         if not waiting:
             return
         confirmed = self.condition.confirmed
-        if waiting[0][0] > confirmed or (self._gate is not None and not self._gate.is_open()):
+        if waiting[0][0] > confirmed or (self.gate is not None and not self.gate.is_open()):
             return
         if self._store.options.flush_mode is not _SYNC_FLUSH:
             self._tell(waiting, confirmed)

@@ -26,7 +26,7 @@ async def wait_until_equal(master: Broker, *slaves: Broker) -> None:
     tail = master.store.log.readable_end
     for slave in slaves:
         await wait_for(lambda slave=slave: slave.store.log.readable_end >= tail)  # type: ignore[misc]
-    await wait_for(lambda: all(link.position >= tail for link in master.server.links))
+    await wait_for(lambda: all(link.position >= tail for link in master.replication.server.links))
 
 
 def read_log(broker: Broker) -> bytes:

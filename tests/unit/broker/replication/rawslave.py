@@ -49,7 +49,7 @@ class RawSlave:
         self, broker: Broker, position: int = 0, *, broker_id: int = 1, check: bytes = b"", address: str = "me:1"
     ) -> None:
         """Open a fenced link."""
-        epoch = broker.roles.epoch
+        epoch = broker.replication.roles.epoch
         begin = position - len(check)
         self.say(HELLO_MAGIC + encode_fenced(Hello(epoch, broker_id, position, begin, zlib.crc32(check), address)))
 

@@ -87,7 +87,7 @@ async def join(broker: Broker, connect: Connect) -> RawSlave:
     tail = broker.store.log.tail
     await slave.read_log(tail)
     slave.report(tail)
-    await wait_for(lambda: broker.server.links[0].position == tail)
+    await wait_for(lambda: broker.replication.server.links[0].position == tail)
     return slave
 
 
@@ -105,7 +105,7 @@ async def test_the_answer_waits_for_the_slave(
     await wait_for(lambda: commitlog.tail > before)
     await slave.read_log(commitlog.tail)
     slave.report(commitlog.tail - 1)
-    await wait_for(lambda: broker.server.links[0].position == commitlog.tail - 1)
+    await wait_for(lambda: broker.replication.server.links[0].position == commitlog.tail - 1)
     assert not asking.done()
     slave.report(commitlog.tail)
     assert (await asking).code == ResponseCode.SUCCESS
@@ -137,7 +137,7 @@ async def test_what_is_here_already_waits_for_the_slave_too(
         assert (await send_once(peer)).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert broker.once.dropped == 1
     slave.report(broker.store.log.tail)
-    await wait_for(lambda: broker.server.list_slaves()[0].lag_bytes == 0)
+    await wait_for(lambda: broker.replication.server.list_slaves()[0].lag_bytes == 0)
     assert (await send_once(peer)).code == ResponseCode.SUCCESS
 
 
@@ -147,7 +147,7 @@ async def test_a_topic_that_is_made_by_the_way_is_waited_for_as_well(
     broker = await make_broker(role=BrokerRole.SYNC_MASTER, slave_timeout_ms=8000, flush_mode=FlushMode.SYNC)
     slave = await connect(broker)
     slave.report(0)
-    await wait_for(lambda: bool(broker.server.list_slaves()))
+    await wait_for(lambda: bool(broker.replication.server.list_slaves()))
     asking = asyncio.ensure_future(try_send(make_peer(broker), topic="New"))
     commitlog = broker.store.log
     await wait_for(lambda: commitlog.tail > 0)
@@ -166,6 +166,6 @@ async def test_a_mastership_that_ends_while_a_topic_is_saved_acknowledges_nothin
     broker.saver.when_saved = lambda name, then: waiting.append(then)  # type: ignore[method-assign]
     asking = asyncio.ensure_future(try_send(make_peer(broker), topic="New"))
     await wait_for(lambda: bool(waiting))
-    await broker.roles.become_master(5000, why="a test says so")
+    await broker.replication.roles.become_master(5000, why="a test says so")
     waiting[0](None)
     assert (await asking).code == ResponseCode.FLUSH_SLAVE_TIMEOUT

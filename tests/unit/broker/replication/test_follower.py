@@ -12,6 +12,7 @@ import pytest
 
 from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
+from eruca.broker.replication.state import StateHandlers
 from eruca.config import FlushMode
 from eruca.net.link import Link
 from eruca.store.filesystem import translate_os_error
@@ -49,11 +50,11 @@ def be_java(broker: Broker) -> None:
 
 
 def is_connected(slave: Broker) -> bool:
-    return slave.follower.state.connected
+    return slave.replication.follower.state.connected
 
 
 async def wait_until_gone(master: Broker) -> None:
-    await wait_for(lambda: not master.server.links)
+    await wait_for(lambda: not master.replication.server.links)
 
 
 # -- copying -----------------------------------------------------------------------------------------------------------
@@ -78,8 +79,8 @@ async def test_an_empty_slave_copies_the_whole_log_and_then_what_is_new(
     ]
     queue = slave.store.queues.get("orders", 0)
     assert queue is not None and queue.max_offset == 4000
-    assert slave.follower.state.lag_bytes == 0
-    assert master.server.list_slaves()[0].fenced is not java
+    assert slave.replication.follower.state.lag_bytes == 0
+    assert master.replication.server.list_slaves()[0].fenced is not java
 
 
 @pytest.mark.parametrize("java", [False, True])
@@ -114,7 +115,7 @@ async def test_an_empty_master_is_followed_too(make_broker: MakeBroker, master: 
     if java:
         be_java(master)
     slave = await make_slave(make_broker, master)
-    await wait_for(lambda: bool(master.server.list_slaves()))
+    await wait_for(lambda: bool(master.replication.server.list_slaves()))
     fill(master, 3)
     await wait_until_equal(master, slave)
     assert read_log(slave) == read_log(master)
@@ -124,16 +125,16 @@ async def test_many_slaves_copy_at_once(make_broker: MakeBroker) -> None:
     master = await make_broker(name="master", role=BrokerRole.SYNC_MASTER, in_sync_replicas=3, **INTERVALS)
     fill(master, 100)
     slaves = [await make_slave(make_broker, master, number) for number in (1, 2, 3)]
-    await wait_for(lambda: len(master.server.list_slaves()) == 3)
+    await wait_for(lambda: len(master.replication.server.list_slaves()) == 3)
     fill(master, 100)
     await wait_until_equal(master, *slaves)
     assert {read_log(slave) for slave in slaves} == {read_log(master)}
-    assert [state.broker_id for state in master.server.list_slaves()] == [1, 2, 3]
+    assert [state.broker_id for state in master.replication.server.list_slaves()] == [1, 2, 3]
 
 
 async def test_a_held_pull_on_a_slave_is_answered_by_what_arrives(make_broker: MakeBroker, master: Broker) -> None:
     slave = await make_slave(make_broker, master)
-    await wait_for(lambda: bool(master.server.list_slaves()))
+    await wait_for(lambda: bool(master.replication.server.list_slaves()))
     heard: list[tuple[str, int, int, int]] = []
 
     def note(grown: Grown) -> None:
@@ -182,10 +183,10 @@ async def test_the_link_survives_silence(make_broker: MakeBroker) -> None:
     quick = INTERVALS | {"ha_heartbeat_ms": 20, "ha_housekeeping_ms": 3000}
     master = await make_broker(name="master", **quick)
     slave = await make_slave(make_broker, master, **quick)
-    await wait_for(lambda: bool(master.server.list_slaves()))
-    (link,) = master.server.links
+    await wait_for(lambda: bool(master.replication.server.list_slaves()))
+    (link,) = master.replication.server.links
     await asyncio.sleep(3.5)  # what is shown is that nothing happens; tests/unit/core/replication shows it in no time
-    assert master.server.links == [link]
+    assert master.replication.server.links == [link]
     assert is_connected(slave)
 
 
@@ -216,11 +217,13 @@ async def test_what_only_the_slave_has_is_set_aside_and_cut_off(make_broker: Mak
     await wait_until_equal(first, second)
     common = read_log(first)
     # The second takes over while the first does not hear of it, and both store something.
-    await second.roles.become_master(1000, why="a test says so")
+    await second.replication.roles.become_master(1000, why="a test says so")
     fill(second, 5, mark=b"2")
     lost = fill(first, 3, mark=b"1")
     tail = first.store.log.tail
-    await first.roles.become_slave((second.standing.address, second.standing.ha_address), why="a test says so")
+    await first.replication.roles.become_slave(
+        (second.standing.address, second.standing.ha_address), why="a test says so"
+    )
     await wait_until_equal(second, first)
     await wait_for(lambda: read_log(first) == read_log(second))
     store = first.store
@@ -245,7 +248,7 @@ async def test_a_master_that_was_replaced_is_not_followed(
         slave = await make_slave(make_broker, master)
         await wait_for(lambda: "and 5000 has begun since" in caplog.text)
     assert not is_connected(slave)
-    assert not master.server.links
+    assert not master.replication.server.links
 
 
 async def test_a_slave_whose_log_is_too_old_says_what_to_do(
@@ -274,7 +277,7 @@ async def test_only_a_master_of_the_same_name_is_followed(
         await wait_for(lambda: "is no master at the moment" in caplog.text)
         assert is_connected(first)
         master.live.change(name="another")
-        first.follower._drop_link("a test says so")
+        first.replication.follower._drop_link("a test says so")
         await wait_for(lambda: "is a broker of another" in caplog.text)
 
 
@@ -294,7 +297,7 @@ async def test_the_same_trouble_is_not_said_every_time(
         slave = await make_broker(
             name="slave", role=BrokerRole.SLAVE, broker_id=1, **INTERVALS | {"ha_reconnect_ms": 1}
         )
-        slave.follower._find_master = find_master
+        slave.replication.follower._find_master = find_master
         await wait_for(lambda: asked > 30)
     said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert len(said) == 2
@@ -380,7 +383,7 @@ async def make_proxy() -> AsyncIterator[MakeProxy]:
 async def make_slave_behind(make_broker: MakeBroker, master: Broker, proxy: str, **options: Any) -> Broker:
     """A slave that copies through a proxy, and asks the master itself how it stands."""
     slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, ha_master=proxy, **INTERVALS | options)
-    slave.follower._find_master = lambda: (master.standing.address, proxy)
+    slave.replication.follower._find_master = lambda: (master.standing.address, proxy)
     return slave
 
 
@@ -451,7 +454,7 @@ async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(
     make_broker: MakeBroker, master: Broker
 ) -> None:
     slave = await make_slave(make_broker, master, flush_mode=FlushMode.SYNC, flush_interval_ms=10**9)
-    await wait_for(lambda: bool(master.server.list_slaves()))
+    await wait_for(lambda: bool(master.replication.server.list_slaves()))
     group_commit = slave.background.group_commit
     want = group_commit.when_flushed
 
@@ -462,17 +465,17 @@ async def test_what_came_before_the_link_broke_is_reported_on_the_next_one(
     fill(master, 3)
     tail = master.store.log.tail
     await wait_for(lambda: slave.store.log.tail == tail)
-    assert master.server.links[0].position == 0
+    assert master.replication.server.links[0].position == 0
     group_commit.when_flushed = want  # type: ignore[method-assign]
-    slave.follower._flushing = None
-    master.server.drop_links("a test says so")
-    await wait_for(lambda: [link.position for link in master.server.links] == [tail])
+    slave.replication.follower._flushing = None
+    master.replication.server.drop_links("a test says so")
+    await wait_for(lambda: [link.position for link in master.replication.server.links] == [tail])
     assert slave.store.flusher.flushed == tail
 
 
 async def test_a_flush_that_was_given_up_is_asked_for_again(make_broker: MakeBroker, master: Broker) -> None:
     slave = await make_slave(make_broker, master, flush_mode=FlushMode.SYNC, flush_interval_ms=10**9)
-    await wait_for(lambda: bool(master.server.list_slaves()))
+    await wait_for(lambda: bool(master.replication.server.list_slaves()))
     group_commit = slave.background.group_commit
     want = group_commit.when_flushed
 
@@ -495,16 +498,17 @@ async def test_nothing_is_cut_for_epochs_that_cannot_be(
     fill(master, 3)
     slave = await make_slave(make_broker, master)
     await wait_until_equal(master, slave)
-    kept, describe = read_log(slave), master.state.describe
+    kept, describe = read_log(slave), StateHandlers.describe
 
-    def describe_wrong(check_crc: int = -1) -> ReplicationState:
-        state = describe(check_crc)
-        state.epochs = [EpochStart(epoch=9, start=0), EpochStart(epoch=1, start=10)]
+    def describe_wrong(handlers: StateHandlers, check_crc: int = -1) -> ReplicationState:
+        state = describe(handlers, check_crc)
+        if handlers is master.replication.state:
+            state.epochs = [EpochStart(epoch=9, start=0), EpochStart(epoch=1, start=10)]
         return state
 
     with caplog.at_level(logging.WARNING, LOGGER):
-        monkeypatch.setattr(master.state, "describe", describe_wrong)
-        master.server.drop_links("a test says so")
+        monkeypatch.setattr(StateHandlers, "describe", describe_wrong)
+        master.replication.server.drop_links("a test says so")
         await wait_for(lambda: "cannot follow" in caplog.text)
     assert read_log(slave) == kept
     assert slave.store.lineage.record.diverged == []

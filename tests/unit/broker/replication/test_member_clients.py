@@ -61,7 +61,7 @@ class Reader:
 
 async def make_pair(group: Group, **options: Any) -> tuple[Broker, Broker]:
     master, slave = await group.add(0, **options), await group.add(1, **options)
-    await wait_until(lambda: slave.follower.state.connected)
+    await wait_until(lambda: slave.replication.follower.state.connected)
     await group.connect(master).make_topic("T", queues=1)
     await wait_until(lambda: slave.topics.get("T") is not None)
     return master, slave
@@ -89,7 +89,7 @@ async def test_a_send_waits_for_the_next_master(group: Group, make_producer: Mak
     work = asyncio.create_task(producer.send("T", b"between", timeout=30))
     await asyncio.sleep(0.2)  # it would fail at once if it did not wait for a master
     assert not work.done()
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     begun = asyncio.get_running_loop().time()
     await work
     # Long before its time is over.
@@ -104,11 +104,11 @@ async def test_a_send_that_is_refused_as_by_a_slave_looks_for_the_master(
     producer = await make_producer()
     await producer.send("T", b"before")
     await wait_for_copy(slave, master)
-    await master.roles.fence("the test says so")
+    await master.replication.roles.fence("the test says so")
     work = asyncio.create_task(producer.send("T", b"after", timeout=30))
     await asyncio.sleep(0.1)  # it would fail at once if it did not wait for a master
     assert not work.done()
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     await work
     assert bodies_of(slave) == [b"before", b"after"]
 
@@ -161,7 +161,7 @@ async def test_consumers_resume_when_a_slave_is_promoted(group: Group, make_prod
         await wait_until(lambda: reader.has(b"before"))
         await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 1)
         await kill(group, master)
-        await slave.roles.become_master(1000, why="the test says so")
+        await slave.replication.roles.become_master(1000, why="the test says so")
         await producer.send("T", b"after", timeout=30)
         await wait_until(lambda: reader.has(b"after"))
         await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 2)
@@ -177,12 +177,12 @@ async def test_messages_that_take_the_place_of_lost_ones_are_not_skipped(
         await producer.send("T", b"both")
         await wait_until(lambda: reader.has(b"both"))
         await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 1)
-        await slave.follower.stop()
-        await slave.metadata.stop()
+        await slave.replication.follower.stop()
+        await slave.replication.metadata.stop()
         await producer.send("T", b"only the old master")
         await wait_until(lambda: reader.has(b"only the old master"))
         await kill(group, master)
-        await slave.roles.become_master(1000, why="the test says so")
+        await slave.replication.roles.become_master(1000, why="the test says so")
         # They are at offsets that the consumer has seen already.
         peer = group.connect(slave)
         for number in range(3):
@@ -215,7 +215,7 @@ async def test_an_ordered_consumer_goes_on_with_the_next_master(group: Group, ma
         await wait_until(lambda: found == [b"before"])
         await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 1)
         await kill(group, master)
-        await slave.roles.become_master(1000, why="the test says so")
+        await slave.replication.roles.become_master(1000, why="the test says so")
         await producer.send("T", b"after", timeout=30)
         await wait_until(lambda: len(found) == 2)
     assert found == [b"before", b"after"]

@@ -94,13 +94,13 @@ async def test_a_topic_that_was_deleted_does_not_come_back_with_a_promotion(grou
     await peer.expect(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic="Gone"))
     version = master.topics.data_version
     await wait_until(lambda: slave.topics.data_version == version)
-    await wait_until(lambda: slave.metadata.topics_position == tail_of(master))
-    await slave.metadata.stop()
+    await wait_until(lambda: slave.replication.metadata.topics_position == tail_of(master))
+    await slave.replication.metadata.stop()
     # A topic whose settings do not come any more, though its first message does.
     await peer.send("Young")
     await wait_for_copy(slave, master)
     await group.remove(master)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     topics = slave.topics
     assert topics.get("Gone") is None
     assert topics.get("T") is not None and topics.get("Young") is not None
@@ -112,14 +112,14 @@ async def test_a_table_counts_when_its_log_is_there(group: Group) -> None:
     await peer.send("T")
     await wait_for_copy(slave, master)
     await wait_until(lambda: slave.offsets.version)
-    await slave.follower.stop()
+    await slave.replication.follower.stop()
     await peer.send("T")
     await commit(peer, 2)
-    looks = slave.metadata
+    looks = slave.replication.metadata
     await looks.copy()
     await looks.copy()
     assert slave.offsets.get("G", "T", 0) == -1
-    slave.follower.start()
+    slave.replication.follower.start()
     await wait_until(lambda: slave.offsets.get("G", "T", 0) == 2)
 
 
@@ -127,12 +127,12 @@ async def test_an_orderly_change_takes_the_last_offsets_along(group: Group, monk
     monkeypatch.setattr("eruca.broker.replication.metadata._LAST_S", 30.0)
     master, slave = await group.add(0), await group.add(1, ha_metadata_ms=NEVER_MS)
     peer = group.connect(master)
-    await wait_until(lambda: slave.follower.state.connected)
+    await wait_until(lambda: slave.replication.follower.state.connected)
     await peer.send("T")
     await commit(peer, 1)
-    await master.roles.fence("a change of places")
+    await master.replication.roles.fence("a change of places")
     await wait_for_copy(slave, master)
-    await slave.roles.become_master(1000, why="a change of places")
+    await slave.replication.roles.become_master(1000, why="a change of places")
     assert slave.offsets.get("G", "T", 0) == 1
 
 
@@ -143,7 +143,7 @@ async def test_offsets_beyond_the_log_come_back_to_its_end(group: Group) -> None
     await group.remove(master)
     slave.offsets.put("G", "T", 0, 9)
     slave.offsets.put("H", "T", 0, 1)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     assert slave.offsets.get("G", "T", 0) == 1
     assert slave.offsets.get("H", "T", 0) == 1
 
@@ -166,7 +166,7 @@ async def test_delayed_messages_come_once_and_none_is_missing(group: Group) -> N
     await wait_for_copy(slave, master)
     await group.remove(master)
     assert [message.body for message in stored(slave, "T")] == [b"soon"]
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     clock.shift_ms += 60_000
     await wait_until(lambda: len(stored(slave, "T")) == 2, "the second is delivered")
     assert [message.body for message in stored(slave, "T")] == [b"soon", b"later"]
@@ -188,7 +188,7 @@ async def test_messages_of_the_timer_come_once_and_none_is_missing(
     await wait_until(lambda: slave.timing.progress == master.timing.progress and slave.timing.progress.read_offset == 2)
     assert len(stored(slave, TIMER_TOPIC)) == 2
     await group.remove(master)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     await wait_until(lambda: slave.timing.unread == 0, "the wheel knows the queue")
     clock.shift_ms += 3_600_000
     await wait_until(lambda: slave.timing.pending == 0, "the second is delivered")
@@ -200,7 +200,7 @@ async def test_a_half_is_asked_about_by_the_new_master(group: Group) -> None:
     half = await send_half(group.connect(master), born_ms=master.clock.now_ms() - 1)
     await wait_for_copy(slave, master)
     await group.remove(master)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     await slave.checks.run_pass()
     copies = stored(slave, "RMQ_SYS_TRANS_HALF_TOPIC")
     assert len(copies) == 2
@@ -220,7 +220,7 @@ async def test_marks_of_the_log_are_known_to_the_new_master(group: Group) -> Non
         await peer.expect(RequestCode.SEND_MESSAGE_V2, header(number), b"%d" % number)
     await wait_for_copy(slave, master)
     await group.remove(master)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     other = group.connect(slave)
     for number in range(5):
         await other.expect(RequestCode.SEND_MESSAGE_V2, header(number), b"%d" % number)
@@ -241,13 +241,13 @@ async def test_marks_that_were_cut_off_are_forgotten(group: Group) -> None:
     await group.connect(master).expect(RequestCode.SEND_MESSAGE_V2, header(1), b"only here")
     await group.remove(master)
     slave = await group.add(1)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     master = await group.add(0)
-    await wait_until(lambda: master.follower.state.connected)
+    await wait_until(lambda: master.replication.follower.state.connected)
     await group.connect(slave).send("T", body=b"longer than what was cut off, so that the log is longer again")
     await wait_for_copy(master, slave)
     await group.remove(slave)
-    await master.roles.become_master(2000, why="the test says so")
+    await master.replication.roles.become_master(2000, why="the test says so")
     assert master.once.find_stored("T", 0, OnceMark("q", 1, 0, 0)) == 0
     await group.connect(master).expect(RequestCode.SEND_MESSAGE_V2, header(1), b"1")
     assert [message.body for message in stored(master, "T")][-1] == b"1"
@@ -309,7 +309,7 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
         slave.standing,
         slave.store,
         CopiedTables(slave.topics, slave.groups, slave.offsets, slave.schedule, slave.timing),
-        slave.members,
+        slave.replication.members,
         slave._caller,
         lambda: (f"127.0.0.1:{main.port}", ""),
     )
@@ -331,8 +331,8 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
     assert slave.offsets.get("JG", "J", 0) == 11
     assert slave.schedule.snapshot().offset_table == {3: 4}
     # Who takes over from it waits for a slave too.
-    assert slave.members.mode == (True, 2)
-    await slave.roles.become_master(1100, why="the test says so")
+    assert slave.replication.members.mode == (True, 2)
+    await slave.replication.roles.become_master(1100, why="the test says so")
     assert slave.standing.role is BrokerRole.SYNC_MASTER
 
 

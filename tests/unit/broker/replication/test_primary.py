@@ -76,7 +76,7 @@ async def test_an_empty_slave_gets_the_last_segment_only_as_from_java_if_the_opt
 
 async def test_what_came_between_connection_and_report_is_not_forgotten(broker: Broker, connect: Connect) -> None:
     slave = await connect(broker)
-    await wait_for(lambda: len(broker.server.links) == 1)
+    await wait_for(lambda: len(broker.replication.server.links) == 1)
     fill(broker, 3)
     slave.report(0)
     log = read_log(broker)
@@ -94,7 +94,7 @@ async def test_a_slave_goes_on_where_it_says(broker: Broker, connect: Connect) -
 async def test_messages_of_one_turn_go_out_together(broker: Broker, connect: Connect) -> None:
     slave = await connect(broker)
     slave.report(0)
-    await wait_for(lambda: bool(broker.server.list_slaves()))
+    await wait_for(lambda: bool(broker.replication.server.list_slaves()))
     fill(broker, 50)
     log = read_log(broker)
     assert await slave.read_log(len(log)) == log
@@ -105,10 +105,10 @@ async def test_a_slave_that_reads_slowly_gets_everything_in_the_end(make_broker:
     broker = await make_broker(commitlog_segment_bytes=32 << 20)
     slave = await connect(broker)
     slave.report(0)
-    await wait_for(lambda: bool(broker.server.list_slaves()))
+    await wait_for(lambda: bool(broker.replication.server.list_slaves()))
     fill(broker, 240, 100_000)
     size = len(read_log(broker))
-    (link,) = broker.server.links
+    (link,) = broker.replication.server.links
     await wait_for(lambda: link.machine.position > 0)
     assert link.machine.position < size  # the window is full, or the socket
     got = 0
@@ -127,7 +127,7 @@ async def test_a_silent_slave_gets_heartbeats_and_is_closed_after_a_while(
     await slave.wait_until_closed()
     assert len(slave.chunks) > 2
     assert not any(chunk.data for chunk in slave.chunks)
-    await wait_for(lambda: not broker.server.links)
+    await wait_for(lambda: not broker.replication.server.links)
 
 
 # -- what is believed --------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ async def test_what_a_slave_reports_answers_a_send(
     await wait_for(lambda: log.tail > before)
     await slave.read_log(log.tail)
     slave.report(log.tail - 1)
-    await wait_for(lambda: broker.server.links[0].position == log.tail - 1)
+    await wait_for(lambda: broker.replication.server.links[0].position == log.tail - 1)
     assert not sending.done()
     slave.report(log.tail)
     assert (await sending).code == ResponseCode.SUCCESS
@@ -160,7 +160,7 @@ async def test_a_slave_that_does_not_report_in_time_is_said(
     broker = await make_broker(role=BrokerRole.SYNC_MASTER, slave_timeout_ms=30)
     slave = await connect(broker)
     slave.report(0)
-    await wait_for(lambda: bool(broker.server.list_slaves()))
+    await wait_for(lambda: bool(broker.replication.server.list_slaves()))
     peer = make_peer(broker)
     assert (await try_send(peer)).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     answer = await try_send(peer, properties="WAIT\x01false")
@@ -174,7 +174,7 @@ async def test_of_several_reports_at_once_the_last_counts(broker: Broker, connec
     slave.report(0)
     size = len(await slave.read_log(len(read_log(broker))))
     slave.say(b"".join([encode_report(LogReport(position)) for position in range(1, size + 1)]))
-    (link,) = broker.server.links
+    (link,) = broker.replication.server.links
     await wait_for(lambda: link.position == size)
     assert link.machine.confirmed == size
 
@@ -182,15 +182,15 @@ async def test_of_several_reports_at_once_the_last_counts(broker: Broker, connec
 async def test_the_lag_of_a_slave_is_told(broker: Broker, connect: Connect) -> None:
     slave = await connect(broker)
     slave.report(0)
-    await wait_for(lambda: bool(broker.server.list_slaves()))
+    await wait_for(lambda: bool(broker.replication.server.list_slaves()))
     fill(broker, 1)
     size = len(await slave.read_log(1))
-    await wait_for(lambda: broker.server.list_slaves()[0].lag_ms > 0)
-    (state,) = broker.server.list_slaves()
+    await wait_for(lambda: broker.replication.server.list_slaves()[0].lag_ms > 0)
+    (state,) = broker.replication.server.list_slaves()
     assert (state.broker_id, state.fenced, state.in_sync, state.lag_bytes) == (-1, False, True, size)
     slave.report(size)
-    await wait_for(lambda: broker.server.list_slaves()[0].lag_bytes == 0)
-    assert broker.server.list_slaves()[0].lag_ms == 0
+    await wait_for(lambda: broker.replication.server.list_slaves()[0].lag_bytes == 0)
+    assert broker.replication.server.list_slaves()[0].lag_ms == 0
 
 
 # -- a fenced slave ----------------------------------------------------------------------------------------------------
@@ -202,14 +202,14 @@ async def test_a_fenced_slave_gets_the_log_with_what_is_confirmed(broker: Broker
     slave.hello(broker)
     log = read_log(broker)
     assert await slave.read_log(len(log)) == log
-    slave.say(encode_fenced(Report(broker.roles.epoch, len(log))))
+    slave.say(encode_fenced(Report(broker.replication.roles.epoch, len(log))))
     await wait_for(lambda: broker.acknowledgement.condition.confirmed == len(log))
     fill(broker, 1)
     await slave.read_log(len(log) + 1)
     last = slave.log_chunks[-1]
     assert isinstance(last, Chunk)
-    assert (last.epoch, last.confirmed, last.tail) == (broker.roles.epoch, len(log), len(read_log(broker)))
-    (state,) = broker.server.list_slaves()
+    assert (last.epoch, last.confirmed, last.tail) == (broker.replication.roles.epoch, len(log), len(read_log(broker)))
+    (state,) = broker.replication.server.list_slaves()
     assert (state.broker_id, state.fenced, state.address) == (1, True, "me:1")
 
 
@@ -235,12 +235,12 @@ async def test_a_fenced_slave_of_another_mastership_is_refused(broker: Broker, c
 async def test_a_slave_that_comes_again_takes_the_place_of_its_old_link(broker: Broker, connect: Connect) -> None:
     first = await connect_fenced(connect, broker)
     first.hello(broker)
-    await wait_for(lambda: len(broker.server.list_slaves()) == 1)
+    await wait_for(lambda: len(broker.replication.server.list_slaves()) == 1)
     second = await connect_fenced(connect, broker)
     second.hello(broker)
     await first.wait_until_closed()
     assert "again" in first.refusal
-    assert len(broker.server.list_slaves()) == 1
+    assert len(broker.replication.server.list_slaves()) == 1
 
 
 # -- who is shown the door ---------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ async def test_who_sends_nonsense_is_dropped_and_said_once(
             slave = await connect_fenced(connect, broker)
             slave.say(nonsense)
             await slave.wait_until_closed()
-    await wait_for(lambda: not broker.server.links)
+    await wait_for(lambda: not broker.replication.server.links)
     assert len(caplog.records) == 1
     assert broker.acknowledgement.condition.confirmed == 0
 
@@ -276,21 +276,21 @@ async def test_too_many_slaves_are_refused(broker: Broker, connect: Connect) -> 
     slaves = [await connect(broker) for _ in range(HA_LINKS_MAX)]
     for slave in slaves:
         slave.report(0)
-    await wait_for(lambda: len(broker.server.list_slaves()) == HA_LINKS_MAX)
+    await wait_for(lambda: len(broker.replication.server.list_slaves()) == HA_LINKS_MAX)
     await (await connect(broker)).wait_until_closed()
-    assert len(broker.server.list_slaves()) == HA_LINKS_MAX
+    assert len(broker.replication.server.list_slaves()) == HA_LINKS_MAX
 
 
 async def test_a_crowd_that_says_nothing_keeps_no_slave_out(broker: Broker, connect: Connect) -> None:
     slave = await connect(broker)
     slave.report(0)
-    await wait_for(lambda: len(broker.server.list_slaves()) == 1)
+    await wait_for(lambda: len(broker.replication.server.list_slaves()) == 1)
     crowd = [await connect(broker) for _ in range(HA_LINKS_MAX + 10)]
     await crowd[0].wait_until_closed()
     another = await connect(broker)
     another.report(0)
-    await wait_for(lambda: len(broker.server.list_slaves()) == 2)
-    assert len(broker.server.links) == HA_LINKS_MAX
+    await wait_for(lambda: len(broker.replication.server.list_slaves()) == 2)
+    assert len(broker.replication.server.links) == HA_LINKS_MAX
 
 
 async def test_a_slave_feeds_nobody(make_broker: MakeBroker, connect: Connect) -> None:
@@ -304,14 +304,14 @@ async def test_a_slave_feeds_nobody(make_broker: MakeBroker, connect: Connect) -
 async def test_a_master_that_becomes_a_slave_drops_its_slaves(broker: Broker, connect: Connect) -> None:
     slave = await connect_fenced(connect, broker)
     slave.hello(broker)
-    await wait_for(lambda: len(broker.server.list_slaves()) == 1)
+    await wait_for(lambda: len(broker.replication.server.list_slaves()) == 1)
     listeners = broker.store.on_dispatched
-    assert broker.server.on_dispatched in listeners
-    await broker.roles.become_slave(None, why="a test says so")
+    assert broker.replication.server.on_dispatched in listeners
+    await broker.replication.roles.become_slave(None, why="a test says so")
     await slave.wait_until_closed()
     assert "slave" in slave.refusal
-    assert not broker.server.links
-    assert broker.server.on_dispatched not in listeners
+    assert not broker.replication.server.links
+    assert broker.replication.server.on_dispatched not in listeners
 
 
 async def test_slaves_that_come_and_go_are_in_the_log(
@@ -322,10 +322,10 @@ async def test_slaves_that_come_and_go_are_in_the_log(
         slave = await connect_fenced(connect, broker)
         slave.hello(broker)
         size = len(await slave.read_log(len(read_log(broker))))
-        slave.say(encode_fenced(Report(broker.roles.epoch, size)))
-        await wait_for(lambda: broker.server.list_slaves()[0].lag_bytes == 0)
+        slave.say(encode_fenced(Report(broker.replication.roles.epoch, size)))
+        await wait_for(lambda: broker.replication.server.list_slaves()[0].lag_bytes == 0)
         await slave.close()
-        await wait_for(lambda: not broker.server.links)
+        await wait_for(lambda: not broker.replication.server.links)
     assert [record.getMessage() for record in caplog.records] == [
         f"slave me:1 (configured id 1) connected (fenced) at position 0, {size} bytes behind",
         f"slave me:1 (configured id 1) is lost at position {size}: it closed the connection",
@@ -345,16 +345,16 @@ async def test_a_second_slave_with_the_same_id_is_refused_and_told_why(
     master = await make_broker()
     first, second, again = [cast(FencedSlave, await connect(master, FencedSlave)) for _ in range(3)]
     first.hello(master)
-    await wait_for(lambda: len(master.server.list_slaves()) == 1)
+    await wait_for(lambda: len(master.replication.server.list_slaves()) == 1)
     second.hello(master, address="other:1")
     await second.wait_until_closed()
     assert "brokerId 1 is that of me:1" in second.refusal
-    (slave,) = master.server.list_slaves()
+    (slave,) = master.replication.server.list_slaves()
     assert slave.address == "me:1" and "brokerId 1 is that of me:1" in caplog.text
     # The same broker may connect again before its first connection is known to be lost.
     again.hello(master)
     await first.wait_until_closed()
-    assert [slave.address for slave in master.server.list_slaves()] == ["me:1"]
+    assert [slave.address for slave in master.replication.server.list_slaves()] == ["me:1"]
 
 
 async def test_a_slave_that_comes_and_goes_without_getting_further_is_logged_once(
@@ -365,9 +365,9 @@ async def test_a_slave_that_comes_and_goes_without_getting_further_is_logged_onc
         for _ in range(12):
             slave = cast(FencedSlave, await connect(master, FencedSlave))
             slave.hello(master)
-            await wait_for(lambda: len(master.server.list_slaves()) == 1)
+            await wait_for(lambda: len(master.replication.server.list_slaves()) == 1)
             await slave.close()
-            await wait_for(lambda: not master.server.links)
+            await wait_for(lambda: not master.replication.server.links)
     said = [record.getMessage() for record in caplog.records if record.name == "eruca.broker.replication.primary"]
     assert len([text for text in said if "connected" in text]) == 1
     assert len([text for text in said if "is lost" in text]) == 1

@@ -35,7 +35,7 @@ async def make_pair(group: Group, **options: Any) -> tuple[Broker, Broker]:
 
 
 def can_lead(slave: Broker) -> bool:
-    return slave.members.mode == (True, 2)
+    return slave.replication.members.mode == (True, 2)
 
 
 def is_available(master: Broker) -> bool:
@@ -155,15 +155,15 @@ async def join(broker: Broker, connect: Connect) -> RawSlave:
     """A slave that has what is there, and reports the rest when it is told to."""
     slave = await connect(broker, FencedSlave)
     slave.hello(broker, tail_of(broker))
-    slave.say(encode_fenced(Report(broker.roles.epoch, tail_of(broker))))
+    slave.say(encode_fenced(Report(broker.replication.roles.epoch, tail_of(broker))))
     await wait_until(lambda: is_available(broker))
     return slave
 
 
 def confirm(broker: Broker, position: int | None = None) -> None:
     """The slave reports, in this turn of the loop."""
-    (link,) = broker.server.links
-    broker.server.on_confirm(link, tail_of(broker) if position is None else position)
+    (link,) = broker.replication.server.links
+    broker.replication.server.on_confirm(link, tail_of(broker) if position is None else position)
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ async def test_a_slave_shows_what_its_master_says(group: Group) -> None:
     await peer.send("T", body=b"x")
     # Without another message, and without a heartbeat.
     assert (await task).header.next_begin_offset == 1
-    assert slave.state.describe().confirmed == tail_of(slave) == tail_of(master)
+    assert slave.replication.describe().confirmed == tail_of(slave) == tail_of(master)
 
 
 async def test_a_slave_whose_master_is_not_confirmed_hides_it(group: Group) -> None:
@@ -299,18 +299,18 @@ async def test_a_slave_whose_master_is_not_confirmed_hides_it(group: Group) -> N
     await wait_for_copy(slave, master)
     await wait_until(lambda: slave.topics.get("T") is not None)
     assert await read(group.connect(slave)) == []
-    assert slave.state.describe().confirmed == 0
+    assert slave.replication.describe().confirmed == 0
     await group.add(2, **ON)
     await wait_until(lambda: slave.acknowledgement.reads.certain == tail_of(master))
     assert await read(group.connect(slave)) == [b"hello"]
-    assert slave.state.describe().confirmed == tail_of(master)
+    assert slave.replication.describe().confirmed == tail_of(master)
 
 
 async def test_a_master_that_steps_down_does_not_show_what_it_hid(group: Group) -> None:
     master, peer = await make_left_alone(group)
-    await master.roles.fence("the test says so")
+    await master.replication.roles.fence("the test says so")
     assert await read(peer) == [b"both"]
-    await master.roles.become_slave(None, why="the test says so")
+    await master.replication.roles.become_slave(None, why="the test says so")
     assert await read(peer) == [b"both"]
 
 
@@ -337,18 +337,18 @@ async def test_alone_in_the_set_a_master_shows_everything(make_broker: MakeBroke
 
 async def cut_off(master: Broker, slave: Broker) -> None:
     """Let a master lose its slave, which goes on running."""
-    await slave.follower.stop()
+    await slave.replication.follower.stop()
     await wait_until(lambda: not is_available(master))
 
 
 async def promote(slave: Broker) -> None:
     """Let a slave take over."""
-    await slave.roles.become_master(slave.roles.epoch + 1000, why="the test says so")
+    await slave.replication.roles.become_master(slave.replication.roles.epoch + 1000, why="the test says so")
 
 
 async def follow(old: Broker, new: Broker) -> None:
     """Make one member the slave of the other, and wait until it counts."""
-    await old.roles.become_slave((new.standing.address, new.standing.ha_address), why="the test says so")
+    await old.replication.roles.become_slave((new.standing.address, new.standing.ha_address), why="the test says so")
     await wait_until(lambda: is_available(new) and can_lead(old), "the slave counts")
 
 
@@ -363,7 +363,7 @@ async def test_what_was_never_acknowledged_takes_nobodys_place(
     await cut_off(master, slave)
     await try_send(peer, body=b"one")
     position = len(await read(peer))
-    await master.roles.fence("it is cut off")
+    await master.replication.roles.fence("it is cut off")
     await promote(slave)
     await follow(master, slave)
     peer = group.connect(slave)
@@ -378,7 +378,7 @@ async def test_who_waits_for_what_was_cut_off_gets_what_takes_its_place(group: G
     await cut_off(master, slave)
     for _ in range(3):
         await try_send(peer, body=b"one")
-    await master.roles.fence("it is cut off")
+    await master.replication.roles.fence("it is cut off")
     await promote(slave)
     await follow(master, slave)
     task = await hold(peer, 1)
@@ -418,7 +418,7 @@ async def test_no_reader_skips_an_acknowledged_message(group: Group, seed: int) 
         await cut_off(master, slave)
         for _ in range(chance.randrange(8)):
             await chance.choice((send, consume))(peer)
-        await master.roles.fence("it is cut off")
+        await master.replication.roles.fence("it is cut off")
         if chance.random() < 0.5:
             await consume(peer)
         await promote(slave)

@@ -31,12 +31,12 @@ async def make_pair(group: Group, **options: Any) -> tuple[Broker, Broker]:
     """A master and a slave that follows it."""
     master = await group.add(0, **options)
     slave = await group.add(1, **options)
-    await wait_until(lambda: slave.follower.state.connected, "the slave is connected")
+    await wait_until(lambda: slave.replication.follower.state.connected, "the slave is connected")
     return master, slave
 
 
 def is_following(broker: Broker) -> bool:
-    return broker.follower.state.connected
+    return broker.replication.follower.state.connected
 
 
 def bodies_of(broker: Broker, topic: str = "T", queue_id: int = 0) -> list[bytes]:
@@ -82,7 +82,7 @@ async def test_a_promoted_slave_takes_over(group: Group) -> None:
     await group.connect(master).send("T", body=b"before")
     await wait_for_copy(slave, master)
     await group.remove(master)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     assert slave.standing.broker_id == 0 and not slave.standing.is_slave
     await group.connect(slave).send("T", body=b"after")
     assert bodies_of(slave) == [b"before", b"after"]
@@ -97,7 +97,7 @@ async def test_a_promotion_outlasts_a_restart(group: Group) -> None:
     await group.connect(master).send("T")
     await wait_for_copy(slave, master)
     await group.remove(master)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     await group.remove(slave)
     again = await group.add(1)
     assert again.standing.state == MASTER
@@ -107,11 +107,11 @@ async def test_a_promotion_outlasts_a_restart(group: Group) -> None:
 
 async def test_an_old_epoch_does_not_begin(group: Group) -> None:
     _, slave = await make_pair(group)
-    await wait_until(lambda: slave.roles.epoch == 1)
+    await wait_until(lambda: slave.replication.roles.epoch == 1)
     with pytest.raises(StoreError, match="epoch 1 cannot begin"):
-        await slave.roles.become_master(1, why="the test says so")
+        await slave.replication.roles.become_master(1, why="the test says so")
     assert slave.standing.state == SLAVE
-    await wait_until(lambda: slave.follower.state.connected)
+    await wait_until(lambda: slave.replication.follower.state.connected)
 
 
 async def test_a_master_that_comes_back_follows_its_successor(group: Group) -> None:
@@ -122,7 +122,7 @@ async def test_a_master_that_comes_back_follows_its_successor(group: Group) -> N
     await group.connect(master).send("T", body=b"only the old master")
     await group.remove(master)
     slave = await group.add(1)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     await group.connect(slave).send("T", body=b"only the new one")
     old = await group.add(0)
     assert old.standing.state == SLAVE
@@ -143,10 +143,10 @@ async def test_a_fenced_master_takes_and_acknowledges_nothing(group: Group, monk
     peer = group.connect(master)
     await peer.send("T")
     # It is there, and takes nothing any more.
-    monkeypatch.setattr(slave.follower, "on_frames", lambda frames: None)
+    monkeypatch.setattr(slave.replication.follower, "on_frames", lambda frames: None)
     waiting = asyncio.create_task(try_send(peer, body=b"waits"))
     await wait_until(lambda: master.acknowledgement.waiting)
-    await master.roles.fence("the test says so")
+    await master.replication.roles.fence("the test says so")
     assert (await waiting).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert (await try_send(peer)).code == ResponseCode.SERVICE_NOT_AVAILABLE
     with pytest.raises(StoreError):
@@ -157,9 +157,9 @@ async def test_a_fenced_master_takes_and_acknowledges_nothing(group: Group, monk
 async def test_a_fence_in_the_middle_of_a_promotion_wins(group: Group) -> None:
     master, slave = await make_pair(group)
     await group.remove(master)
-    work = asyncio.create_task(slave.roles.become_master(1000, why="the test says so"))
+    work = asyncio.create_task(slave.replication.roles.become_master(1000, why="the test says so"))
     await asyncio.sleep(0)
-    await slave.roles.fence("somebody else is it")
+    await slave.replication.roles.fence("somebody else is it")
     with pytest.raises(StoreError, match="did not become the master"):
         await work
     assert slave.standing.state == FENCED and not slave.standing.writable
@@ -170,14 +170,14 @@ async def test_a_master_that_made_room_for_its_successor_does_not_lead_after_a_r
     await group.connect(master).send("T", body=b"both")
     await wait_for_copy(slave, master)
     # As an operator's tool does it, up to where the old master is killed before it is told whom to follow.
-    await master.roles.fence("the test says so", epoch=1100)
-    await slave.roles.become_master(1100, why="the test says so")
+    await master.replication.roles.fence("the test says so", epoch=1100)
+    await slave.replication.roles.become_master(1100, why="the test says so")
     await group.remove(master)
     await group.connect(slave).send("T", body=b"only the new one")
     old = await group.add(0)
     assert old.standing.state == SLAVE and slave.standing.state == MASTER
     await wait_until(lambda: bodies_of(old) == [b"both", b"only the new one"])
-    assert slave.roles.epoch == 1100 and old.store.lineage.seen_epoch == 1100
+    assert slave.replication.roles.epoch == 1100 and old.store.lineage.seen_epoch == 1100
 
 
 @pytest.mark.parametrize("way", ["fence", "become_slave"])
@@ -193,9 +193,9 @@ async def test_a_crash_while_a_mastership_ends_leaves_no_master(
     monkeypatch.setattr(store.lineage, "see_epoch", crash)
     with pytest.raises(StoreFull):
         if way == "fence":
-            await master.roles.fence("the test says so", epoch=1100)
+            await master.replication.roles.fence("the test says so", epoch=1100)
         else:
-            await master.roles.become_slave(None, why="the test says so", epoch=1100)
+            await master.replication.roles.become_slave(None, why="the test says so", epoch=1100)
     assert store.lineage.record.role == SLAVE and not master.standing.writable
 
 
@@ -208,9 +208,9 @@ async def test_a_promotion_that_the_disk_forbids_leaves_a_slave_that_follows(
         raise StoreFull("no room for the rest of the log")
 
     with monkeypatch.context() as patch:
-        patch.setattr(slave.follower._agreement, "finish", fail)
+        patch.setattr(slave.replication.follower._agreement, "finish", fail)
         with pytest.raises(StoreFull):
-            await slave.roles.become_master(1000, why="the test says so")
+            await slave.replication.roles.become_master(1000, why="the test says so")
     assert slave.standing.state == SLAVE and master.standing.state == MASTER
     await group.connect(master).send("T")
     await wait_for_copy(slave, master)
@@ -234,7 +234,7 @@ async def test_a_replaced_master_whose_disk_is_full_becomes_a_slave_later(
         save(role)
 
     monkeypatch.setattr(store.lineage, "save_role", save_at_last)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     await wait_until(lambda: tries, "it hears of its successor")
     assert master.standing.state == FENCED
     await wait_until(lambda: master.standing.state == SLAVE, "it is a slave")
@@ -243,15 +243,15 @@ async def test_a_replaced_master_whose_disk_is_full_becomes_a_slave_later(
 
 async def test_an_address_of_a_master_without_a_port_is_no_mistake_of_ours(group: Group) -> None:
     slave = await group.add(1, ha_master="nowhere")
-    assert slave.master_address.find() == ("", "nowhere")
-    assert slave.state.describe().role == SLAVE
+    assert slave.replication.master.find() == ("", "nowhere")
+    assert slave.replication.describe().role == SLAVE
 
 
 async def test_a_name_server_that_knows_a_newer_master_fences_this_one(group: Group) -> None:
     master, slave = await make_pair(group)
     await group.connect(master).send("T", body=b"both")
     await wait_for_copy(slave, master)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     await wait_until(lambda: master.standing.state == SLAVE, "the old master steps down")
     await group.connect(slave).send("T", body=b"new")
     await wait_until(lambda: bodies_of(master) == [b"both", b"new"])
@@ -282,10 +282,12 @@ async def test_roles_change_back_and_forth_while_messages_come(group: Group) -> 
     epoch, old, new = 1000, first, second
     for turn in range(4):
         await wait_until(partial(has_taken, 20 * (turn + 1)))
-        await old.roles.fence("a change of places")
+        await old.replication.roles.fence("a change of places")
         await wait_for_copy(new, old)
-        await new.roles.become_master(epoch, why="a change of places")
-        await old.roles.become_slave((new.standing.address, new.standing.ha_address), why="a change of places")
+        await new.replication.roles.become_master(epoch, why="a change of places")
+        await old.replication.roles.become_slave(
+            (new.standing.address, new.standing.ha_address), why="a change of places"
+        )
         await wait_until(partial(is_following, old))
         epoch, old, new = epoch + 1000, new, old
     stopping = True
@@ -310,7 +312,7 @@ async def test_an_operator_changes_roles(group: Group) -> None:
     assert (promoted.body.role, promoted.body.epoch, promoted.body.writable) == (MASTER, 1000, True)
     header = ChangeRoleHeader(role=SLAVE, epoch=1000, master_address=slave.standing.address)
     assert (await to_master.expect(RequestCode.CHANGE_ROLE, header)).body.role == SLAVE
-    await wait_until(lambda: master.follower.state.connected)
+    await wait_until(lambda: master.replication.follower.state.connected)
     await to_slave.send("T", body=b"new")
     await wait_until(lambda: bodies_of(master) == [b"both", b"new"])
 

@@ -173,7 +173,7 @@ async def test_readers_are_told_the_mastership_once_masters_have_changed(group: 
     answer = await pull(group.connect(master))
     assert answer.ext is not None and "erucaEpoch" not in answer.ext
     await group.remove(master)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     answer = await pull(group.connect(slave))
     assert answer.ext is not None and answer.ext["erucaEpoch"] == "1000"
     assert answer.header.next_begin_offset == 5

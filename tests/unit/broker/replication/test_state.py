@@ -44,7 +44,7 @@ async def test_a_slave_tells_of_its_master(group: Group) -> None:
     master = await group.add(0, BrokerRole.SYNC_MASTER)
     slave = await group.add(1)
     peer = group.connect(slave)
-    await wait_until(lambda: slave.follower.state.connected and slave.members.mode)
+    await wait_until(lambda: slave.replication.follower.state.connected and slave.replication.members.mode)
     await group.connect(master).send("T")
     await wait_for_copy(slave, master)
     state = await ask(peer)
@@ -77,12 +77,12 @@ async def test_versions_change_with_the_tables(group: Group) -> None:
 async def test_a_slave_that_becomes_the_master_is_what_its_master_was(group: Group) -> None:
     master = await group.add(0, BrokerRole.SYNC_MASTER)
     slave = await group.add(1)
-    await wait_until(lambda: slave.members.mode)
+    await wait_until(lambda: slave.replication.members.mode)
     await group.remove(master)
     # It is remembered.
     await group.remove(slave)
     slave = await group.add(1)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     state = await ask(group.connect(slave))
     assert (state.role, state.sync, state.required, state.configured_id) == (MASTER, True, 2, 1)
 
@@ -104,7 +104,7 @@ async def test_what_makes_no_sense_is_refused(group: Group) -> None:
 
 async def test_a_demotion_by_an_epoch_that_is_over_is_refused(group: Group) -> None:
     master = await group.add(0)
-    await master.roles.become_master(5000, why="the test says so")
+    await master.replication.roles.become_master(5000, why="the test says so")
     peer = group.connect(master)
     code, remark = await peer.refused(RequestCode.CHANGE_ROLE, ChangeRoleHeader(role=SLAVE, epoch=3000))
     assert code == ResponseCode.SYSTEM_ERROR and "5000" in remark

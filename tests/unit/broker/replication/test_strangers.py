@@ -83,7 +83,7 @@ async def test_a_forged_registration_makes_no_slave_of_a_master(group: Group, ep
     await group.remove(master)
     again = await group.add(0, port=port)
     assert again.standing.state == MASTER and len(bodies_of(again)) == 21
-    header = ChangeRoleHeader(role=MASTER, epoch=again.roles.epoch + 1000, force=True)
+    header = ChangeRoleHeader(role=MASTER, epoch=again.replication.roles.epoch + 1000, force=True)
     state = await group.connect(again).expect(RequestCode.CHANGE_ROLE, header)
     assert state.body.role == MASTER and state.body.writable
 
@@ -94,7 +94,7 @@ async def test_a_registration_that_knows_the_store_takes_the_name_no_longer_than
     store = master.store.lineage.store_id
     assert await forge_registration(group, 7000, "127.0.0.1:1", store) == ResponseCode.SUCCESS
     await wait_until(lambda: group.route().get(0) == master.standing.address, "producers find it again")
-    assert master.standing.state == MASTER and master.roles.epoch > 7000
+    assert master.standing.state == MASTER and master.replication.roles.epoch > 7000
     assert len(bodies_of(master)) == 5
 
 
@@ -146,7 +146,7 @@ async def test_two_masters_that_meet_leave_each_other_alone(group: Group, elsewh
     ours = await group.add(0)
     await fill(group, ours, 50)
     theirs = await elsewhere.add(0)
-    assert theirs.roles.epoch > ours.roles.epoch
+    assert theirs.replication.roles.epoch > ours.replication.roles.epoch
     theirs.registration.nameservers.addresses[:] = [group.nameserver.address]
     for _ in range(3):
         await register_rounds(elsewhere, theirs)
@@ -193,9 +193,9 @@ async def test_a_member_that_lost_its_disk_copies_all_again(group: Group, tmp_pa
     slave = await group.add(1)
     await fill(group, master, 5)
     await wait_for_copy(slave, master)
-    await wait_until(lambda: len(slave.members.members) == 2)
+    await wait_until(lambda: len(slave.replication.members.members) == 2)
     await group.remove(master)
-    await slave.roles.become_master(1000, why="the test says so")
+    await slave.replication.roles.become_master(1000, why="the test says so")
     await asyncio.to_thread((tmp_path / "store0").rename, tmp_path / "lost")
     again = await group.add(0, port=port)
     assert again.standing.state == SLAVE
@@ -215,7 +215,9 @@ async def test_a_log_that_differs_is_not_cut_though_the_list_is_the_same(group: 
     tail = tail_of(other)
     await elsewhere.remove(other)
     slave = await elsewhere.add(0, BrokerRole.SLAVE, nameservers=group.nameserver.address)
-    await asyncio.wait({asyncio.create_task(slave.follower._agreement.prepare(slave.master_address.find))})
+    await asyncio.wait(
+        {asyncio.create_task(slave.replication.follower._agreement.prepare(slave.replication.master.find))}
+    )
     assert tail_of(slave) == tail and slave.store.lineage.record.diverged == []
 
 
@@ -230,7 +232,7 @@ async def make_old_pair(group: Group, ports: tuple[int, int]) -> None:
     slave = await group.add(1, port=ports[1])
     await fill(group, master, 10)
     await wait_for_copy(slave, master)
-    await slave.follower.stop()
+    await slave.replication.follower.stop()
     await forget_identity(slave)
     await group.remove(slave)
     await fill(group, master, 1, word=b"late")
@@ -254,7 +256,7 @@ async def test_members_of_an_older_version_that_both_led_find_together(group: Gr
     await make_old_pair(group, ports)
     # The slave is promoted before it has met its master again, and what that had alone is set aside.
     slave = await group.add(1, port=ports[1])
-    await slave.roles.become_master(1100, why="the test says so")
+    await slave.replication.roles.become_master(1100, why="the test says so")
     await fill(group, slave, 5, word=b"new")
     given = slave.store.lineage.store_id
     await group.remove(slave)
