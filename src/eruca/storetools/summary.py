@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from eruca.errors import StoreIOError, WireError
-from eruca.limits import TABLE_BYTES_MAX
+from eruca.errors import StoreIOError
 from eruca.store.filesystem import FileSystem
+from eruca.store.jsonfile import FileDamaged, JsonFile
 from eruca.store.layout import StorePaths
 from eruca.store.log.chain import Chain
 from eruca.store.log.damage import DamageList
@@ -268,15 +269,11 @@ def _check_table(store: ReadOnlyStore, name: str, names: list[str], findings: Fi
 
 def _read_table(disk: FileSystem, path: Path) -> tuple[Any, str]:
     """The table and no problem, or none and what is wrong."""
+    table_type = _TABLE_TYPES.get(path.name.removesuffix(".bak"))
+    decode: Callable[[bytes], Any] = fastjson.parse if table_type is None else partial(decode_table, table_type)
     try:
-        if disk.size(path) > TABLE_BYTES_MAX:
-            return None, f"larger than {TABLE_BYTES_MAX} bytes"
-        data = disk.read_file(path)
-        if not data.strip():
-            return None, "empty"
-        table_type = _TABLE_TYPES.get(path.name.removesuffix(".bak"))
-        return (fastjson.parse(data) if table_type is None else decode_table(table_type, data)), ""
-    except (WireError, StoreIOError) as error:
+        return JsonFile(disk, path, decode).read(), ""
+    except (FileDamaged, StoreIOError) as error:
         return None, str(error)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.errors import StoreError, StoreFull, StoreIOError, TableCorrupt, TableFull
-from eruca.store.tables import tables as tables_module
+from eruca.store import jsonfile as jsonfile_module
 from eruca.store.tables.tables import TableFile, Tables, encode_table
 from eruca.testing.faults import CrashMode, Fault, SimulatedDisk
 from eruca.wire.bodies import ConsumerOffsets, DelayOffsets, GroupConfigTable, TopicConfigTable
@@ -273,7 +273,7 @@ def test_two_damaged_tables_are_an_error_and_not_an_empty_table(table: bytes | N
 
 
 def test_a_table_too_large_to_be_ours_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables_module, "TABLE_BYTES_MAX", 100)
+    monkeypatch.setattr(jsonfile_module, "TABLE_BYTES_MAX", 100)
     disk = make_disk()
     put_file(disk, OFFSETS, b" " * 101)
     with pytest.raises(TableCorrupt, match="larger than 100 bytes"):
@@ -284,7 +284,7 @@ def test_no_table_is_written_that_a_start_would_not_read(monkeypatch: pytest.Mon
     disk = make_disk()
     table = make_tables(disk).consumer_offsets
     table.save(offsets(1))
-    monkeypatch.setattr(tables_module, "TABLE_BYTES_MAX", len(encode_table(offsets(1))))
+    monkeypatch.setattr(jsonfile_module, "TABLE_BYTES_MAX", len(encode_table(offsets(1))))
     with pytest.raises(TableFull, match="a start reads at most"):
         table.save(offsets(11))
     assert table.load() == offsets(1)

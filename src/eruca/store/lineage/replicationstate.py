@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from eruca.errors import StoreError, TableCorrupt, WireError
-from eruca.limits import EPOCH_MAX, TABLE_BYTES_MAX
+from eruca.errors import StoreError, TableCorrupt
+from eruca.limits import EPOCH_MAX
 from eruca.store.filesystem import FileSystem
-from eruca.store.tables.tables import TableFile, decode_table
+from eruca.store.tables.tables import TableFile
 from eruca.wire.bodies import JsonBody
 from eruca.wire.bodies.replication import DivergedTail
 from eruca.wire.bodies.shared import kept, kept_list
@@ -53,33 +53,24 @@ class ReplicationFile:
     """The record on the disk."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
-        self._disk = disk
-        self._path = path
         self._table = TableFile(disk, path, ReplicationRecord)
 
     def load(self) -> ReplicationRecord:
         """Read the record; without a file it is empty. Raises TableCorrupt when the file is there and unreadable."""
-        backup = self._path.with_name(self._path.name + ".bak")
-        if not self._disk.exists(self._path) and not self._disk.exists(backup):
-            return ReplicationRecord()
+        file, backup = self._table.file, self._table.backup
         try:
-            return self._read()
-        except (StoreError, WireError) as error:
+            record = file.read()
+            if record is None and not backup.exists():
+                return ReplicationRecord()
+            if record is None:
+                raise StoreError("missing")
+            check_epochs(record.epochs)
+        except StoreError as error:
             raise TableCorrupt(
-                f"{self._path} is unreadable, so nobody can tell which master wrote which part of the log: {error}",
-                hint=f"if no role changed since it was saved, put {backup.name} in its place; otherwise start with an "
-                "empty store directory and let this broker copy the log of its master",
+                f"{file.path} is unreadable, so nobody can tell which master wrote which part of the log: {error}",
+                hint=f"if no role changed since it was saved, put {backup.path.name} in its place; otherwise start "
+                "with an empty store directory and let this broker copy the log of its master",
             ) from error
-
-    def _read(self) -> ReplicationRecord:
-        size = self._disk.size(self._path)
-        if size > TABLE_BYTES_MAX:
-            raise StoreError(f"{size} bytes are more than {TABLE_BYTES_MAX}")
-        data = self._disk.read_file(self._path)
-        if not data.strip():
-            raise StoreError("it is empty")
-        record = decode_table(ReplicationRecord, data)
-        check_epochs(record.epochs)
         if not is_epoch(record.seen_epoch):
             # A version that had no bound believed somebody: it could never lead again.
             record.seen_epoch = record.epochs[-1].epoch if record.epochs else 0

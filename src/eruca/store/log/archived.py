@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from eruca.errors import BAD_JSON, StoreError
-from eruca.store.filesystem import FileSystem, replace_file
+from eruca.errors import StoreError
+from eruca.store.filesystem import FileSystem
+from eruca.store.jsonfile import JsonFile
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +25,18 @@ class ArchiveMark:
     """The position of the commit log before which everything is in an archive."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
-        self._disk = disk
-        self._path = path
+        self._file = JsonFile(disk, path, msgspec.json.Decoder(_Content).decode)
 
     def read(self) -> int:
         """The position; 0 when nothing is archived or nobody can tell, so that nothing goes too soon."""
-        if not self._disk.exists(self._path):
-            return 0
         try:
-            return max(0, msgspec.json.decode(self._disk.read_file(self._path), type=_Content).position)
-        except (*BAD_JSON, StoreError) as error:
-            log.error("%s is unreadable, so nothing counts as archived: %s", self._path, error)
+            return max(0, self._file.read_or(_Content(0), "so nothing counts as archived").position)
+        except StoreError as error:
+            log.error("%s cannot be read, so nothing counts as archived: %s", self._file.path, error)
             return 0
 
     def raise_to(self, position: int) -> int:
-        """Move it forward, never back, and give where it is; may run in a thread."""
+        """Move it forward, never back, and return where it is; may run in a thread."""
         before = self.read()
         if position <= before:
             return before
@@ -47,4 +45,4 @@ class ArchiveMark:
 
     def write(self, position: int) -> None:
         """Put it where it is; a recovery that cut the log moves it back."""
-        replace_file(self._disk, self._path, msgspec.json.encode(_Content(position)))
+        self._file.write(_Content(position))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import msgspec
 
-from eruca.errors import BAD_JSON
-from eruca.store.filesystem import FileSystem, replace_file
+from eruca.store.filesystem import FileSystem
+from eruca.store.jsonfile import JsonFile
 from eruca.store.log.scan import Damage
-
-log = logging.getLogger(__name__)
 
 
 class _Row(msgspec.Struct, rename="camel"):
@@ -21,23 +18,21 @@ class _Row(msgspec.Struct, rename="camel"):
     found_ms: int = 0
 
 
+def _encode(rows: list[_Row]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(rows), indent=1)
+
+
 class DamageList:
     """Ranges that readers step over."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
-        self._disk = disk
-        self._path = path
+        self._file = JsonFile(disk, path, msgspec.json.Decoder(list[_Row]).decode, _encode)
         self._rows: list[_Row] = []
         self.items: list[Damage] = []
 
     def load(self) -> None:
         """Read what earlier runs found; an unreadable list is only a log line, because a scan finds damage again."""
-        if not self._disk.exists(self._path):
-            return
-        try:
-            self._rows = msgspec.json.decode(self._disk.read_file(self._path), type=list[_Row])
-        except BAD_JSON as error:
-            log.warning("%s is unreadable and starts anew: %s", self._path, error)
+        self._rows = self._file.read_or([], "the list starts anew")
         self.items = [Damage(row.position, row.length, row.reason) for row in self._rows]
 
     def replace_from(self, start: int, found: list[Damage], *, found_ms: int) -> None:
@@ -58,4 +53,4 @@ class DamageList:
             return
         self._rows = rows
         self.items = [Damage(row.position, row.length, row.reason) for row in rows]
-        replace_file(self._disk, self._path, msgspec.json.format(msgspec.json.encode(self._rows), indent=1))
+        self._file.write(rows)

@@ -12,7 +12,6 @@ list whose checksum is wrong counts as none. Java does not know the file; after 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -20,12 +19,10 @@ from zlib import crc32
 
 import msgspec
 
-from eruca.errors import BAD_JSON
-from eruca.store.filesystem import FileSystem, replace_file
+from eruca.store.filesystem import FileSystem
+from eruca.store.jsonfile import JsonFile
 from eruca.store.queues.consumequeue import ENTRY_BYTES, ConsumeQueue
 from eruca.store.queues.index import Index
-
-log = logging.getLogger(__name__)
 
 QueueKey = tuple[str, int]
 
@@ -65,29 +62,30 @@ class _Checked(msgspec.Struct):
     ends: msgspec.Raw
 
 
+def _encode(ends: Ends | None) -> bytes:
+    content = msgspec.json.encode(ends)
+    return msgspec.json.encode(_Checked(crc32(content), msgspec.Raw(content)))
+
+
+def _decode(data: bytes) -> Ends | None:
+    checked = msgspec.json.decode(data, type=_Checked)
+    if crc32(bytes(checked.ends)) != checked.crc32:
+        raise msgspec.DecodeError("its checksum is wrong")
+    return msgspec.json.decode(checked.ends, type=Ends)
+
+
 class EndsFile:
     """The file with the list. Written by whoever syncs queues and index, read when a store opens."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
-        self._disk = disk
-        self._path = path
+        self._file: JsonFile[Ends | None] = JsonFile(disk, path, _decode, _encode)
         # Position of the list on the disk; -1 when there is none, or when it no longer tells the truth.
         self.position = -1
 
     def load(self) -> Ends | None:
         """Read the list; None when there is none. One that is damaged is named, and then counts as none."""
-        self.position = -1
-        if not self._disk.exists(self._path):
-            return None
-        try:
-            checked = msgspec.json.decode(self._disk.read_file(self._path), type=_Checked)
-            if crc32(bytes(checked.ends)) != checked.crc32:
-                raise msgspec.DecodeError("its checksum is wrong")
-            found = msgspec.json.decode(checked.ends, type=Ends)
-        except BAD_JSON as error:
-            log.error("%s is unreadable, the ends of queues are read from the log: %s", self._path, error)
-            return None
-        self.position = found.position
+        found = self._file.read_or(None, "the ends of queues are read from the log")
+        self.position = -1 if found is None else found.position
         return found
 
     def is_due(self, position: int, segment_bytes: int) -> bool:
@@ -111,14 +109,13 @@ class EndsFile:
             for file in files
             if file.next_entry > 1
         ]
-        ends = msgspec.json.encode(Ends(position, log_start, listed, rows))
-        replace_file(self._disk, self._path, msgspec.json.encode(_Checked(crc32(ends), msgspec.Raw(ends))))
+        self._file.write(Ends(position, log_start, listed, rows))
         self.position = position
 
     def remove(self) -> None:
         """Take the list away before the log is cut: it would tell of messages that are to go."""
         self.position = -1
-        self._disk.remove(self._path)
+        self._file.remove()
 
 
 def _find_end(queue: ConsumeQueue, position: int) -> QueueEnd | None:

@@ -6,16 +6,13 @@ was made again would get its old messages instead of its new ones.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import msgspec
 
 from eruca.digits import read_digits
-from eruca.errors import BAD_JSON
-from eruca.store.filesystem import FileSystem, replace_file
-
-log = logging.getLogger(__name__)
+from eruca.store.filesystem import FileSystem
+from eruca.store.jsonfile import JsonFile
 
 # Between a topic and a queue number; no topic has it in its name.
 _OF_QUEUE = "/"
@@ -25,22 +22,14 @@ class RemovedTopics:
     """For each deleted topic the position before which its records count for nothing."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
-        self._disk = disk
-        self._path = path
+        self._file = JsonFile(disk, path, msgspec.json.Decoder(dict[str, int]).decode)
         self._positions: dict[str, int] = {}
         # Of a slave: queues that began again, by which it knows that its master made their topic again.
         self._of_queues: dict[tuple[str, int], int] = {}
 
     def load(self, log_start: int) -> None:
         """Read the list; topics whose records have all expired are forgotten."""
-        if not self._disk.exists(self._path):
-            return
-        try:
-            found = msgspec.json.decode(self._disk.read_file(self._path), type=dict[str, int])
-        except BAD_JSON as error:
-            log.error("%s is unreadable, deleted topics may come back: %s", self._path, error)
-            return
-        for name, position in found.items():
+        for name, position in self._file.read_or({}, "deleted topics may come back").items():
             topic, _, queue = name.partition(_OF_QUEUE)
             queue_id = read_digits(queue)
             if position > log_start and queue_id is not None:
@@ -77,7 +66,7 @@ class RemovedTopics:
 
     def save(self) -> None:
         """Write the list; may run in a thread."""
-        replace_file(self._disk, self._path, msgspec.json.encode(self.positions))
+        self._file.write(self.positions)
 
     def covers(self, topic: str, queue_id: int, position: int) -> bool:
         """Was the topic of a record at this position deleted after it?"""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from eruca.errors import StoreError, TableCorrupt, TableFull, WireError
-from eruca.limits import TABLE_BYTES_MAX
-from eruca.store.filesystem import FileSystem
+from eruca.errors import StoreError, TableCorrupt, WireError
+from eruca.store.filesystem import FileSystem, replace_file
+from eruca.store.jsonfile import FileDamaged, FileEmpty, JsonFile
 from eruca.wire import fastjson
 from eruca.wire.bodies import (
     ConsumerOffsets,
@@ -38,9 +39,10 @@ class TableFile(Generic[Table]):
 
     def __init__(self, disk: FileSystem, path: Path, table_type: type[Table]) -> None:
         self._disk = disk
-        self._path = path
-        self._backup = path.with_name(path.name + ".bak")
+        self._decode = partial(decode_table, table_type)
         self._type = table_type
+        self.file = JsonFile(disk, path, self._decode, encode_table)
+        self.backup = JsonFile(disk, path.with_name(path.name + ".bak"), self._decode, encode_table)
         # The size and checksum of what was saved last: reading that again to see whether it is a table takes long.
         self._known = (-1, 0)
 
@@ -48,30 +50,23 @@ class TableFile(Generic[Table]):
         """Read the table; a missing one is empty, a damaged one is taken from its backup."""
         problems: list[str] = []
         damaged = False
-        for path in (self._path, self._backup):
-            if not self._disk.exists(path):
-                problems.append(f"{path.name} is missing")
-                continue
-            if self._disk.size(path) > TABLE_BYTES_MAX:
-                problems.append(f"{path.name} is larger than {TABLE_BYTES_MAX} bytes")
-                damaged = True
-                continue
-            data = self._disk.read_file(path)
-            if not data.strip():
-                problems.append(f"{path.name} is empty")
-                continue
+        for file in (self.file, self.backup):
+            name = file.path.name
             try:
-                table = decode_table(self._type, data)
-            except WireError as error:
-                problems.append(f"{path.name}: {error}")
-                damaged = True
+                table = file.read()
+            except FileDamaged as error:
+                problems.append(f"{name}: {error}")
+                damaged |= not isinstance(error, FileEmpty)
+                continue
+            if table is None:
+                problems.append(f"{name} is missing")
                 continue
             if problems:
-                log.warning("%s; %s was used instead", "; ".join(problems), path.name)
+                log.warning("%s; %s was used instead", "; ".join(problems), name)
             return table
         if damaged:
             raise TableCorrupt(
-                f"{self._path} and its backup are unreadable: {'; '.join(problems)}",
+                f"{self.file.path} and its backup are unreadable: {'; '.join(problems)}",
                 hint="repair one of them by hand, or move both away to start with an empty table",
             )
         return self._type()
@@ -81,34 +76,25 @@ class TableFile(Generic[Table]):
 
         Raises TableFull for one that is larger than `load` would read.
         """
-        data = encode_table(table)
-        if len(data) > TABLE_BYTES_MAX:
-            size = f"{len(data)} bytes; a start reads at most {TABLE_BYTES_MAX}"
-            raise TableFull(f"{self._path.name} would have {size}")
-        self._disk.make_directory(self._path.parent)
-        staging = self._path.with_name(self._path.name + ".tmp")
+        data, path = self.file.encode(table), self.file.path
+        self._disk.make_directory(path.parent)
+        staging = path.with_name(path.name + ".tmp")
         self._disk.write_file(staging, data)
-        if self._disk.exists(self._path):
+        if self.file.exists():
             self._keep_backup()
-        self._disk.rename(staging, self._path)
+        self._disk.rename(staging, path)
         self._known = _fingerprint(data)
 
     def _keep_backup(self) -> None:
-        staging = self._backup.with_name(self._backup.name + ".tmp")
         try:
-            previous = self._disk.read_file(self._path)
+            previous = self._disk.read_file(self.file.path)
             if _fingerprint(previous) != self._known:
-                decode_table(self._type, previous)  # somebody else wrote it
+                self._decode(previous)  # somebody else wrote it
+            replace_file(self._disk, self.backup.path, previous)
         except WireError:
             return  # a damaged table must not replace a good backup
         except StoreError as error:
-            log.warning("no backup of %s: %s", self._path.name, error)
-            return
-        try:
-            self._disk.write_file(staging, previous)
-            self._disk.rename(staging, self._backup)
-        except StoreError as error:
-            log.warning("no backup of %s: %s", self._path.name, error)
+            log.warning("no backup of %s: %s", self.file.path.name, error)
 
 
 def _fingerprint(data: bytes) -> tuple[int, int]:

@@ -24,13 +24,13 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from eruca.errors import BAD_JSON, StoreError
-from eruca.store.filesystem import FileSystem, replace_file
+from eruca.errors import StoreError
+from eruca.store.filesystem import FileSystem
+from eruca.store.jsonfile import JsonFile
 from eruca.store.log.chain import Chain
 from eruca.store.log.segment import Segment
 
@@ -97,6 +97,10 @@ class TimerLog:
         self._disk = disk
         self._directory = directory
         self._segment_bytes = segment_bytes
+        self._checkpoint = JsonFile(
+            disk, directory / "checkpoint", decode_checkpoint, lambda pair: encode_checkpoint(*pair)
+        )
+        self._cancelled = JsonFile(disk, directory / "cancelled.json", msgspec.json.Decoder(dict[str, int]).decode)
         self._chain = self._make_chain()
         # Positions of the blocks of each slot.
         self._blocks: dict[int, array[int]] = {}
@@ -113,14 +117,14 @@ class TimerLog:
 
     def open(self) -> TimerCheckpoint | None:
         """Read what is there; None when there is nothing, or nothing that can be relied on."""
-        if not self._disk.exists(self._directory / "checkpoint"):
-            if self._disk.list(self._chain.directory):
-                log.error("the timer has no checkpoint: its log is made again from its queue")
-            self.clear()
-            return None
         try:
-            data = self._disk.read_file(self._directory / "checkpoint")
-            checkpoint, log_start = decode_checkpoint(data)
+            saved = self._checkpoint.read()
+            if saved is None:
+                if self._disk.list(self._chain.directory):
+                    log.error("the timer has no checkpoint: its log is made again from its queue")
+                self.clear()
+                return None
+            checkpoint, log_start = saved
             if checkpoint.version != _VERSION:
                 raise _LogDamaged(f"the timer's checkpoint has version {checkpoint.version}")
             if self._disk.exists(self._chain.directory):
@@ -128,7 +132,7 @@ class TimerLog:
             if log_start is not None and self._chain.start > log_start:
                 raise _LogDamaged(f"the timer log begins at {self._chain.start} instead of {log_start}")
             self._scan(checkpoint.log_end)
-        except (*BAD_JSON, StoreError) as error:
+        except StoreError as error:
             log.error("the timer log is made again from its queue; messages may be delivered twice: %s", error)
             self.clear()
             return None
@@ -256,16 +260,16 @@ class TimerLog:
         for segment in detached:
             self._chain.dispose(segment)
 
-    def save(self, checkpoint: TimerCheckpoint, cancelled: Mapping[str, int] | None) -> None:
+    def save(self, checkpoint: TimerCheckpoint, cancelled: dict[str, int] | None) -> None:
         """Bring the log to the disk up to a checkpoint, what is cancelled if that changed, then the checkpoint."""
         self._sync(checkpoint.log_end)
         if cancelled is not None:
-            replace_file(self._disk, self._directory / "cancelled.json", msgspec.json.encode(cancelled))
+            self._cancelled.write(cancelled)
         self._write(checkpoint)
 
     def _write(self, checkpoint: TimerCheckpoint) -> None:
         self._saved = checkpoint
-        replace_file(self._disk, self._directory / "checkpoint", encode_checkpoint(checkpoint, self._chain.start))
+        self._checkpoint.write((checkpoint, self._chain.start))
 
     def _sync(self, end: int) -> None:
         if end <= self._synced:
@@ -284,21 +288,12 @@ class TimerLog:
 
     def load_cancelled(self) -> dict[str, int]:
         """What was cancelled, and until when that is to be remembered."""
-        path = self._directory / "cancelled.json"
-        if not self._disk.exists(path):
-            return {}
-        try:
-            return msgspec.json.decode(self._disk.read_file(path), type=dict[str, int])
-        except BAD_JSON as error:
-            log.error("%s is damaged, messages that were cancelled may be delivered: %s", path, error)
-            return {}
+        return self._cancelled.read_or({}, "messages that were cancelled may be delivered")
 
     def discard(self) -> None:
         """Delete everything: while this broker was a slave, its master's timer went on without telling this one."""
-        # The checkpoint first: without it nothing else counts.
-        for name in ("checkpoint", "cancelled.json"):
-            if self._disk.exists(self._directory / name):
-                self._disk.remove(self._directory / name)
+        self._checkpoint.remove()  # first: without it nothing else counts
+        self._cancelled.remove()
         self.clear()
 
     def close(self) -> None:
