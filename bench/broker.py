@@ -55,8 +55,7 @@ class _Side:
 
 def run_bench(run: Run) -> None:
     """Measure every load on both brokers, one after the other, several times."""
-    if run.before is None:
-        run.repeats = min(run.repeats, REPEATS)
+    run.repeats = min(run.repeats, REPEATS)
     with (
         run.scratch() as directory,
         _start_java(directory) if run.before is None else _start_eruca(directory, "before", run.before) as peer,

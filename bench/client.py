@@ -8,7 +8,6 @@ of the client's CPU. A client that cannot be installed or run here is named with
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.parts import others
-from bench.runner import Aim, BenchError, Figure, Measurement, Run, Sample
+from bench.runner import Aim, BenchError, Figure, Measurement, Run, Sample, make_environment
 from tests.interop.brokers import ErucaCluster
 from tests.interop.javapeer import VERSION as JAVA_VERSION
 from tests.interop.javapeer import Peer, prepare_peer
@@ -30,7 +29,6 @@ SEND_TOPIC = "BenchSend"
 CONSUME_TOPIC = "BenchConsume"
 _QUEUES = 8
 _REPEATS = 3
-_QUICK_SHARE = 20
 _PROBE = 200
 # A slow client is stopped in the middle after this long; what it did until then counts.
 _PART_SECONDS_MAX = 30
@@ -82,8 +80,7 @@ class _Place:
 
 def run_bench(run: Run) -> None:
     """Measure all clients in turns, scenario by scenario."""
-    if run.before is None:
-        run.repeats = min(run.repeats, _REPEATS)
+    run.repeats = min(run.repeats, _REPEATS)
     peer = prepare_peer()
     with run.scratch() as directory, ErucaCluster(directory / "broker", _SETTINGS) as cluster:
         place = _Place(cluster.name_server, cluster.broker, cluster.pid, directory)
@@ -166,7 +163,7 @@ def _probe(run: Run, client: _Client, place: _Place) -> bool:
 
 def _fill_topics(run: Run, peer: Peer, place: _Place) -> None:
     command = _java_command(peer, place)
-    count = CONSUME.count // (_QUICK_SHARE if run.quick else 1)
+    count = run.scale(CONSUME.count)
     create = (*command, "create", "--topic", f"{SEND_TOPIC},{CONSUME_TOPIC}", "--queues", str(_QUEUES))
     _run_program((*create, "--broker", place.broker, "--name-server", place.name_server), place)
     fill = (*command, "fill", "--topic", CONSUME_TOPIC, "--count", str(count), "--group", "Filler")
@@ -185,9 +182,8 @@ def _measure(run: Run, name: str, clients: list[_Client], place: _Place) -> Figu
 
 
 def _measurement(run: Run, client: _Client, place: _Place) -> Measurement:
-    share = _QUICK_SHARE if run.quick else 1
     scenario = client.scenario
-    smaller = replace(scenario, count=scenario.count // share, warmup=scenario.warmup // share)
+    smaller = replace(scenario, count=run.scale(scenario.count), warmup=run.scale(scenario.warmup))
     return lambda: _run_client(replace(client, scenario=smaller), place)
 
 
@@ -243,9 +239,8 @@ def _run_client(client: _Client, place: _Place) -> Sample:
 
 def _run_program(command: tuple[str, ...], place: _Place) -> dict[str, float]:
     """Run a load program and give what it printed; the reason when it printed no result."""
-    keep = {key: text for key, text in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV", "ROCKETMQ"))}
     # The C++ and the Java client write log files into the home directory.
-    environment = keep | {"HOME": str(place.home)}
+    environment = make_environment(command[0]) | {"HOME": str(place.home)}
     try:
         ended = subprocess.run(
             command,

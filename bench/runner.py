@@ -3,6 +3,9 @@
 A figure alone says more about the machine than about the program. So every figure has peers that do the plain part
 of the same work, measured in the same run and in turns (ours, peer, ours, peer, ...): what slows the machine down
 slows both, and the ratio stays.
+
+Beside an earlier checkout there are more and shorter rounds. Who goes first alternates, and the two samples of a round
+make one ratio: the median of these ratios counts, and an interval says how sure it is.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ import pkgutil
 import platform
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +43,17 @@ REPEATS = 5
 REPEATS_QUICK = 1
 # What a change may cost beside an earlier checkout; less than this cannot be told from noise.
 BEFORE_SHARE_MIN = 0.97
+# Rounds beside an earlier checkout: an even number, so that each side goes first equally often. A figure that has taken
+# its time has fewer of them; with ten figures at most, a run ends within about eight minutes.
+ROUNDS_MAX = 12
+ROUNDS_MIN = 6
+FIGURE_SECONDS_MAX = 50.0
+# The part of the work that a round does when the run is quick, and when there are more rounds than usual.
+_QUICK_SHARE = 20
+_BESIDE_SHARE = 2
+# How often the interval of a ratio may miss the true median.
+_MISSED_SHARE_MAX = 0.05
+_BEFORE = "before"
 # What a whole run may need in the temporary directory.
 DISK_BYTES_MAX = 6 * 1024**3
 _NOT_BENCHES = {"runner", "parts", "__main__"}
@@ -121,6 +138,39 @@ class Figure:
         }
 
 
+class Comparison(Figure):
+    """One measured thing beside the same thing of an earlier checkout; the aim is for the ratio.
+
+    The samples of a round belong together: whatever else the machine did in these seconds changed both.
+    """
+
+    @property
+    def is_met(self) -> bool | None:
+        """Is the ratio good enough?"""
+        return None if self.aim is None else self.aim.is_met(self.ratio_to(_BEFORE))
+
+    def ratio_to(self, peer: str) -> float:
+        """The median of the ratios of all rounds."""
+        return statistics.median(self._ratios(peer, lambda sample: sample.value))
+
+    def to_json(self) -> dict[str, Any]:
+        """The figure as it stands in the document."""
+        document = super().to_json()
+        ratios = self._ratios(_BEFORE, lambda sample: sample.value)
+        (peer,) = document["peers"]
+        peer["ratios"] = [_round(ratio) for ratio in ratios]
+        peer["interval"] = [_round(end) for end in find_interval(ratios)]
+        peer["detail_ratios"] = {
+            key: _round(statistics.median(self._ratios(_BEFORE, lambda sample, key=key: sample.details[key])))  # type: ignore[misc]
+            for key in document["details"]
+            if all(sample.details.get(key) for sample in self.peers[_BEFORE])
+        }
+        return document
+
+    def _ratios(self, peer: str, read: Callable[[Sample], float]) -> list[float]:
+        return [read(ours) / read(theirs) for ours, theirs in zip(self.samples, self.peers[peer], strict=True)]
+
+
 class Run:
     """What a benchmark is given: room on the disk, and the way to measure."""
 
@@ -134,10 +184,34 @@ class Run:
         self.notes: list[str] = []
         self._progress = progress
 
-    def measure_beside_before(self, name: str, unit: str, ours: Measurement, before: Measurement) -> Figure:
-        """Measure in turns with the earlier checkout; a change may not make this slower."""
-        figure = self.measure(name, unit, ours, {"before": before})
-        figure.aim = Aim(BEFORE_SHARE_MIN * figure.value / figure.ratio_to("before"))
+    def scale(self, count: int) -> int:
+        """How much of the usual work one round does."""
+        return count // (_QUICK_SHARE if self.quick else _BESIDE_SHARE if self.before else 1)
+
+    def measure_beside_before(
+        self, name: str, unit: str, ours: Measurement, before: Measurement, *, lives: int = 1
+    ) -> Comparison:
+        """Measure in turns with the earlier checkout; a change may not make this slower.
+
+        With several `lives` this is called once for each and does its part of the rounds.
+        """
+        found = [figure for figure in self.figures if isinstance(figure, Comparison) and figure.name == name]
+        figure = found[0] if found else Comparison(name, unit, [], {_BEFORE: []})
+        turns = [(figure.samples, ours), (figure.peers[_BEFORE], before)]
+        rounds = 1 if self.quick else ROUNDS_MAX // lives
+        deadline = time.monotonic() + FIGURE_SECONDS_MAX / lives
+        with self.show(name, rounds * len(turns)) as step:
+            for number in range(rounds):
+                if number % 2 == 0 and number >= ROUNDS_MIN // lives and time.monotonic() > deadline:
+                    break
+                for samples, measurement in reversed(turns) if number % 2 else turns:
+                    _take(samples, measurement)
+                    step()
+        # Of a rate more is better, of all else less.
+        is_rate = unit.endswith("/s")
+        figure.aim = Aim(BEFORE_SHARE_MIN if is_rate else 1 / BEFORE_SHARE_MIN, at_least=is_rate)
+        if not found:
+            self.figures.append(figure)
         return figure
 
     def note(self, text: str) -> None:
@@ -179,8 +253,7 @@ class Run:
                     (figure.samples, ours),
                     *((figure.peers[peer], peers[peer]) for peer in peers),
                 ]:
-                    gc.collect()
-                    samples.append(measurement())
+                    _take(samples, measurement)
                     step()
         self.figures.append(figure)
         return figure
@@ -208,6 +281,38 @@ def find_python(checkout: Path) -> Path:
     return python
 
 
+def make_environment(python: str | Path) -> dict[str, str]:
+    """The environment of a program that is measured: of ours, only `ERUCA_PLAIN` gets through.
+
+    PYTHONPATH would put the code of this checkout before that of another interpreter.
+    """
+    left_out = ("ERUCA_", "NAMESRV", "ROCKETMQ", *(() if str(python) == sys.executable else ("PYTHONPATH",)))
+    return {key: text for key, text in os.environ.items() if key == "ERUCA_PLAIN" or not key.startswith(left_out)}
+
+
+def describe_before(python: Path) -> dict[str, Any]:
+    """Which commit the earlier checkout is at, and what it says of itself."""
+    checkout = python.parents[2]
+    program = "import json; from bench.runner import describe_machine; print(json.dumps(describe_machine()))"
+    said: dict[str, Any] = json.loads(_ask([str(python), "-c", program], checkout))
+    try:
+        commit = _ask(["git", "describe", "--always", "--dirty"], checkout)
+    except BenchError:
+        commit = "of no known commit"
+    return {"commit": commit, **{key: said.get(key) for key in ("python", "eruca", "compiled")}}
+
+
+def _ask(command: list[str], checkout: Path) -> str:
+    environment = make_environment(command[0])
+    try:
+        ended = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BenchError(str(error)) from error
+    if ended.returncode:
+        raise BenchError(f"{Path(command[0]).name} failed in the earlier checkout: {ended.stderr.strip()[-300:]}")
+    return ended.stdout.strip()
+
+
 def run_bench(name: str, console: Console, *, quick: bool, before: Path | None = None) -> dict[str, Any]:
     """Run one benchmark and return its document."""
     module = importlib.import_module(f"bench.{name}")
@@ -227,6 +332,7 @@ def run_bench(name: str, console: Console, *, quick: bool, before: Path | None =
         Progress(*columns, console=console) as progress,
     ):
         run = Run(Path(directory), quick=quick, progress=progress, before=before)
+        earlier = None if run.before is None else describe_before(run.before)
         measure(run)
     return {
         "bench": name,
@@ -234,6 +340,7 @@ def run_bench(name: str, console: Console, *, quick: bool, before: Path | None =
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": _round(time.monotonic() - started),
         "machine": machine,
+        "before": earlier,
         "notes": run.notes,
         "figures": [figure.to_json() for figure in run.figures],
     }
@@ -266,10 +373,13 @@ def save_document(document: dict[str, Any], directory: Path) -> Path:
 def print_table(document: dict[str, Any], console: Console) -> None:
     """Show the figures to people."""
     table = Table(title=f"bench {document['bench']}{' (quick: no figure means anything)' if document['quick'] else ''}")
-    for heading in ("what", "figure", "beside", "peer's figure", "ratio", "aim", "met"):
+    if before := document["before"]:
+        table.caption = f"before is {before['commit']}{'' if before['compiled'] else ', plain'}"
+    headings = ["what", "figure", "beside", "peer's figure", "ratio", "aim", "met"]
+    for heading in (*headings, "CPU, ratio") if before else headings:
         table.add_column(heading, justify="left" if heading in ("what", "beside") else "right")
     for figure in document["figures"]:
-        aim = Aim(**figure["aim"]).describe(figure["unit"]) if figure["aim"] else ""
+        aim = Aim(**figure["aim"]).describe("of before" if before else figure["unit"]) if figure["aim"] else ""
         verdict = {None: "", True: "[green]met[/green]", False: "[red]not met[/red]"}[figure["met"]]
         own = (figure["name"], f"{format_number(figure['value'])} {figure['unit']}")
         for number, peer in enumerate(figure["peers"]):
@@ -278,11 +388,12 @@ def print_table(document: dict[str, Any], console: Console) -> None:
                 *(own if first else ("", "")),
                 peer["name"],
                 format_number(peer["value"]),
-                f"{peer['ratio']:.3g}",
+                _format_ratio(peer),
                 *((aim, verdict) if first else ("", "")),
+                *([_format_cpu(peer)] if before else ()),
                 end_section=number == len(figure["peers"]) - 1,
             )
-        details = ", ".join(f"{key} {format_number(value)}" for key, value in figure["details"].items())
+        details = ", ".join(_format_details(figure))
         if details:
             console.print(f"[dim]{figure['name']}:[/dim] {details}", highlight=False)
     console.print(table)
@@ -293,6 +404,44 @@ def print_table(document: dict[str, Any], console: Console) -> None:
 def format_number(value: float) -> str:
     """A number with as many digits as mean something."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _format_ratio(peer: dict[str, Any]) -> str:
+    if "interval" not in peer:
+        return f"{peer['ratio']:.3g}"
+    low, high = peer["interval"]
+    return f"{peer['ratio']:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _format_cpu(peer: dict[str, Any]) -> str:
+    """The ratio of the first CPU time among the details, which a busy machine changes least."""
+    found = [ratio for key, ratio in peer["detail_ratios"].items() if "cpu" in key.lower()]
+    return f"{found[0]:.3f}" if found else ""
+
+
+def _format_details(figure: dict[str, Any]) -> Iterator[str]:
+    """What else was seen; beside an earlier checkout, with the ratio of each."""
+    ratios = {key: ratio for peer in figure["peers"] for key, ratio in peer.get("detail_ratios", {}).items()}
+    for key, value in figure["details"].items():
+        yield f"{key} {format_number(value)}" + (f" ({ratios[key]:.3f} of before)" if key in ratios else "")
+
+
+def find_interval(values: list[float]) -> tuple[float, float]:
+    """Two of the values, between which the true median lies 95 times in 100; with fewer than six, all lie between them.
+
+    As many are left out at either end as tosses of a coin allow: each value lies above the true median or below it.
+    """
+    ordered = sorted(values)
+    left_out = 0
+    while 2 * sum(comb(len(values), low) for low in range(left_out + 1)) <= _MISSED_SHARE_MAX * 2 ** len(values):
+        left_out += 1
+    first = max(0, left_out - 1)
+    return ordered[first], ordered[-1 - first]
+
+
+def _take(samples: list[Sample], measurement: Measurement) -> None:
+    gc.collect()
+    samples.append(measurement())
 
 
 def _median(samples: list[Sample]) -> float:

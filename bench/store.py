@@ -10,18 +10,21 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
+from bench.parts.beside import compare_rows
 from bench.parts.plain import check_plainly, copy_out_plainly, copy_plainly, sync_plainly, write_plainly
 from bench.parts.workload import CHUNK, QUEUES, TOPIC, Workload, open_bench_store
-from bench.runner import Aim, BenchError, Run, Sample
+from bench.runner import Aim, BenchError, Run, Sample, make_environment
 from eruca.config import FlushMode
 from eruca.store.background import StoreBackground
 from eruca.store.messagestore import MessageStore
 from eruca.wire.record import encode_record
+from tests.paths import REPOSITORY
 
+KNOWS_BEFORE = True
 WRITERS = 64
 BATCH = 100
 APPEND_AIM = Aim(250_000)
@@ -30,6 +33,7 @@ RECOVERY_AIM = Aim(300)
 GROWTH_AIM = Aim(1.1, at_least=False)
 _GROWTH_MIB = (256, 1024, 2048)
 _GROWTH_MIB_QUICK = (16, 64)
+_GROWTH_MIB_BESIDE = (64, 256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,17 @@ class Sizes:
 
 
 QUICK = Sizes(appends=2_000, small_appends=2_000, sync_seconds=0.05, kept_records=2_000)
+# More rounds of less work, beside an earlier checkout.
+BESIDE = Sizes(appends=100_000, small_appends=150_000, sync_seconds=1.0, kept_records=200_000)
+_LIVES = 3
 
 
 def run_bench(run: Run) -> None:
     """Measure everything."""
+    if run.before is not None:
+        compare_rows(run, "store", asdict(QUICK if run.quick else BESIDE), lives=_LIVES)
+        measure_memory(run)
+        return
     sizes = QUICK if run.quick else Sizes()
     measure_append(run, "append 1 KiB", Workload(1024), sizes.appends, aim=APPEND_AIM)
     measure_append(run, "append 128 B", Workload(128), sizes.small_appends)
@@ -329,19 +340,26 @@ def recover(root: Path, total: int, records: int) -> Sample:
 
 def measure_memory(run: Run) -> None:
     """Anonymous memory of a process while its store grows, over what it was while the store was small."""
-    sizes = _GROWTH_MIB_QUICK if run.quick else _GROWTH_MIB
-    with run.show("anonymous memory", 1), run.scratch() as root:
-        command = [sys.executable, "-m", "bench.parts.growth", str(root), *map(str, sizes)]
-        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    name, unit = "anonymous memory, largest over small store", "times"
+    python, before = Path(sys.executable), run.before
+    if before is not None:
+        ours, theirs = lambda: grow(run, python, REPOSITORY), lambda: grow(run, before, before.parents[2])
+        run.measure_beside_before(name, unit, ours, theirs)
+        return
+    with run.show(name, 1):
+        run.add_figure(name, unit, grow(run, python, REPOSITORY), {"a small store": Sample(1.0)}, aim=GROWTH_AIM)
+
+
+def grow(run: Run, python: Path, checkout: Path) -> Sample:
+    """Let the store of a process grow, and look at its memory at each stage."""
+    sizes = _GROWTH_MIB_QUICK if run.quick else _GROWTH_MIB_BESIDE if run.before else _GROWTH_MIB
+    with run.scratch() as root:
+        command = [str(python), "-m", "bench.parts.growth", str(root), *map(str, sizes)]
+        environment = make_environment(python)
+        finished = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if finished.returncode:
         raise BenchError(f"the growing process failed: {finished.stderr.strip()[-500:]}")
     seen: list[tuple[str, int, int]] = json.loads(finished.stdout)
     small, *others = [kib / 1024 for _, _, kib in seen]
     details = {f"MiB {stage} ({size / 1024**3:.2f} GiB)": kib / 1024 for stage, size, kib in seen}
-    run.add_figure(
-        "anonymous memory, largest over small store",
-        "times",
-        Sample(max(others) / small, details),
-        {"a small store": Sample(1.0)},
-        aim=GROWTH_AIM,
-    )
+    return Sample(max(others) / small, details)

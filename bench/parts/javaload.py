@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.runner import BenchError, Run
+from bench.runner import BenchError, Run, make_environment
 from tests.interop.javapeer import Peer, prepare_peer
 from tests.paths import PEER
 
 # A round of all loads on both sides takes two minutes.
 REPEATS = 3
-_QUICK_SHARE = 20
 _SECONDS_MAX = 300
 _STOP_SECONDS_MAX = 30
 
@@ -37,7 +35,7 @@ class Load:
 
     def count_for(self, run: Run) -> int:
         """How many messages a run takes."""
-        return self.count // _QUICK_SHARE if run.quick else self.count
+        return run.scale(self.count)
 
 
 # Java gets time to compile what it does often.
@@ -78,9 +76,7 @@ def run_load(nameserver: str, mode: str, topic: str, count: int, *arguments: str
 def start_eruca(kind: str, *arguments: str, python: Path | None = None) -> Iterator[tuple[int, str]]:
     """Run a server of ours in a process of its own; yields the process id and the line it prints when it is ready."""
     command = [str(python or sys.executable), "-m", "eruca", kind, "--output", "json", *arguments]
-    # PYTHONPATH would put this checkout's code before that of another.
-    ours = ("ERUCA_", "NAMESRV", "PYTHONPATH") if python else ("ERUCA_", "NAMESRV")
-    environment = {key: text for key, text in os.environ.items() if not key.startswith(ours)}
+    environment = make_environment(command[0])
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
