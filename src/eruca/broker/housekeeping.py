@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.clients import Clients
 from eruca.broker.groups.locks import QueueLocks
@@ -21,38 +23,30 @@ _SAMPLE_S = 1.0
 _LOCK_SWEEP_S = 60.0
 
 
+@dataclass(eq=False)
 class Housekeeping:
     """The timers of one broker."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        holds: Holds,
-        offsets: Offsets,
-        once: Once,
-        saver: TableSaver,
-        clients: Clients,
-        filter_servers: FilterServers,
-        locks: QueueLocks,
-        stats: Stats,
-        replication: Replication,
-    ) -> None:
-        self._options = options
-        self._holds = holds
-        self._offsets = offsets
-        self._once = once
-        self._saver = saver
-        self._clients = clients
-        self._filter_servers = filter_servers
-        self._locks = locks
-        self._stats = stats
-        self._replication = replication
+    _options: BrokerOptions
+    _holds: Holds
+    _offsets: Offsets
+    _once: Once
+    _saver: TableSaver
+    _clients: Clients
+    _filter_servers: FilterServers
+    _locks: QueueLocks
+    _stats: Stats
+    _replication: Replication
+
+    def __post_init__(self) -> None:
         self._scans = 0
-        self._saved_version = offsets.version
+        self._saved_version = self._offsets.version
         self._timers = [
             Repeating("the scan of held pulls", self._scan_holds, lambda: _HOLD_SCAN_S),
-            Repeating("the save of offsets", self._save_offsets, lambda: options.offsets_interval_ms / 1000),
-            Repeating("the search for silent clients", self._expire_clients, lambda: options.client_scan_ms / 1000),
+            Repeating("the save of offsets", self._save_offsets, lambda: self._options.offsets_interval_ms / 1000),
+            Repeating(
+                "the search for silent clients", self._expire_clients, lambda: self._options.client_scan_ms / 1000
+            ),
             Repeating("the sampling of statistics", self._sample, lambda: _SAMPLE_S),
             Repeating("the search for ended locks", self._sweep_locks, lambda: _LOCK_SWEEP_S),
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from eruca.broker.groups.clients import Clients, ConsumerGroup, Member
 from eruca.broker.groups.offsets import Offsets
@@ -49,22 +50,15 @@ RELAY_S = 10.0
 STATUS_S = 5.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RelayHandlers:
     """Passes requests of operators on to clients."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        store: MessageStore,
-        topics: Topics,
-        offsets: Offsets,
-        clients: Clients,
-    ) -> None:
-        self._options = options
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._clients = clients
+    _options: LiveOptions
+    _store: MessageStore
+    _topics: Topics
+    _offsets: Offsets
+    _clients: Clients
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""

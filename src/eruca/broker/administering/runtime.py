@@ -44,31 +44,20 @@ class DiskFacts:
     free_bytes: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RuntimeHandlers:
     """Answers how a broker is doing."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        clock: Clock,
-        started_ms: int,
-        store: MessageStore,
-        clients: Clients,
-        once: Once,
-        stats: Stats,
-        list_delay_offsets: Callable[[], DelayOffsets],
-        find_state: Callable[[], ReplicationState],
-    ) -> None:
-        """`find_state` says how this broker stands to the others of its name."""
-        self._options = options
-        self._clock = clock
-        self._started_ms = started_ms
-        self._store = store
-        self._clients = clients
-        self._once = once
-        self._stats = stats
-        self._list_delay_offsets = list_delay_offsets
-        self._find_state = find_state
+    _options: LiveOptions
+    _clock: Clock
+    _started_ms: int
+    _store: MessageStore
+    _clients: Clients
+    _once: Once
+    _stats: Stats
+    _list_delay_offsets: Callable[[], DelayOffsets]
+    # How this broker stands to the others of its name.
+    _find_state: Callable[[], ReplicationState]
 
     def register(self, table: HandlerTable) -> None:
         """Take the code."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from dataclasses import dataclass
 
 from eruca.broker.administering.stats import Stats
 from eruca.broker.delaying.steadytime import SteadyTime
@@ -40,34 +41,25 @@ _TURN_BYTES_MAX = 1024 * 1024
 _SYNC_SECONDS_MAX = 5.0
 
 
+@dataclass(eq=False)
 class Schedule:
     """Delivers what is due, for as long as the broker is a master."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        store: MessageStore,
-        group_commit: GroupCommit,
-        stats: Stats,
-        saver: TableSaver,
-        steady: SteadyTime,
-        file: TableFile[DelayOffsets],
-        timing: Timing,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._group_commit = group_commit
-        self._stats = stats
-        self._saver = saver
-        self._steady = steady
-        # How far the timer is: slaves copy both from one table.
-        self._timing = timing
-        self._file = file
+    _options: LiveOptions
+    _standing: Standing
+    _store: MessageStore
+    _group_commit: GroupCommit
+    _stats: Stats
+    _saver: TableSaver
+    _steady: SteadyTime
+    _file: TableFile[DelayOffsets]
+    # How far the timer is: slaves copy both from one table.
+    _timing: Timing
+
+    def __post_init__(self) -> None:
         self._delays_ms = parse_delay_levels(self._store.options.delay_levels)
         self._machine = DelaySchedule(len(self._delays_ms), {})
-        given = options.now
+        given = self._options.now
         self._delivering = Repeating(
             "the delivery of delayed messages",
             self._run_turn,

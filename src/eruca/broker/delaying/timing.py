@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eruca.broker.administering.stats import Stats
@@ -77,26 +78,19 @@ class Pending(NamedTuple):
     position: int
 
 
+@dataclass(eq=False)
 class Timing:
     """Delivers what is due, for as long as the broker is a master."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        clock: Clock,
-        store: MessageStore,
-        group_commit: GroupCommit,
-        stats: Stats,
-        steady: SteadyTime,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._clock = clock
-        self._store = store
-        self._group_commit = group_commit
-        self._stats = stats
-        self._steady = steady
+    _options: LiveOptions
+    _standing: Standing
+    _clock: Clock
+    _store: MessageStore
+    _group_commit: GroupCommit
+    _stats: Stats
+    _steady: SteadyTime
+
+    def __post_init__(self) -> None:
         self._log = self._make_log()
         self._wheel = TimingWheel(self._clock.now_ms() - 1)
         self._read_offset = 0
@@ -114,7 +108,7 @@ class Timing:
         # How far the master before this one was.
         self._inherited = TimerProgress()
         self._saving = asyncio.Lock()
-        given = options.now
+        given = self._options.now
         self._delivering = Repeating(
             "the timer",
             self._run_turn,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from eruca.broker.groups.clients import Clients
 from eruca.broker.groups.groups import Groups
@@ -28,28 +29,18 @@ from eruca.wire.names import check_group, check_label
 _GROUPS_AT_ONCE = 16
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ClientHandlers:
     """Answers heartbeats and questions about groups and offsets."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        reads: ReadLimit,
-        filters: PullFilters,
-    ) -> None:
-        self._options = options
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._reads = reads
-        self._filters = filters
+    _options: LiveOptions
+    _store: MessageStore
+    _topics: Topics
+    _groups: Groups
+    _offsets: Offsets
+    _clients: Clients
+    _reads: ReadLimit
+    _filters: PullFilters
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""

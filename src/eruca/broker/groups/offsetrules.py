@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from eruca.broker.groups.groups import Groups
 from eruca.broker.options import LiveOptions
 from eruca.broker.refusals import refuse
@@ -12,14 +14,14 @@ from eruca.wire.codes import ResponseCode
 from eruca.wire.names import RETRY_PREFIX, check_group, check_topic
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OffsetRules:
     """Looks at the first offset of a group in a queue."""
 
-    def __init__(self, options: LiveOptions, groups: Groups, topics: Topics, store: MessageStore) -> None:
-        self._options = options
-        self._groups = groups
-        self._topics = topics
-        self._store = store
+    _options: LiveOptions
+    _groups: Groups
+    _topics: Topics
+    _store: MessageStore
 
     def check(self, group: str, topic: str, queue_id: int) -> None:
         """Refuse a first offset of what can be neither a group nor a queue here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from eruca.broker.administering.stats import Stats
@@ -63,32 +64,20 @@ def find_ends(store: MessageStore, topic: str, queue_id: int) -> tuple[int, int]
     return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ProgressHandlers:
     """Answers questions about the offsets of groups, and copies them from group to group."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        clock: Clock,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        stats: Stats,
-        list_delay_offsets: Callable[[], DelayOffsets],
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._clock = clock
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._stats = stats
-        self._list_delay_offsets = list_delay_offsets
+    _options: LiveOptions
+    _standing: Standing
+    _clock: Clock
+    _store: MessageStore
+    _topics: Topics
+    _groups: Groups
+    _offsets: Offsets
+    _clients: Clients
+    _stats: Stats
+    _list_delay_offsets: Callable[[], DelayOffsets]
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""

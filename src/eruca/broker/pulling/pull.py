@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 
 from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.clients import Clients
@@ -69,34 +70,24 @@ class _Uncompiled(Exception):
         self.text = text
 
 
+@dataclass(eq=False)
 class PullHandlers:
     """Answers pulls."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        clock: Clock,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        clients: Clients,
-        stats: Stats,
-        reads: ReadLimit,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._clock = clock
-        self._store = store
+    _options: LiveOptions
+    _standing: Standing
+    _clock: Clock
+    _store: MessageStore
+    _topics: Topics
+    _groups: Groups
+    _offsets: Offsets
+    _clients: Clients
+    _stats: Stats
+    _reads: ReadLimit
+
+    def __post_init__(self) -> None:
         # Every pull reads; looking it up takes longer than some checks.
-        self._read = store.reader.read
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._stats = stats
-        self._reads = reads
+        self._read = self._store.reader.read
         self._filters = PullFilters()
         self._memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.holds = Holds(self._resume, self._max_offset)

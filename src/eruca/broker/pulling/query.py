@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from eruca.broker.groups.clients import Clients
 from eruca.broker.options import LiveOptions
 from eruca.broker.pulling.subscriptions import TAG
@@ -25,13 +27,13 @@ _ENTRIES_MAX = 10_000
 LEFT_OVER_REMARK = "not set any response code"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class QueryHandlers:
     """Answers questions about single messages and entries."""
 
-    def __init__(self, options: LiveOptions, store: MessageStore, clients: Clients) -> None:
-        self._options = options
-        self._store = store
-        self._clients = clients
+    _options: LiveOptions
+    _store: MessageStore
+    _clients: Clients
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""

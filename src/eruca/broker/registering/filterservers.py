@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eruca.broker.options import LiveOptions
 from eruca.broker.refusals import refuse
@@ -28,16 +28,16 @@ class _Known:
     last_s: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class FilterServers:
     """Takes registrations of filter servers, as many as `filterServerNums` allows: none by default."""
 
-    def __init__(self, options: LiveOptions, standing: Standing, clock: Clock) -> None:
-        self._options = options
-        self._standing = standing
-        self._clock = clock
-        self._known: dict[str, _Known] = {}
-        #: Told when one came or went: name servers are to hear of it.
-        self.changed: Signal[[]] = Signal()
+    _options: LiveOptions
+    _standing: Standing
+    _clock: Clock
+    _known: dict[str, _Known] = field(default_factory=dict)
+    #: Told when one came or went: name servers are to hear of it.
+    changed: Signal[[]] = field(default_factory=Signal)
 
     def register(self, table: HandlerTable) -> None:
         """Take the registration code."""

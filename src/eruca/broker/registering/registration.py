@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import zlib
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from eruca.broker.options import LiveOptions
@@ -47,23 +48,18 @@ class _Told(NamedTuple):
     revision: int
 
 
+@dataclass(eq=False)
 class Registration:
     """Registers a broker with every name server, at start, in intervals, and when its topics change."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        topics: Topics,
-        filter_servers: FilterServers,
-        caller: Caller,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._topics = topics
-        self._filter_servers = filter_servers
-        self._caller = caller
-        self.nameservers = NameServers(options.now.nameservers, options.now.nameserver_domain)
+    _options: LiveOptions
+    _standing: Standing
+    _topics: Topics
+    _filter_servers: FilterServers
+    _caller: Caller
+
+    def __post_init__(self) -> None:
+        self.nameservers = NameServers(self._options.now.nameservers, self._options.now.nameserver_domain)
         # What the last registration of a slave learnt of its master: its address, and that of its log.
         self._master = _NO_MASTER
         #: Told the address of the master and that of its log, when they are others than before.
@@ -73,13 +69,15 @@ class Registration:
         # Name servers that did not answer the last time; a slave without a master asks them every second.
         self._silent: set[str] = set()
         self._repeating = Repeating(
-            "the registration with name servers", self.register_all, lambda: options.now.register_interval_ms / 1000
+            "the registration with name servers",
+            self.register_all,
+            lambda: self._options.now.register_interval_ms / 1000,
         )
         self._tellers: dict[str, Teller] = {}
         # Name servers that take changes; Java's are told everything each time.
         self._told: dict[str, _Told] = {}
-        topics.changed.listen(self.tell_change)
-        filter_servers.changed.listen(self.tell_change)
+        self._topics.changed.listen(self.tell_change)
+        self._filter_servers.changed.listen(self.tell_change)
 
     async def start(self) -> None:
         """Register now and from now on."""

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from eruca.broker.administering.rates import PutTimes
@@ -46,33 +47,26 @@ _SLAVE_LATE: Final = ResponseCode.FLUSH_SLAVE_TIMEOUT
 _NO_SLAVE: Final = ResponseCode.SLAVE_NOT_AVAILABLE
 
 
+@dataclass(eq=False)
 class Acknowledgement:
     """Tells those who stored something when it is safe, as flush mode and role define safe."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        store: MessageStore,
-        group_commit: GroupCommit,
-        times: PutTimes,
-        reads: ReadLimit,
-        gate: Gate | None = None,
-    ) -> None:
-        """`times` counts how long senders waited."""
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._flusher = store.flusher
-        self._group_commit = group_commit
-        group_commit.flushed.listen(self._on_flushed)
-        self._times = times
+    _options: LiveOptions
+    _standing: Standing
+    _store: MessageStore
+    _group_commit: GroupCommit
+    # Counts how long senders waited.
+    _times: PutTimes
+    #: How far readers may read.
+    reads: ReadLimit
+    #: Automatic failover opens it while the lease lives; None where there is none.
+    gate: Gate | None = None
+
+    def __post_init__(self) -> None:
+        self._flusher = self._store.flusher
+        self._group_commit.flushed.listen(self._on_flushed)
         # Which slaves have what; the links tell it. Another one with every mastership.
-        self.condition = SyncCondition(options.now.in_sync_replicas, options.now.behind_bytes_max)
-        #: How far readers may read.
-        self.reads = reads
-        #: Automatic failover opens it while the lease lives; None where there is none.
-        self.gate = gate
+        self.condition = SyncCondition(self._options.now.in_sync_replicas, self._options.now.behind_bytes_max)
         # Grows whenever a mastership ends: what was stored before counts for nothing after.
         self.term = 0
         # Is this broker the master? If not, nothing is acknowledged any more.

@@ -8,6 +8,7 @@ broker does not know the question: nobody can tell where the logs part, and the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from eruca.broker.options import BrokerOptions
@@ -43,18 +44,18 @@ class Plan(NamedTuple):
     master_start: int = 0
 
 
+@dataclass(eq=False)
 class Agreement:
     """Brings the log of a slave to where its master's can follow."""
 
-    def __init__(self, options: BrokerOptions, standing: Standing, store: MessageStore, caller: Caller) -> None:
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._caller = caller
-        #: The log that is copied to. It outlives links, because it knows what was refused on the last one.
-        self.replica: ReplicaLog | None = None
-        #: Service and HA address of the master that was found last.
-        self.addresses = ("", "")
+    _options: BrokerOptions
+    _standing: Standing
+    _store: MessageStore
+    _caller: Caller
+    #: The log that is copied to. It outlives links, because it knows what was refused on the last one.
+    replica: ReplicaLog | None = None
+    #: Service and HA address of the master that was found last.
+    addresses: tuple[str, str] = ("", "")
 
     def finish(self) -> None:
         """Let the store write its log again."""

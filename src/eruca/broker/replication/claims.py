@@ -7,6 +7,7 @@ those it is about. Only a broker that proves to be of the same store is followed
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eruca.broker.options import BrokerOptions, BrokerRole
@@ -36,25 +37,18 @@ class Verdict(NamedTuple):
     outbid: int = 0
 
 
+@dataclass(eq=False)
 class Claims:
     """Asks for proof."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        standing: Standing,
-        store: MessageStore,
-        members: KnownMembers,
-        nameservers: NameServers,
-        caller: Caller,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._members = members
-        self._nameservers = nameservers
-        self._caller = caller
-        self._is_told_to_follow = options.role is BrokerRole.SLAVE or bool(options.failover)
+    _options: BrokerOptions
+    _standing: Standing
+    _store: MessageStore
+    _members: KnownMembers
+    _nameservers: NameServers
+    _caller: Caller
+
+    def __post_init__(self) -> None:
         #: The epoch of a master that a name server has heard of and nobody proves; 0 when there is none.
         self.claimed_epoch = 0
         self._said: dict[str, str] = {}
@@ -76,7 +70,8 @@ class Claims:
 
     def may_follow(self, proof: Proof) -> bool:
         """Whether the log of a broker may be copied: one that has none copies whom it was configured to."""
-        is_new = self._is_told_to_follow and proof.kinship is Kinship.EMPTY
+        is_told = self._options.role is BrokerRole.SLAVE or bool(self._options.failover)
+        is_new = is_told and proof.kinship is Kinship.EMPTY
         return is_new or is_member(proof, self._standing.address)
 
     async def ask(self, address: str) -> Proof | None:

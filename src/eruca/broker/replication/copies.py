@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from eruca.broker.options import BrokerRole, LiveOptions
 from eruca.broker.replication.acknowledging import Acknowledgement
@@ -15,27 +16,19 @@ from eruca.core.replication.epochs import drop_unwritten, last_epoch
 from eruca.store.messagestore import MessageStore
 
 
+@dataclass(slots=True, eq=False)
 class BrokerCopies:
     """The log and the slaves of one broker."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        store: MessageStore,
-        acknowledgement: Acknowledgement,
-        server: ReplicationServer,
-        members: KnownMembers,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._acknowledgement = acknowledgement
-        self._members = members
-        self._server = server
-        self._required = 1
-        # Nothing beyond is acknowledged, whatever was asked for when it was.
-        self._floor = 0
+    _options: LiveOptions
+    _standing: Standing
+    _store: MessageStore
+    _acknowledgement: Acknowledgement
+    _server: ReplicationServer
+    _members: KnownMembers
+    _required: int = 1
+    # Nothing beyond is acknowledged, whatever was asked for when it was.
+    _floor: int = 0
 
     def find_log_end(self) -> LogEnd:
         """Where the log ends. A slave knows of epochs that it has not copied yet: they do not count."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -41,19 +42,17 @@ class MembersTable(JsonBody):
     sync: bool = kept(False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class KnownMembers:
     """What one broker knows of the others of its name."""
 
-    def __init__(
-        self, options: LiveOptions, standing: Standing, table: MembersTable, find_readable: Callable[[], int]
-    ) -> None:
-        """`find_readable` says before which position readers may read: it is saved with the members."""
-        self._options = options
-        self._standing = standing
-        self._table = table
-        self._find_readable = find_readable
-        #: Told when there is something to save.
-        self.changed: Signal[()] = Signal()
+    _options: LiveOptions
+    _standing: Standing
+    _table: MembersTable
+    # Before which position readers may read: it is saved with the members.
+    _find_readable: Callable[[], int]
+    #: Told when there is something to save.
+    changed: Signal[()] = field(default_factory=Signal)
 
     def snapshot(self) -> MembersTable:
         """The content of the file."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 from eruca.broker.options import HA_PORT_ABOVE, LiveOptions
@@ -32,28 +33,21 @@ log = logging.getLogger(__name__)
 _TELL_SECONDS: Final = 0.05
 
 
+@dataclass(eq=False)
 class ReplicationServer:
     """The port for slaves. It is open on a slave too, so that a promotion needs no port, but nobody is fed there."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        clock: Clock,
-        store: MessageStore,
-        acknowledgement: Acknowledgement,
-        *,
-        links_max: int = HA_LINKS_MAX,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._clock = clock
-        self._store = store
-        self._acknowledgement = acknowledgement
+    _options: LiveOptions
+    _standing: Standing
+    _clock: Clock
+    _store: MessageStore
+    _acknowledgement: Acknowledgement
+    _links_max: int = HA_LINKS_MAX
+
+    def __post_init__(self) -> None:
         #: Links of slaves, in the order they came.
         self.links: list[SlaveLink] = []
         self.reporter = Reporter(log)
-        self._links_max = links_max
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from eruca.broker.options import BrokerOptions, BrokerRole
@@ -49,40 +50,29 @@ log = logging.getLogger(__name__)
 _STEP_DOWN_AGAIN_S = 5.0
 
 
+@dataclass(eq=False)
 class Roles:
     """The role of one broker."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        standing: Standing,
-        store: MessageStore,
-        acknowledgement: Acknowledgement,
-        registration: Registration,
-        services: Services,
-        members: KnownMembers,
-        claims: Claims,
-        master: MasterAddress,
-        server: ReplicationServer,
-        follower: Follower,
-        metadata: Metadata,
-    ) -> None:
-        """`server` feeds slaves; a slave has its log by `follower`, its tables by `metadata`, both from `master`."""
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._acknowledgement = acknowledgement
-        self._registration = registration
-        self._services = services
-        self._members = members
-        self._claims = claims
-        self._master = master
-        self._server = server
-        self._follower = follower
-        self._metadata = metadata
-        metadata.asked.listen(self._on_master_state)
-        registration.master_named.listen(self._on_master)
-        registration.replaced.listen(self._on_replaced)
+    _options: BrokerOptions
+    _standing: Standing
+    _store: MessageStore
+    _acknowledgement: Acknowledgement
+    _registration: Registration
+    _services: Services
+    _members: KnownMembers
+    _claims: Claims
+    _master: MasterAddress
+    # Feeds slaves.
+    _server: ReplicationServer
+    # By these a slave has the log and the tables of its master.
+    _follower: Follower
+    _metadata: Metadata
+
+    def __post_init__(self) -> None:
+        self._metadata.asked.listen(self._on_master_state)
+        self._registration.master_named.listen(self._on_master)
+        self._registration.replaced.listen(self._on_replaced)
         # One change at a time; a fence does not wait for its turn.
         self._turn = asyncio.Lock()
         self._fences = 0
@@ -93,7 +83,7 @@ class Roles:
         self._watch = Repeating(
             "the search for the master",
             self._watch_master,
-            lambda: options.ha_reconnect_ms / 1000,
+            lambda: self._options.ha_reconnect_ms / 1000,
             level=logging.WARNING,
         )
 

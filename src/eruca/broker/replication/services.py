@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from eruca.broker.delaying.schedule import Schedule
 from eruca.broker.delaying.timing import Timing
 from eruca.broker.groups.offsets import Offsets
@@ -13,28 +15,18 @@ from eruca.store.messagestore import MessageStore
 from eruca.wire.names import FORBIDDEN_TO_SEND
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Services:
     """Delayed delivery, the timer, checks of half messages, marks of sinks, and held pulls."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: Topics,
-        offsets: Offsets,
-        once: Once,
-        schedule: Schedule,
-        timing: Timing,
-        checks: CheckBackService,
-        holds: Holds,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._once = once
-        self._schedule = schedule
-        self._timing = timing
-        self._checks = checks
-        self._holds = holds
+    _store: MessageStore
+    _topics: Topics
+    _offsets: Offsets
+    _once: Once
+    _schedule: Schedule
+    _timing: Timing
+    _checks: CheckBackService
+    _holds: Holds
 
     async def catch_up(self) -> None:
         """Read the marks in the log up to its end."""

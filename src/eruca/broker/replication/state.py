@@ -6,6 +6,7 @@ import asyncio
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from eruca.broker.options import BrokerOptions, LiveOptions
 from eruca.broker.refusals import refuse
@@ -37,34 +38,21 @@ _ARRIVAL_S = 5.0
 _LOOK_S = 0.01
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class StateHandlers:
     """Answers 90101: how a broker stands."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        store: MessageStore,
-        acknowledgement: Acknowledgement,
-        tables: CopiedTables,
-        members: KnownMembers,
-        claims: Claims,
-        master: MasterAddress,
-        server: ReplicationServer,
-        follower: Follower,
-        roles: Roles,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._acknowledgement = acknowledgement
-        self._tables = tables
-        self._members = members
-        self._claims = claims
-        self._master = master
-        self._server = server
-        self._follower = follower
-        self._roles = roles
+    _options: LiveOptions
+    _standing: Standing
+    _store: MessageStore
+    _acknowledgement: Acknowledgement
+    _tables: CopiedTables
+    _members: KnownMembers
+    _claims: Claims
+    _master: MasterAddress
+    _server: ReplicationServer
+    _follower: Follower
+    _roles: Roles
 
     def register(self, table: HandlerTable) -> None:
         """Take the code."""
@@ -133,29 +121,20 @@ class StateHandlers:
         return followed
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RoleHandlers:
     """Answers 90102: what an operator's tool wants a broker to be."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        standing: Standing,
-        store: MessageStore,
-        caller: Caller,
-        claims: Claims,
-        roles: Roles,
-        failover: FailoverDriver | None,
-        describe: Callable[[], ReplicationState],
-    ) -> None:
-        """`failover` is None where an operator decides; `describe` says how the broker stands, for the answers."""
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._caller = caller
-        self._claims = claims
-        self._roles = roles
-        self._failover = failover
-        self._describe = describe
+    _options: BrokerOptions
+    _standing: Standing
+    _store: MessageStore
+    _caller: Caller
+    _claims: Claims
+    _roles: Roles
+    # None where an operator decides.
+    _failover: FailoverDriver | None
+    # How the broker stands, for the answers.
+    _describe: Callable[[], ReplicationState]
 
     def register(self, table: HandlerTable) -> None:
         """Take the code."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 
 from eruca.broker.delaying.schedule import Schedule
 from eruca.broker.delaying.timing import Timing
@@ -22,15 +23,15 @@ from eruca.wire.bodies import (
 _COUNTER_BITS = 20
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CopiedTables:
     """The tables of one broker: a master says how new they are, a slave takes those of its master."""
 
-    def __init__(self, topics: Topics, groups: Groups, offsets: Offsets, schedule: Schedule, timing: Timing) -> None:
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._schedule = schedule
-        self._timing = timing
+    _topics: Topics
+    _groups: Groups
+    _offsets: Offsets
+    _schedule: Schedule
+    _timing: Timing
 
     def count_versions(self) -> DataVersions:
         """How new each table is."""

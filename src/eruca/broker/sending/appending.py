@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from eruca.broker.administering.stats import Stats
 from eruca.broker.refusals import refuse, refuse_unstored
@@ -16,14 +17,14 @@ from eruca.wire.ids import encode_offset_id
 from eruca.wire.record import Message
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Appending:
     """Stores what was sent."""
 
-    def __init__(self, store: MessageStore, stats: Stats, wants_timer: Callable[[bytes], bool]) -> None:
-        """`wants_timer` says whether properties that have TIMER_MARK delay a message."""
-        self._store = store
-        self._stats = stats
-        self._wants_timer = wants_timer
+    _store: MessageStore
+    _stats: Stats
+    # Do properties that have TIMER_MARK delay a message?
+    _wants_timer: Callable[[bytes], bool]
 
     def append(self, message: Message) -> None:
         """Store a message."""

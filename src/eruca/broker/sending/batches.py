@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from eruca.broker.administering.stats import Stats
 from eruca.broker.refusals import refuse, refuse_unstored
@@ -46,26 +47,17 @@ def unpack_batch(body: bytes, sys_flag: int, bytes_max: int) -> tuple[bytes, int
         refuse(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be unpacked: {error}")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class BatchSends:
     """Takes batches."""
 
-    def __init__(
-        self,
-        standing: Standing,
-        store: MessageStore,
-        stats: Stats,
-        drafting: Drafting,
-        appending: Appending,
-        once: OnceAppending,
-        answers: SendAnswers,
-    ) -> None:
-        self._standing = standing
-        self._store = store
-        self._stats = stats
-        self._drafting = drafting
-        self._appending = appending
-        self._once = once
-        self._answers = answers
+    _standing: Standing
+    _store: MessageStore
+    _stats: Stats
+    _drafting: Drafting
+    _appending: Appending
+    _once: OnceAppending
+    _answers: SendAnswers
 
     def take(self, link: Link, command: Command, header: AnySendHeader, *, marked: bool) -> Answer:
         """Store a batch and say where. `marked`: its messages have marks, and those that are here are dropped."""

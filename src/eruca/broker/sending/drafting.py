@@ -6,6 +6,7 @@ Checks come in the order of a Java broker, because the first that fails decides 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 import msgspec
 
@@ -42,27 +43,21 @@ class Draft(msgspec.Struct, gc=False):
     waits: bool
 
 
+@dataclass(eq=False)
 class Drafting:
     """Makes messages of requests."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        clock: Clock,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._clock = clock
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._delays = DelayLevels(store.options.delay_levels)
+    _options: LiveOptions
+    _standing: Standing
+    _clock: Clock
+    _store: MessageStore
+    _topics: Topics
+    _groups: Groups
+
+    def __post_init__(self) -> None:
+        self._delays = DelayLevels(self._store.options.delay_levels)
         #: What every message is stored with.
-        self.cluster_property = f"CLUSTER\x01{options.now.cluster}".encode()
+        self.cluster_property = f"CLUSTER\x01{self._options.now.cluster}".encode()
 
     def build(self, link: Link, command: Command, header: AnySendHeader) -> Draft:
         """Make the message a request describes, for where it must go: its topic, or delay, half or dead letters."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from eruca.broker.administering.stats import Stats
 from eruca.broker.refusals import refuse, refuse_unstored
 from eruca.broker.sending.appending import Appending
@@ -14,14 +16,14 @@ from eruca.wire.codes import ResponseCode
 from eruca.wire.record import Message
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OnceAppending:
     """Stores messages with marks, each once."""
 
-    def __init__(self, appending: Appending, once: Once, store: MessageStore, stats: Stats) -> None:
-        self._appending = appending
-        self._once = once
-        self._store = store
-        self._stats = stats
+    _appending: Appending
+    _once: Once
+    _store: MessageStore
+    _stats: Stats
 
     def append(self, message: Message, topic: str, queue_id: int) -> bool:
         """Store a message that was sent to a queue of a topic; False when it is here already."""

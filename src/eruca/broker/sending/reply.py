@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
+from functools import partial
 
 from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.clients import Clients
@@ -32,29 +34,19 @@ _PUSH_SECONDS = 10.0
 _NO_ID = "0"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ReplyHandlers:
     """Answers 324 and 325."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        clock: Clock,
-        store: MessageStore,
-        clients: Clients,
-        stats: Stats,
-        acknowledgement: Acknowledgement,
-        drafting: Drafting,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._clock = clock
-        self._store = store
-        self._clients = clients
-        self._stats = stats
-        self._acknowledgement = acknowledgement
-        self._drafting = drafting
-        self._reporter = Reporter(log)
+    _options: LiveOptions
+    _standing: Standing
+    _clock: Clock
+    _store: MessageStore
+    _clients: Clients
+    _stats: Stats
+    _acknowledgement: Acknowledgement
+    _drafting: Drafting
+    _reporter: Reporter = field(default_factory=partial(Reporter, log))
 
     def register(self, table: HandlerTable) -> None:
         """Take the codes."""

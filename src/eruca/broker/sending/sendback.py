@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 from eruca.broker.administering.stats import Stats
 from eruca.broker.groups.groups import Groups
@@ -36,26 +37,19 @@ from eruca.wire.sysflag import TOPIC_UNIT_SUBSCRIBED
 # Clients from 3.4.9 on say themselves how often they try.
 
 
+@dataclass(eq=False)
 class SendBackHandlers:
     """Answers 36."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        stats: Stats,
-        acknowledgement: Acknowledgement,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._stats = stats
-        self._acknowledgement = acknowledgement
+    _options: LiveOptions
+    _standing: Standing
+    _store: MessageStore
+    _topics: Topics
+    _groups: Groups
+    _stats: Stats
+    _acknowledgement: Acknowledgement
+
+    def __post_init__(self) -> None:
         self._delays = DelayLevels(self._store.options.delay_levels)
 
     def register(self, table: HandlerTable) -> None:
