@@ -1,8 +1,8 @@
 """Records to columns: from bytes to the buffers of an Arrow batch.
 
-Every function fills buffers that its caller made large
-enough; `spark.parsing` knows how large that is and makes columns of them. `find_records` goes first: it notes where the
-parts of each record lie, five numbers a record, and all others follow these spans.
+Every function fills buffers that its caller made large enough; `spark.parsing` knows how large that is and makes
+columns of them. `find_records` goes first: it notes where the parts of each record lie, five numbers a record, and all
+others follow these spans.
 
     | record begins | body begins | body ends | properties begin | record ends |
 
@@ -17,42 +17,14 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.wire.kernel.memory import (  # type: ignore[import-untyped]
-        copy,
-        equals,
-        read_i32,
-        read_i64,
-        read_u32,
-        take,
-        write_hex,
-        write_number,
-    )
-    from cython.cimports.eruca.wire.kernel.record import (  # type: ignore[import-untyped]
-        BODY,
-        BODY_END,
-        BORN_HOST_AT,
-        BORN_HOST_V6,
-        CRC_AT,
-        CRC_MASK,
-        END,
-        PARTS,
-        POSITION_AT,
-        PROPERTIES,
-        STORE_HOST_AT,
-        STORE_HOST_V6,
-        SYS_FLAG_AT,
-        V4_HOST_BYTES,
-        V6_HOST_BYTES,
-        VALID,
-        find_parts,
-        find_shift,
-        may_be_cut,
-    )
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.record import *
+    from cython.cimports.eruca.wire.kernel.views import *
 else:
     from eruca.wire.kernel.memory import copy, equals, read_i32, read_i64, read_u32, take, write_hex, write_number
     from eruca.wire.kernel.record import (
@@ -76,6 +48,7 @@ else:
         find_shift,
         may_be_cut,
     )
+    from eruca.wire.kernel.views import open_to_read, open_to_write
 
 compiled: bool = cython.compiled
 
@@ -112,8 +85,8 @@ def find_records(
     count_max: cython.longlong,
     topics: Any = None,
 ) -> tuple[int, int]:
-    """Note the spans of up to `count_max` records from `at` on; gives how many, and where the first bytes lie that are
-    none or were left.
+    """Note the spans of at most `count_max` records from `at` on; returns how many, and where the first bytes lie that
+    are not a record or were left.
 
     `base` is the position of the buffer's first byte in the log, which each record must agree with; -1 for records that
     came over the wire. With `topics` (a set of bytes) only their records are noted. CRCs are not looked at, nor whether
@@ -123,11 +96,7 @@ def find_records(
     if len(buffer) == 0:
         return 0, at
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-    else:
-        p = view
+    p: cython.p_const_uchar = open_to_read(view)
     end = min(end, len(view))
     count: cython.longlong = 0
     noted: cython.Py_ssize_t = 0
@@ -173,11 +142,7 @@ def take_int32(
 ) -> None:
     """Fill a column of 4 bytes: `where` it lies with IPv4 hosts, and behind how many hosts."""
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-    else:
-        p = view
+    p: cython.p_const_uchar = open_to_read(view)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     for row in range(count):
@@ -195,11 +160,7 @@ def take_int64(
 ) -> None:
     """Fill a column of 8 bytes."""
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-    else:
-        p = view
+    p: cython.p_const_uchar = open_to_read(view)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     for row in range(count):
@@ -278,17 +239,11 @@ def _sum_crc(
 
 
 def check_crcs(buffer: Any, spans: cython.longlong[::1], count: cython.Py_ssize_t, out: cython.uchar[::1]) -> int:
-    """Fill a column with 1 where the CRC of the body is right, and 0 where not; gives how many are wrong."""
+    """Fill a column with 1 where the CRC of the body is right, and 0 where not; returns how many are wrong."""
     view: cython.const[cython.uchar][::1] = buffer
     tables: cython.const[cython.uint][::1] = _CRC_TABLES
-    p: cython.p_const_uchar
-    t: cython.p_const_uint
-    if cython.compiled:
-        p = cython.address(view[0])
-        t = cython.address(tables[0])
-    else:
-        p = view
-        t = tables
+    p: cython.p_const_uchar = open_to_read(view)
+    t: cython.p_const_uint = cython.address(tables[0]) if cython.compiled else tables
     whole = memoryview(buffer)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
@@ -325,17 +280,11 @@ def take_bytes(
 ) -> int:
     """Fill a column with the bytes from one number of the spans (plus `skip`) to another (minus `cut`).
 
-    Gives how many bytes it has.
+    Returns how many bytes it has.
     """
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    q: cython.p_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        q = cython.address(data[0])
-    else:
-        p = view
-        q = memoryview(data)
+    p: cython.p_const_uchar = open_to_read(view)
+    q: cython.p_uchar = open_to_write(data)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     to: cython.Py_ssize_t = 0
@@ -357,17 +306,11 @@ def take_hosts(
 ) -> int:
     """Fill a column with the hosts of senders, or of brokers if `stored`, as address:port.
 
-    Gives how many bytes it has, or -1 when there is an IPv6 host: then it is for the caller to write them.
+    Returns how many bytes it has, or -1 when there is an IPv6 host: then it is for the caller to write them.
     """
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    q: cython.p_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        q = cython.address(data[0])
-    else:
-        p = view
-        q = memoryview(data)
+    p: cython.p_const_uchar = open_to_read(view)
+    q: cython.p_uchar = open_to_write(data)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     part: cython.Py_ssize_t
@@ -405,16 +348,10 @@ def take_offset_ids(
     offsets: cython.int[::1],
     data: cython.uchar[::1],
 ) -> int:
-    """Fill a column with the offset ids: store host and position in hexadecimal. Gives how many bytes it has."""
+    """Fill a column with the offset ids: store host and position in hexadecimal. Returns how many bytes it has."""
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    q: cython.p_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        q = cython.address(data[0])
-    else:
-        p = view
-        q = memoryview(data)
+    p: cython.p_const_uchar = open_to_read(view)
+    q: cython.p_uchar = open_to_write(data)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     host_at: cython.Py_ssize_t

@@ -1,7 +1,7 @@
 """Rows to messages: from the buffers of an Arrow batch to batch bodies.
 
-`pack_rows` writes what `batch` draws, one message for
-each row; what its properties are, its caller says with fields: each puts one property of a row, or several, or none.
+`pack_rows` writes what `wire.batch` draws, one message for each row; what its properties are, its caller says with
+fields: each puts one property of a row, or several, or none.
 `spark.sinkencoding` makes fields of columns and knows how large a buffer must be.
 """
 
@@ -11,14 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.wire.kernel.memory import copy, find_byte, hash_text, write_number, write_u32  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.views import *
 else:
     from eruca.wire.kernel.memory import copy, find_byte, hash_text, write_number, write_u32
+    from eruca.wire.kernel.views import open_to_read, open_to_write
 
 compiled: bool = cython.compiled
 
@@ -38,7 +40,7 @@ _NEXT = cython.declare(cython.int, 2)
 _SPACE = cython.declare(cython.int, 32)
 _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _WRAP = cython.declare(cython.longlong, 0x100000000)
-# What a field gives instead of where the next byte goes.
+# What a field returns instead of where the next byte goes.
 _NO_ROOM = cython.declare(cython.int, -1)
 _SEPARATOR = cython.declare(cython.int, -3)
 _BLANK = cython.declare(cython.int, -4)
@@ -57,6 +59,17 @@ def _has_byte(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize
 @cython.exceptval(check=False)
 def _has_separator(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
     return _has_byte(p, at, n, _NAMED) or _has_byte(p, at, n, _NEXT)
+
+
+@cython.cfunc
+@cython.inline
+def _put_text(
+    text: bytes, q: cython.p_uchar, to: cython.Py_ssize_t, room: cython.Py_ssize_t, more: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Write what a property begins with, if there is room for it and so many bytes more; returns as `put` does."""
+    p: cython.p_const_uchar = text
+    n: cython.Py_ssize_t = len(text)
+    return copy(q, to, p, 0, n) if to + n + more <= room else _NO_ROOM
 
 
 # -- fields ------------------------------------------------------------------------------------------------------------
@@ -99,7 +112,7 @@ class Field:
     def put(
         self, row: cython.Py_ssize_t, q: cython.p_uchar, to: cython.Py_ssize_t, room: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Write `name 0x01 value 0x02`; gives where the next byte goes, or what is wrong."""
+        """Write `name 0x01 value 0x02`; returns where the next byte goes, or what is wrong."""
         return to
 
     def find_room(self, rows: cython.Py_ssize_t) -> int:
@@ -120,11 +133,7 @@ class ConstantField(Field):
     def put(
         self, row: cython.Py_ssize_t, q: cython.p_uchar, to: cython.Py_ssize_t, room: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        p: cython.p_const_uchar = self.text
-        n: cython.Py_ssize_t = len(self.text)
-        if to + n > room:
-            return _NO_ROOM
-        return copy(q, to, p, 0, n)
+        return _put_text(self.text, q, to, room, 0)
 
     def find_room(self, rows: cython.Py_ssize_t) -> int:
         return rows * len(self.text)
@@ -148,19 +157,14 @@ class TextField(Field):
         n: cython.Py_ssize_t = self.texts.size_of(row)
         if n <= 0:
             return to
-        p: cython.p_const_uchar
-        name: cython.p_const_uchar = self.prefix
-        name_bytes: cython.Py_ssize_t = len(self.prefix)
-        if cython.compiled:
-            p = cython.address(self.texts.data[0])
-        else:
-            p = self.texts.data
+        p: cython.p_const_uchar = open_to_read(self.texts.data)
         at: cython.Py_ssize_t = self.texts.offsets[row]
         if _has_separator(p, at, n):
             return _SEPARATOR
-        if to + name_bytes + n + 1 > room:
-            return _NO_ROOM
-        to = copy(q, copy(q, to, name, 0, name_bytes), p, at, n)
+        to = _put_text(self.prefix, q, to, room, n + 1)
+        if to < 0:
+            return to
+        to = copy(q, to, p, at, n)
         q[to] = _NEXT
         return to + 1
 
@@ -185,13 +189,9 @@ class WordsField(Field):
     def put(
         self, row: cython.Py_ssize_t, q: cython.p_uchar, to: cython.Py_ssize_t, room: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        p: cython.p_const_uchar
+        p: cython.p_const_uchar = open_to_read(self.words.data)
         name: cython.p_const_uchar = self.prefix
         name_bytes: cython.Py_ssize_t = len(self.prefix)
-        if cython.compiled:
-            p = cython.address(self.words.data[0])
-        else:
-            p = self.words.data
         start: cython.Py_ssize_t = to
         word: cython.Py_ssize_t
         at: cython.Py_ssize_t
@@ -242,14 +242,8 @@ class MapField(Field):
     def put(
         self, row: cython.Py_ssize_t, q: cython.p_uchar, to: cython.Py_ssize_t, room: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        p: cython.p_const_uchar
-        v: cython.p_const_uchar
-        if cython.compiled:
-            p = cython.address(self.names.data[0])
-            v = cython.address(self.values.data[0])
-        else:
-            p = self.names.data
-            v = self.values.data
+        p: cython.p_const_uchar = open_to_read(self.names.data)
+        v: cython.p_const_uchar = open_to_read(self.values.data)
         entry: cython.Py_ssize_t
         at: cython.Py_ssize_t
         value_at: cython.Py_ssize_t
@@ -297,13 +291,11 @@ class IdField(Field):
     def put(
         self, row: cython.Py_ssize_t, q: cython.p_uchar, to: cython.Py_ssize_t, room: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        p: cython.p_const_uchar = self.prefix
         digits: cython.p_const_uchar = _HEX
-        n: cython.Py_ssize_t = len(self.prefix)
         number: cython.longlong = self.first + row
-        if to + n + 5 > room:
-            return _NO_ROOM
-        to = copy(q, to, p, 0, n)
+        to = _put_text(self.prefix, q, to, room, 5)
+        if to < 0:
+            return to
         q[to] = digits[(number >> 12) & 15]
         q[to + 1] = digits[(number >> 8) & 15]
         q[to + 2] = digits[(number >> 4) & 15]
@@ -330,12 +322,10 @@ class NumberField(Field):
     def put(
         self, row: cython.Py_ssize_t, q: cython.p_uchar, to: cython.Py_ssize_t, room: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        p: cython.p_const_uchar = self.prefix
-        n: cython.Py_ssize_t = len(self.prefix)
-        number: cython.longlong = self.first + row
-        if to + n + 20 > room:
-            return _NO_ROOM
-        to = write_number(q, copy(q, to, p, 0, n), number)
+        to = _put_text(self.prefix, q, to, room, 20)
+        if to < 0:
+            return to
+        to = write_number(q, to, self.first + row)
         q[to] = _NEXT
         return to + 1
 
@@ -357,19 +347,15 @@ def pack_rows(
     ends: cython.longlong[::1],
     reasons: cython.uchar[::1],
 ) -> int:
-    """Write the rows that `order` names, in its order, as messages of a batch; gives how many are good.
+    """Write the rows that `order` names, in its order, as messages of a batch; returns how many are good.
 
     `ends` gets where each ends in `out`, `reasons` why a row is not there. `flags` are as long as there are rows, or of
     length 0.
     """
-    q: cython.p_uchar
-    p: cython.p_const_uchar
-    if cython.compiled:
-        q = cython.address(out[0])
-        p = cython.address(bodies.data[0])
-    else:
-        q, order, flags = memoryview(out), memoryview(order), memoryview(flags)
-        p = bodies.data
+    q: cython.p_uchar = open_to_write(out)
+    p: cython.p_const_uchar = open_to_read(bodies.data)
+    if not cython.compiled:  # numbers of numpy do not stay in their bounds
+        order, flags = memoryview(order), memoryview(flags)
     room: cython.Py_ssize_t = len(out)
     count: cython.Py_ssize_t = len(order)
     with_flags: cython.bint = len(flags) > 0
@@ -427,11 +413,7 @@ def pack_rows(
 
 def hash_texts(texts: Texts, rows: cython.Py_ssize_t, out: cython.longlong[::1]) -> None:
     """Fill a column with Java's hashes of texts; 0 where there is none."""
-    p: cython.p_const_uchar
-    if cython.compiled:
-        p = cython.address(texts.data[0])
-    else:
-        p = texts.data
+    p: cython.p_const_uchar = open_to_read(texts.data)
     row: cython.Py_ssize_t
     n: cython.Py_ssize_t
     h: cython.longlong

@@ -9,16 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.wire.kernel.memory import copy, equals, find_byte, find_near  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.record import END, PARTS, PROPERTIES  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.record import *
+    from cython.cimports.eruca.wire.kernel.views import *
 else:
     from eruca.wire.kernel.memory import copy, equals, find_byte, find_near
     from eruca.wire.kernel.record import END, PARTS, PROPERTIES
+    from eruca.wire.kernel.views import open_to_read, open_to_write
 
 compiled: bool = cython.compiled
 
@@ -41,23 +43,10 @@ def find_values(
     Of several with one name the last one counts.
     """
     view: cython.const[cython.uchar][::1] = buffer
-    first_view: cython.const[cython.uchar][::1] = first
-    second_view: cython.const[cython.uchar][::1] = second
-    third_view: cython.const[cython.uchar][::1] = third
-    p: cython.p_const_uchar
-    first_p: cython.p_const_uchar
-    second_p: cython.p_const_uchar
-    third_p: cython.p_const_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        first_p = cython.address(first_view[0])
-        second_p = cython.address(second_view[0])
-        third_p = cython.address(third_view[0])
-    else:
-        p = view
-        first_p = first_view
-        second_p = second_view
-        third_p = third_view
+    p: cython.p_const_uchar = open_to_read(view)
+    first_p: cython.p_const_uchar = first
+    second_p: cython.p_const_uchar = second
+    third_p: cython.p_const_uchar = third
     first_bytes: cython.Py_ssize_t = len(first)
     second_bytes: cython.Py_ssize_t = len(second)
     third_bytes: cython.Py_ssize_t = len(third)
@@ -109,17 +98,11 @@ def take_property(
 ) -> tuple[int, int]:
     """Fill a column with one of the three properties, and `valid` with 1 where there is one.
 
-    Gives its bytes, and how many have it.
+    Returns its bytes, and how many have it.
     """
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    q: cython.p_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        q = cython.address(data[0])
-    else:
-        p = view
-        q = memoryview(data)
+    p: cython.p_const_uchar = open_to_read(view)
+    q: cython.p_uchar = open_to_write(data)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     to: cython.Py_ssize_t = 0
@@ -144,16 +127,10 @@ def take_keys(
     offsets: cython.int[::1],
     data: cython.uchar[::1],
 ) -> tuple[int, int]:
-    """Fill a column of lists with the words of one of the three; gives how many words there are, and their bytes."""
+    """Fill a column of lists with the words of one of the three; returns how many words there are, and their bytes."""
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    q: cython.p_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        q = cython.address(data[0])
-    else:
-        p = view
-        q = memoryview(data)
+    p: cython.p_const_uchar = open_to_read(view)
+    q: cython.p_uchar = open_to_write(data)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
@@ -205,26 +182,16 @@ def take_map(
     value_offsets: cython.int[::1],
     values: cython.uchar[::1],
 ) -> tuple[int, int, int]:
-    """Fill a column of maps with all properties; gives how many entries there are, and the bytes of names and values.
+    """Fill a column of maps with all properties; returns how many entries there are, and the bytes of names and values.
 
     To find names that come twice, each is compared with all others. `scratch` has three numbers for each property of
     one record; one with more of them would take long, so the count is then -1, and it is for the caller to parse them.
     """
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
-    places: cython.p_longlong
-    name_q: cython.p_uchar
-    value_q: cython.p_uchar
-    if cython.compiled:
-        p = cython.address(view[0])
-        places = cython.address(scratch[0])
-        name_q = cython.address(names[0])
-        value_q = cython.address(values[0])
-    else:
-        p = view
-        places = scratch
-        name_q = memoryview(names)
-        value_q = memoryview(values)
+    p: cython.p_const_uchar = open_to_read(view)
+    places: cython.p_longlong = cython.address(scratch[0]) if cython.compiled else scratch
+    name_q: cython.p_uchar = open_to_write(names)
+    value_q: cython.p_uchar = open_to_write(values)
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.wire.kernel.memory import format_number, format_u32  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.kernel.memory import *
 else:
     from eruca.wire.kernel.memory import format_number, format_u32
 

@@ -10,36 +10,14 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.wire.kernel.memory import (  # type: ignore[import-untyped]
-        copy,
-        count_byte,
-        has_word,
-        read_i32,
-        read_u32,
-        write_hex,
-        write_i64,
-        write_u32,
-    )
-    from cython.cimports.eruca.wire.kernel.record import (  # type: ignore[import-untyped]
-        BODY_BYTES_BEFORE,
-        BORN_HOST_V6,
-        CRC_AT,
-        CRC_MASK,
-        FLAG_AT,
-        HEAD_BYTES,
-        POSITION_AT,
-        QUEUE_OFFSET_AT,
-        STORE_HOST_AT,
-        STORE_HOST_V6,
-        TOPIC_BYTES_MAX,
-        V4_HOST_BYTES,
-        write_head,
-    )
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.record import *
+    from cython.cimports.eruca.wire.kernel.views import *
 else:
     from eruca.wire.kernel.memory import copy, count_byte, has_word, read_i32, read_u32, write_hex, write_i64, write_u32
     from eruca.wire.kernel.record import (
@@ -57,6 +35,7 @@ else:
         V4_HOST_BYTES,
         write_head,
     )
+    from eruca.wire.kernel.views import open_to_write
 
 compiled: bool = cython.compiled
 
@@ -178,11 +157,7 @@ def make_head(
         raise ValueError("a batch is written for IPv4 hosts")
     head = bytearray(HEAD_BYTES)
     view: cython.uchar[::1] = head
-    q: cython.p_uchar
-    if cython.compiled:
-        q = cython.address(view[0])
-    else:
-        q = view
+    q: cython.p_uchar = open_to_write(view)
     write_head(
         q, 0, 0, 0, queue_id, 0, 0, 0, sys_flag, born_timestamp, born_host, store_timestamp, store_host,
         reconsume_times, 0, 0,
@@ -212,12 +187,8 @@ def write_batch(
     head_p: cython.p_const_uchar = head
     tail_p: cython.p_const_uchar = tail
     shared_p: cython.p_const_uchar = shared
-    q: cython.p_uchar
-    text: cython.p_uchar
-    if cython.compiled:
-        q, text = cython.address(log_view[0]), cython.address(ids_view[0])
-    else:
-        q, text = log_view, ids_view
+    q: cython.p_uchar = open_to_write(log_view)
+    text: cython.p_uchar = open_to_write(ids_view)
     stop: cython.Py_ssize_t = at + size
     if len(head) != HEAD_BYTES or len(tail) > TOPIC_BYTES_MAX + 1 or at < 0 or stop > len(log_view):
         raise ValueError(f"{size} bytes at {at} do not fit in {len(log_view)} bytes, or head or topic are wrong")

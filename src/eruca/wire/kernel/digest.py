@@ -7,13 +7,13 @@ from array import array
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.wire.kernel.memory import equals, find_near, hash_text  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.record import HASHES_MAX  # type: ignore[import-untyped]
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.record import *
 else:
     from eruca.wire.kernel.memory import equals, find_near, hash_text
     from eruca.wire.kernel.record import HASHES_MAX

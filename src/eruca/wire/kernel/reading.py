@@ -11,37 +11,14 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.wire.kernel.memory import read_i32, read_i64, read_u32, take  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.record import (  # type: ignore[import-untyped]
-        BODY,
-        BODY_END,
-        BORN_HOST_AT,
-        BORN_HOST_V6,
-        BORN_TIME_AT,
-        CRC_AT,
-        CRC_MASK,
-        END,
-        FLAG_AT,
-        POSITION_AT,
-        PREPARED_BEFORE,
-        PROPERTIES,
-        QUEUE_ID_AT,
-        QUEUE_OFFSET_AT,
-        RECONSUME_BEFORE,
-        SYS_FLAG_AT,
-        VALID,
-        WRONG_CRC,
-        WRONG_POSITION,
-        WRONG_TOPIC,
-        find_parts,
-        may_be_cut,
-        read_store_time,
-    )
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.record import *
+    from cython.cimports.eruca.wire.kernel.views import *
 else:
     from eruca.wire.kernel.memory import read_i32, read_i64, read_u32, take
     from eruca.wire.kernel.record import (
@@ -69,6 +46,7 @@ else:
         may_be_cut,
         read_store_time,
     )
+    from eruca.wire.kernel.views import open_to_read
 
 compiled: bool = cython.compiled
 
@@ -107,12 +85,8 @@ def inspect_record(
     The record must claim to lie at `position`, or `anywhere`.
     """
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
+    p: cython.p_const_uchar = open_to_read(view)
     parts: cython.longlong[5] = [0, 0, 0, 0, 0]
-    if cython.compiled:
-        p = cython.address(view[0])
-    else:
-        p = view
     problem: cython.int = find_parts(p, at, min(end, len(view)), parts)
     if problem != VALID:
         return problem
@@ -148,12 +122,8 @@ def skip_records(
     `base` is the position of the buffer's first byte. A record whose end may have been lost ends the walk as well.
     """
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
+    p: cython.p_const_uchar = open_to_read(view)
     parts: cython.longlong[5] = [0, 0, 0, 0, 0]
-    if cython.compiled:
-        p = cython.address(view[0])
-    else:
-        p = view
     end = min(end, len(view))
     count: cython.longlong = 0
     first_time: cython.longlong = 0
@@ -185,12 +155,8 @@ def read_records(
     have been lost ends the run, unless the caller trusts it.
     """
     view: cython.const[cython.uchar][::1] = buffer
-    p: cython.p_const_uchar
+    p: cython.p_const_uchar = open_to_read(view)
     parts: cython.longlong[5] = [0, 0, 0, 0, 0]
-    if cython.compiled:
-        p = cython.address(view[0])
-    else:
-        p = view
     end = min(end, len(view))
     found: list[tuple[int, int, bytes, int, int, int, int, bytes]] = []
     while len(found) < count_max and find_parts(p, at, end, parts) == VALID:
@@ -224,12 +190,8 @@ def decode_records(
     none or were left, and what is wrong with them: VALID if nothing is.
     """
     view: cython.const[cython.uchar][::1] = data
-    p: cython.p_const_uchar
+    p: cython.p_const_uchar = open_to_read(view)
     parts: cython.longlong[5] = [0, 0, 0, 0, 0]
-    if cython.compiled:
-        p = cython.address(view[0])
-    else:
-        p = view
     end: cython.Py_ssize_t = len(view)
     found: list[Any] = []
     count: cython.longlong = 0

@@ -9,23 +9,14 @@ from zlib import crc32
 from eruca.errors import WireError
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.wire.kernel.memory import copy  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.record import (  # type: ignore[import-untyped]
-        BORN_HOST_V6,
-        FIXED_BYTES,
-        PROPERTIES_BYTES_MAX,
-        STORE_HOST_V6,
-        TOPIC_BYTES_MAX,
-        V4_HOST_BYTES,
-        V6_HOST_BYTES,
-        find_shift,
-        write_head,
-    )
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.record import *
+    from cython.cimports.eruca.wire.kernel.views import *
 else:
     from eruca.wire.kernel.memory import copy
     from eruca.wire.kernel.record import (
@@ -39,6 +30,7 @@ else:
         find_shift,
         write_head,
     )
+    from eruca.wire.kernel.views import open_to_write
 
 compiled: bool = cython.compiled
 
@@ -64,11 +56,7 @@ def write_record(
 ) -> None:
     """Write one record into a buffer; raises WireError for hosts of another kind, ValueError for what does not fit."""
     view: cython.uchar[::1] = buffer
-    q: cython.p_uchar
-    if cython.compiled:
-        q = cython.address(view[0])
-    else:
-        q = view
+    q: cython.p_uchar = open_to_write(view)
     body_size: cython.Py_ssize_t = len(body)
     topic_size: cython.Py_ssize_t = len(topic)
     properties_size: cython.Py_ssize_t = len(properties)
