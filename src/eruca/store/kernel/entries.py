@@ -6,22 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.store.kernel.sizes import ENTRY_BYTES, FILLER_SIZE  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.memory import copy, equals, read_i32, read_i64  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.record import (  # type: ignore[import-untyped]
-        BODY_END,
-        END,
-        POSITION_AT,
-        QUEUE_ID_AT,
-        QUEUE_OFFSET_AT,
-        VALID,
-        find_parts,
-    )
+    from cython.cimports.eruca.store.kernel.sizes import *
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.record import *
 else:
     from eruca.store.kernel.sizes import ENTRY_BYTES, FILLER_SIZE
     from eruca.wire.kernel.memory import copy, equals, read_i32, read_i64

@@ -7,19 +7,14 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.eruca.store.kernel.sizes import (  # type: ignore[import-untyped]
-        INDEX_ENTRY_BYTES,
-        INDEX_HEADER_BYTES,
-        INDEX_SLOT_BYTES,
-        write_index_entry,
-    )
-    from cython.cimports.eruca.wire.kernel.memory import read_i32, read_i64, read_u32, write_i64, write_u32  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.record import HASHES_MAX  # type: ignore[import-untyped]
+    from cython.cimports.eruca.store.kernel.sizes import *
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.record import *
 else:
     from eruca.store.kernel.sizes import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES, write_index_entry
     from eruca.wire.kernel.memory import read_i32, read_i64, read_u32, write_i64, write_u32

@@ -10,30 +10,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # which the compiler looks into
-    import cython  # type: ignore[import-untyped]
+    import cython
 else:
     from eruca.wire.kernel import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.cpython import buffer as buffers  # type: ignore[import-untyped]
-    from cython.cimports.eruca.store.kernel.index import put_entries  # type: ignore[import-untyped]
-    from cython.cimports.eruca.store.kernel.sizes import ENTRY_BYTES, INDEX_HEADER_BYTES, write_entry  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.digest import find_hashes  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.memory import equals, read_i32, read_i64, read_u32, take  # type: ignore[import-untyped]
-    from cython.cimports.eruca.wire.kernel.record import (  # type: ignore[import-untyped]
-        BEGIN,
-        BODY_END,
-        END,
-        HASHES_MAX,
-        HIDDEN,
-        PROPERTIES,
-        QUEUE_ID_AT,
-        QUEUE_OFFSET_AT,
-        SYS_FLAG_AT,
-        VALID,
-        find_parts,
-        read_store_time,
-    )
+    from cython.cimports.cpython import buffer as buffers
+    from cython.cimports.eruca.store.kernel.index import *
+    from cython.cimports.eruca.store.kernel.sizes import *
+    from cython.cimports.eruca.wire.kernel.digest import *
+    from cython.cimports.eruca.wire.kernel.memory import *
+    from cython.cimports.eruca.wire.kernel.record import *
 else:
     from eruca.store.kernel.index import put_entries
     from eruca.store.kernel.sizes import ENTRY_BYTES, INDEX_HEADER_BYTES, write_entry
