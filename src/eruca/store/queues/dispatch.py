@@ -56,6 +56,34 @@ def find_due_time(properties: bytes, store_timestamp: int, tags_code: int, delay
     return store_timestamp + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
 
 
+def digest_record(
+    topic: str,
+    prefix: int,
+    properties: bytes,
+    store_timestamp: int,
+    sys_flag: int,
+    delay_levels_ms: Sequence[int],
+    *,
+    with_keys: bool,
+) -> tuple[int, list[int]]:
+    """What the derived files keep of a record: its tags code, and the hashes its index entries have.
+
+    The tags code is the hash of the tag; in the delay topic it is when the message is due. `prefix` is the topic's
+    `index_prefix`.
+    """
+    digest = digest_properties(properties, prefix, with_keys and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK)
+    if topic == SCHEDULE_TOPIC:
+        return find_due_time(properties, store_timestamp, digest[0], delay_levels_ms), digest[1]
+    return digest
+
+
+def wants_entry(removed: RemovedTopics | None, topic: str, queue_id: int, sys_flag: int, position: int) -> bool:
+    """Does a record belong into its consume queue? Not one of a topic that was deleted after it."""
+    if sys_flag & TRANSACTION_MASK and not has_queue_entry(sys_flag):
+        return False
+    return removed is None or not removed.covers(topic, queue_id, position)
+
+
 class QueueGap(StoreError):
     """A record comes whose predecessor in its queue is missing, and neither damage nor deletion explains it."""
 
@@ -108,16 +136,9 @@ class Dispatch:
     def digest(
         self, topic: str, prefix: int, properties: bytes, store_timestamp: int, sys_flag: int
     ) -> tuple[int, list[int]]:
-        """What the derived files keep of a record: its tags code, and the hashes its index entries have.
-
-        The tags code is the hash of the tag; in the delay topic it is when the message is due. `prefix` is the
-        topic's `index_prefix`.
-        """
-        with_keys = self.index is not None and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
-        digest = digest_properties(properties, prefix, with_keys)
-        if topic == SCHEDULE_TOPIC:
-            return find_due_time(properties, store_timestamp, digest[0], self._delay_levels_ms), digest[1]
-        return digest
+        """As `digest_record`, with the delay levels and the index of this store."""
+        levels, with_keys = self._delay_levels_ms, self.index is not None
+        return digest_record(topic, prefix, properties, store_timestamp, sys_flag, levels, with_keys=with_keys)
 
     def run(
         self, chain: Chain, start: int, end: int, damage: Sequence[Damage] = (), progress: Progress | None = None
@@ -126,7 +147,7 @@ class Dispatch:
         grown: Grown = []
         passed, reported = 0, start
         for segment, at, stop in iter_stretches(chain, start, end, damage):
-            passed = self._pass_damage(damage, passed, segment.start + at)
+            passed = self.pass_damage(damage, passed, segment.start + at)
             done = self.run_records(segment.buffer, at, stop, segment.start)
             if done.error is not None:
                 raise done.error
@@ -142,12 +163,12 @@ class Dispatch:
         """Dispatch the records of some queues (encoded topic and queue id), and only to these; the index has them."""
         passed = 0
         for run in iter_facts(chain, start, end, list(damage)):
-            passed = self._pass_damage(damage, passed, run[0][0])
+            passed = self.pass_damage(damage, passed, run[0][0])
             for facts in run:
                 if (facts[2], facts[3]) in keys:
                     self.run_record(facts, into_index=False)
 
-    def _pass_damage(self, damage: Sequence[Damage], passed: int, position: int) -> int:
+    def pass_damage(self, damage: Sequence[Damage], passed: int, position: int) -> int:
         """Remember the last damage before a position; returns how many lie before it."""
         while passed < len(damage) and damage[passed].position <= position:
             self.last_damage = (damage[passed].position, damage[passed].length)
@@ -218,6 +239,12 @@ class Dispatch:
             self.index.add(hashes, position, store_time)
         if not self.wants_entry(topic, queue_id, sys_flag, position):
             return None
+        return self.put_entry(topic, queue_id, queue_offset, position, size, tags_code)
+
+    def put_entry(
+        self, topic: str, queue_id: int, queue_offset: int, position: int, size: int, tags_code: int
+    ) -> ConsumeQueue | None:
+        """Write the entry of a record; returns its queue, or None when the queue has it or there is no such queue."""
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             try:
@@ -283,10 +310,8 @@ class Dispatch:
         return offset == queue.max_offset or self.settle_offset(queue, offset, position)
 
     def wants_entry(self, topic: str, queue_id: int, sys_flag: int, position: int) -> bool:
-        """Does a record belong into its consume queue? Not one of a topic that was deleted after it."""
-        if sys_flag & TRANSACTION_MASK and not has_queue_entry(sys_flag):
-            return False
-        return self._removed is None or not self._removed.covers(topic, queue_id, position)
+        """As the function `wants_entry`, with what was deleted in this store."""
+        return wants_entry(self._removed, topic, queue_id, sys_flag, position)
 
     def _learn_topic(self, encoded: bytes) -> tuple[str, int]:
         topic = encoded.decode("utf-8", "replace")
