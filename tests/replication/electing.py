@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 from eruca.broker.options import BrokerOptions
-from eruca.broker.replication.failover import FailoverDriver, LogEnd, open_client
+from eruca.broker.replication.copies import LogEnd
+from eruca.broker.replication.failover import FailoverDriver, open_client
 from eruca.broker.replication.failoverkeys import Keys
 from eruca.broker.replication.gate import Gate
 from eruca.broker.standing import Standing
@@ -41,8 +43,8 @@ class FakeBroker:
         self.history: list[str] = []
         self.known: set[str] = set()
         options = BrokerOptions(host=f"member{number}", broker_id=number, failover_lease_s=LEASE_S)
-        clock = SystemClock()
-        self.driver = FailoverDriver(options, Standing(options), clock, self, self, client, Gate(clock), rules=RULES)
+        clock, this = SystemClock(), cast(Any, self)  # it stands for both roles and copies
+        self.driver = FailoverDriver(options, Standing(options), clock, this, this, client, Gate(clock), rules=RULES)
 
     async def become_master(self, epoch: int, *, why: str) -> None:
         if self.refuses:

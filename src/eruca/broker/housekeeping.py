@@ -65,7 +65,7 @@ class Housekeeping:
         self._scans += 1
         scans_between = max(1, round(self._options.hold_scan_ms / 1000 / _HOLD_SCAN_S))
         slices = Slices()
-        for _ in self._holds.scan_queues(unmatched=self._scans % scans_between == 0):
+        for _ in self._holds.scan(unmatched=self._scans % scans_between == 0):
             if slices.is_over:
                 await slices.rest()
 

@@ -151,10 +151,6 @@ class TimingWheel:
             limit = min(limit, self._held_from_ms - 1)
         self.through_ms = max(self.through_ms, limit)
 
-    def list_soonest(self, count: int) -> list[TimerEntry]:
-        """The next entries of those in memory."""
-        return heapq.nsmallest(count, self._heap)
-
 
 def read_entries(numbers: array[int]) -> list[TimerEntry]:
     """The entries of an array."""

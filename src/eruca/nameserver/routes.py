@@ -373,19 +373,17 @@ class RouteTables:
 
         Like every answer here it shares the tables' own objects, so it is to be written before the next change.
         """
-        queues = self._queues.get(topic)
-        if queues is None:
+        queues = self._keep_present(self._queues.get(topic, {}))
+        if not queues:
             return None
-        brokers = [self._brokers[name] for name in queues if name in self._brokers]
-        if not brokers:
-            return None
+        brokers = [self._brokers[name] for name in queues]
         addresses = (address for broker in brokers for address in broker.broker_addrs.values())
         return TopicRouteData(
             broker_datas=brokers,
             filter_server_table={
                 address: self._filter_servers[address] for address in addresses if address in self._filter_servers
             },
-            queue_datas=[queue for name, queue in queues.items() if name in self._brokers],
+            queue_datas=list(queues.values()),
         )
 
     def describe_clusters(self) -> ClusterInfo:
@@ -401,12 +399,15 @@ class RouteTables:
 
     def _iterate_topics(self) -> Iterator[tuple[str, dict[str, QueueData]]]:
         """Every topic with its queues, without those of brokers that are gone."""
-        if not self._leaving:
-            yield from self._queues.items()
-            return
         for topic, queues in self._queues.items():
-            if found := {name: queue for name, queue in queues.items() if name in self._brokers}:
-                yield topic, found
+            if present := self._keep_present(queues):
+                yield topic, present
+
+    def _keep_present(self, queues: dict[str, QueueData]) -> dict[str, QueueData]:
+        """The queues of a topic, without those of brokers that are gone."""
+        if not self._leaving:
+            return queues
+        return {name: queue for name, queue in queues.items() if name in self._brokers}
 
     def list_cluster_topics(self, cluster: str) -> TopicList:
         """The topics that have queues on a broker of a cluster; none for a cluster nobody knows."""

@@ -33,7 +33,8 @@ class FarTime:
         now = self._loop.time() + ms_ahead / 1000
         with self._patch.context() as patch:
             patch.setattr(self._loop, "time", lambda: now)
-            broker.pull.holds.scan(unmatched=unmatched)
+            for _ in broker.pull.holds.scan(unmatched=unmatched):
+                pass
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from eruca.broker.administering.stats import Stats
 from eruca.broker.delaying.steadytime import SteadyTime
@@ -67,15 +66,6 @@ _OUT_MS = TIMER_OUT_MS.encode()
 _DEL_UNIQKEY = TIMER_DEL_UNIQKEY.encode()
 _ROLLED_FROM = TIMER_ROLLED_FROM.encode()
 _TIME_DIGITS_MAX = 18
-
-
-class Pending(NamedTuple):
-    """A message that waits, for whoever looks at the timer."""
-
-    due_ms: int
-    topic: str
-    unique_id: str
-    position: int
 
 
 @dataclass(eq=False)
@@ -202,29 +192,6 @@ class Timing:
     def pending(self) -> int:
         """How many messages wait, cancelled ones included until they are due."""
         return self._wheel.pending
-
-    @property
-    def unread(self) -> int:
-        """How many messages of the queue the wheel does not know yet."""
-        queue = self._find_queue()
-        return 0 if queue is None else queue.max_offset - self._read_offset
-
-    def list_soonest(self, count: int) -> list[Pending]:
-        """The messages that come next, of those due within some seconds."""
-        found = []
-        for entry in self._wheel.list_soonest(count):
-            message = self._read(entry)
-            if message is not None and not self._is_cancelled(message):
-                properties = message.read_properties()
-                found.append(
-                    Pending(
-                        read_digits(properties.get(TIMER_OUT_MS), _TIME_DIGITS_MAX) or 0,
-                        properties.get(REAL_TOPIC, ""),
-                        properties.get(UNIQ_KEY, ""),
-                        entry.position,
-                    )
-                )
-        return found
 
     # -- the timer ---------------------------------------------------------------------------------------------------
 

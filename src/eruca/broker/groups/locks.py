@@ -89,11 +89,6 @@ class QueueLocks:
         if not locks:
             del self._groups[group]
 
-    def holder(self, group: str, queue: MessageQueue) -> str | None:
-        """The client that holds a queue now."""
-        lock = self._groups.get(group, {}).get(queue)
-        return lock.client_id if lock is not None and self._clock.monotonic() <= lock.ends_at else None
-
     def remove_group(self, group: str) -> None:
         """Forget the locks of a group that is deleted."""
         self._count -= len(self._groups.pop(group, ()))

@@ -126,13 +126,11 @@ class Holds:
         woken = [hold for hold in holds if max_offset > hold.offset and (hold.wants is None or hold.wants(tags_code))]
         self._wake(woken, may_hold=True)
 
-    def scan(self, *, unmatched: bool) -> None:
-        """Answer pulls whose time is over and, if asked, those whose queue grew without a match."""
-        for _ in self.scan_queues(unmatched=unmatched):
-            pass
+    def scan(self, *, unmatched: bool) -> Iterator[None]:
+        """Answer pulls whose time is over and, if asked, those whose queue grew without a match.
 
-    def scan_queues(self, *, unmatched: bool) -> Iterator[None]:
-        """The same, queue by queue, for who does other things in between."""
+        Queue by queue, for who does other things in between.
+        """
         now = asyncio.get_running_loop().time()
         for key in list(self._by_queue):
             holds = self._by_queue.get(key)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from eruca.broker.options import LiveOptions
+from eruca.broker.registering.asking import ask_addresses
 from eruca.broker.registering.filterservers import FilterServers
 from eruca.broker.registering.telling import Teller
 from eruca.broker.standing import Standing
@@ -22,11 +23,10 @@ from eruca.net.caller import Caller
 from eruca.net.handlers import expect_success
 from eruca.repeating import Repeating
 from eruca.signals import Signal
-from eruca.wire.bodies import ClusterInfo, RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
-from eruca.wire.catalog import decode_answer
+from eruca.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, make_request
-from eruca.wire.headers import BrokerHeader, EmptyHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
+from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
 from eruca.wire.names import MASTER_ID, READ, WRITE
 
 log = logging.getLogger(__name__)
@@ -177,17 +177,13 @@ class Registration:
         await self.nameservers.refresh()
         for address in self.nameservers.addresses:
             try:
-                command = make_request(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader())
-                answer = expect_success(await self._caller.call(address, command, options.register_timeout_ms))
-                info = decode_answer(RequestCode.GET_BROKER_CLUSTER_INFO, answer)[1]
+                known = await ask_addresses(self._caller, address, options.name, options.register_timeout_ms)
             except ErucaError as error:
                 self._note_silent(address, f"name server {address} could not be asked for the master: {error}")
                 continue
             self._silent.discard(address)
-            if isinstance(info, ClusterInfo) and (broker := info.broker_addr_table.get(options.name)) is not None:
-                found = broker.broker_addrs.get(MASTER_ID, "")
-                if found:
-                    return found
+            if found := known.get(MASTER_ID, ""):
+                return found
         return ""
 
     async def _unregister(self, address: str) -> None:

@@ -7,13 +7,24 @@ from dataclasses import dataclass
 
 from eruca.broker.options import BrokerRole, LiveOptions
 from eruca.broker.replication.acknowledging import Acknowledgement
-from eruca.broker.replication.failover import LogEnd
 from eruca.broker.replication.members import KnownMembers
 from eruca.broker.replication.primary import ReplicationServer
 from eruca.broker.standing import Standing
 from eruca.core.failover.view import Progress
 from eruca.core.replication.epochs import drop_unwritten, last_epoch
 from eruca.store.messagestore import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of a member's log, the epoch that wrote there, the highest epoch it has heard of, and whom it knows."""
+
+    position: int
+    epoch: int
+    seen: int
+    known: frozenset[str] = frozenset()
+    # The identity of its store.
+    store: str = ""
 
 
 @dataclass(slots=True, eq=False)

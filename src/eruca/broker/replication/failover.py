@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
 
 from eruca.broker.options import BrokerOptions
+from eruca.broker.replication.copies import BrokerCopies
 from eruca.broker.replication.failoverkeys import Keys
 from eruca.broker.replication.gate import Gate
+from eruca.broker.replication.roles import Roles
 from eruca.broker.standing import Standing
 from eruca.clock import Clock
 from eruca.core.failover.machine import Failover
@@ -46,7 +48,6 @@ from eruca.core.failover.view import (
     LeaseKept,
     MemberEntry,
     Phase,
-    Progress,
     Publish,
     Published,
     Replaced,
@@ -84,53 +85,6 @@ _STEP_DOWN_S = 10.0
 _CHANGE_S = 10.0
 
 
-# --- the broker ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LogEnd:
-    """The end of a member's log, the epoch that wrote there, the highest epoch it has heard of, and whom it knows."""
-
-    position: int
-    epoch: int
-    seen: int
-    known: frozenset[str] = frozenset()
-    # The identity of its store.
-    store: str = ""
-
-
-class RoleSwitch(Protocol):
-    """What changes the role of a broker."""
-
-    async def become_master(self, epoch: int, *, why: str) -> None:
-        """Take messages as the master of an epoch."""
-
-    async def become_slave(self, master: tuple[str, str] | None, *, why: str, epoch: int = 0) -> None:
-        """Follow a master; None: nobody. When it is done the log stands still and nothing is reported any more."""
-
-    async def fence(self, why: str) -> None:
-        """Take no more messages, at once."""
-
-
-class Copies(Protocol):
-    """What is known of a broker's log and its slaves."""
-
-    def find_log_end(self) -> LogEnd:
-        """Where the log ends."""
-
-    def measure(self) -> Progress:
-        """How far the slaves are."""
-
-    def meet(self, addresses: Iterable[str]) -> None:
-        """Remember members for as long as the store lives."""
-
-    def require(self, members: frozenset[int]) -> None:
-        """Acknowledge nothing that one of these lacks."""
-
-    def release(self) -> None:
-        """Acknowledge what may be acknowledged now."""
-
-
 async def open_client(options: BrokerOptions) -> EtcdClient:
     """Make the client of etcd that the options describe."""
     if options.failover != "etcd":
@@ -150,8 +104,8 @@ class FailoverDriver:
         options: BrokerOptions,
         standing: Standing,
         clock: Clock,
-        roles: RoleSwitch,
-        copies: Copies,
+        roles: Roles,
+        copies: BrokerCopies,
         client: EtcdClient,
         gate: Gate,
         *,

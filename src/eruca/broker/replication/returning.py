@@ -19,20 +19,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eruca.broker.options import BrokerRole
+from eruca.broker.registering.asking import ask_addresses
 from eruca.broker.replication.proving import Proof, prove
 from eruca.core.replication.epochs import drop_unwritten, last_epoch
 from eruca.core.replication.kinship import Kinship
 from eruca.errors import ConfigError, ErucaError
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
-from eruca.net.handlers import expect_success
 from eruca.store.messagestore import MessageStore
-from eruca.wire.bodies import ClusterInfo, ReplicationState
-from eruca.wire.catalog import decode_answer
-from eruca.wire.codes import RequestCode
+from eruca.wire.bodies import ReplicationState
 from eruca.wire.epoch import Epoch
-from eruca.wire.frame import make_request
-from eruca.wire.headers import EmptyHeader
 from eruca.wire.names import MASTER
 
 log = logging.getLogger(__name__)
@@ -203,14 +199,10 @@ def refuse_taken_name(name: str, own_address: str, registered: Iterable[Proof]) 
 
 async def _list_members(caller: Caller, nameserver: str, name: str) -> list[str]:
     try:
-        command = make_request(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader())
-        answer = expect_success(await caller.call(nameserver, command, _ASK_MS))
-        info = decode_answer(RequestCode.GET_BROKER_CLUSTER_INFO, answer)[1]
+        return list((await ask_addresses(caller, nameserver, name, _ASK_MS)).values())
     except ErucaError as error:
         log.warning("name server %s does not tell who the members of %s are: %s", nameserver, name, error)
         return []
-    broker = info.broker_addr_table.get(name) if isinstance(info, ClusterInfo) else None
-    return list(broker.broker_addrs.values()) if broker is not None else []
 
 
 async def _ask_all(caller: Caller, addresses: Iterable[str], store: MessageStore) -> dict[str, Proof | None]:

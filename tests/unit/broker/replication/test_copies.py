@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from eruca.broker.options import BrokerOptions, BrokerRole, LiveOptions
-from eruca.broker.replication.copies import BrokerCopies
-from eruca.broker.replication.failover import LogEnd
+from eruca.broker.replication.copies import BrokerCopies, LogEnd
 from eruca.broker.replication.members import KnownMembers, MembersTable
 from eruca.broker.standing import Standing
 from eruca.core.replication.epochs import Epoch

@@ -25,7 +25,7 @@ from eruca.wire.record import Message
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.replication.pairs import INTERVALS, make_slave, read_log, wait_until_equal
 from tests.unit.broker.requests import try_send
-from tests.unit.store.samples import make_message, wait_for
+from tests.unit.store.samples import make_message, read_aside, wait_for
 
 SEGMENT_BYTES = 1 << 20
 LOGGER = "eruca.broker.replication.replica"
@@ -228,10 +228,10 @@ async def test_what_only_the_slave_has_is_set_aside_and_cut_off(make_broker: Mak
     await wait_for(lambda: read_log(first) == read_log(second))
     store = first.store
     assert store.lineage.epochs == second.store.lineage.epochs
-    (row,) = await asyncio.to_thread(store.lineage.list_diverged)
+    (row,) = store.lineage.record.diverged
     assert (row.epoch, row.begin, row.end) == (1, len(common), tail)
-    found = await asyncio.to_thread(lambda: list(store.lineage.read_diverged(row.file)))
-    assert [message.body for message in found] == [message.body for message in lost]
+    found = await asyncio.to_thread(read_aside, store, row.file)
+    assert found == [message.body for message in lost]
     # And it stays a slave like any other.
     fill(second, 5, mark=b"2")
     await wait_until_equal(second, first)
