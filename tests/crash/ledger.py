@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from eruca.config import StoreOptions, parse_delay_levels
-from eruca.store.log.scan import Damage, scan_log
+from eruca.store.log.scan import Damage, iter_records, scan_log
 from eruca.store.messagestore import MessageStore
 from eruca.store.queues.dispatch import has_queue_entry
 from eruca.store.reading.slices import ReadBounds, ReadStatus
@@ -123,7 +123,8 @@ class Ledger:
         log = store.log
         found: dict[int, Stored] = {}
 
-        def visit(view: object, segment: object, position: int) -> None:
+        scan = scan_log(log.chain, log.start, stop=log.tail)
+        for _, _, position in iter_records(log.chain, log.start, scan.end, scan.damage):
             record = store.reader.view_record(position)
             expect(record is not None, f"the record at {position} cannot be viewed")
             assert record is not None
@@ -138,7 +139,6 @@ class Ledger:
                     self.altered_from = self.promised_end
             found[position] = Stored(position, data, decode_record(data))
 
-        scan = scan_log(log.chain, log.start, visit=visit, stop=log.tail)
         hole = Damage(scan.end, log.tail - scan.end, "")
         is_whole = scan.end == log.tail or any(
             item.end >= hole.end for item in store.damage.items if _is_in(hole, [item])

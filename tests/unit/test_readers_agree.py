@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eruca.store.log.scan import is_cut_short
+from eruca.store.log.cursor import RecordCursor
 from eruca.wire.record import Message, RecordView, decode_readable, inspect_record
 from tests import readable
 from tests.kernels import load_twins
@@ -156,7 +156,7 @@ def test_a_closer_look_finds_no_lost_end_where_the_quick_one_is_sure(record: byt
     shaped = readable.read_record(record, 0, len(record), check_crc=False, position=None)
     assert (type(view) is RecordView) is (shaped is not None)
     if type(view) is RecordView and shaped is not None and not readable.may_be_cut(record, 0, shaped):
-        assert not is_cut_short(bytearray(record), view, len(record), BASE)
+        assert not RecordCursor(bytearray(record), len(record), BASE).is_cut_short(view)
 
 
 @each_case

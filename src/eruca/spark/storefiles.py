@@ -21,10 +21,11 @@ from eruca.spark.parsing import BATCH_ROWS, Ints, Records, find_records
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.layout import StorePaths, detect_options
 from eruca.store.log.chain import NAME_DIGITS, Chain
-from eruca.store.log.scan import Damage, find_following_record, is_cut_short, scan_log
+from eruca.store.log.cursor import RecordCursor
+from eruca.store.log.scan import Damage, find_following_record, scan_log
 from eruca.store.log.segment import Segment
 from eruca.storetools.readonly import check_is_store
-from eruca.wire.record import BlankView, InvalidView, RecordView, inspect_record
+from eruca.wire.record import BlankView, InvalidView, RecordView
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ def find_store_paths(place: Path, disk: FileSystem | None = None) -> StorePaths:
 def find_log_end(run: Chain) -> int:
     """Where the log ends: behind its last whole record. A broker may be writing to it."""
     for segment in reversed(run.segments):
-        view = inspect_record(segment.buffer, 0, segment.size, False, segment.start)
+        view = segment.inspect(segment.start)
         if isinstance(view, InvalidView) and find_following_record(_alone(run, segment), segment, 1) is None:
             continue  # made in advance, or its first record is being written
         end = scan_log(run, segment.start, check_crc=False).end
@@ -299,10 +300,7 @@ def _walk(segment: Segment, piece: Piece, topics: Collection[bytes] | None) -> I
 
 def _look_closely(segment: Segment, at: int) -> RecordView | BlankView | InvalidView:
     """What lies at a place where the fast walk stopped."""
-    view = inspect_record(segment.buffer, at, segment.size, False, segment.start + at)
-    if isinstance(view, RecordView) and is_cut_short(segment.buffer, view, segment.size, segment.start):
-        return InvalidView("zeros stand where its topic or properties were to be written")
-    return view
+    return RecordCursor(segment.buffer, segment.size, segment.start).look(at)
 
 
 def _find_damage(segment: Segment, at: int, end: int, reason: str) -> Damage | None:

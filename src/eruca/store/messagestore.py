@@ -96,7 +96,6 @@ class MessageStore:
             self.log,
             self.queues,
             self.index,
-            self.reader,
             self.dispatch,
             self.flusher,
             self.checkpoint,

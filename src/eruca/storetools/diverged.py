@@ -9,8 +9,8 @@ from eruca.errors import StoreError
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.layout import StorePaths
 from eruca.store.lineage.replicationstate import Diverged, ReplicationFile
+from eruca.store.log.cursor import RecordCursor
 from eruca.storetools.dump import BODY_PREVIEW_BYTES, RecordRow, make_row
-from eruca.wire.record import BlankView, RecordView, find_record, inspect_record
 
 
 def list_diverged(root: Path, *, disk: FileSystem | None = None) -> list[Diverged]:
@@ -34,15 +34,9 @@ def dump_diverged(
         raise StoreError(f"{path} is not there any more", hint="somebody moved it away or deleted it")
     mapping = disk.map(path, writable=False)
     try:
-        data, at = mapping.buffer, 0
-        while 0 <= at < len(data):
-            view = inspect_record(data, at, len(data), False, row.begin + at)
-            if type(view) is RecordView:
-                yield make_row(bytes(data[at : at + view.size]), view, at, row.begin + at, body_bytes)
-                at += view.size
-            elif type(view) is BlankView:
-                at += view.size
-            else:
-                at = find_record(data, at + 1, len(data), row.begin)
+        data = mapping.buffer
+        # The last record is not doubted: it may end in zeros because of who wrote it.
+        for view, at in RecordCursor(data, mapping.size, row.begin, doubting=False).iter_records():
+            yield make_row(bytes(data[at : at + view.size]), view, at, row.begin + at, body_bytes)
     finally:
         mapping.close()

@@ -18,7 +18,7 @@ from eruca.storetools.readonly import ReadOnlyStore
 from eruca.wire.host import unpack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.properties import KEYS, TAGS, UNIQ_KEY, split_keys
-from eruca.wire.record import Message, RecordView, body_crc, decode_record, inspect_record, user_body
+from eruca.wire.record import Message, RecordView, body_crc, decode_record, user_body
 from eruca.wire.sysflag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -139,7 +139,7 @@ def _iter_wanted(store: ReadOnlyStore, wanted: RecordFilter) -> Iterator[tuple[R
 def _skip_older(run: Chain, from_time: int) -> int:
     """Start of the last segment whose first record is clearly older than a time; the ones before it are older still."""
     for segment in reversed(run.segments):
-        view = inspect_record(segment.buffer, 0, segment.size, False, segment.start)
+        view = segment.inspect(segment.start)
         if isinstance(view, RecordView) and view.store_timestamp < from_time - CLOCK_STEP_MS_MAX:
             return segment.start
     return run.start

@@ -27,7 +27,7 @@ from eruca.store.queues.consumequeue import ConsumeQueue
 from eruca.store.queues.indexfile import IndexFile, file_bytes
 from eruca.store.recovery.checkpoint import AbortMarker, Checkpoint
 from eruca.wire.names import check_topic
-from eruca.wire.record import Inspection, InvalidView, inspect_record
+from eruca.wire.record import Inspection, InvalidView
 
 # A queue or index that is wrong throughout would give a finding for each entry; the count goes on, the list does not.
 KEPT_OF_A_KIND_MAX = 100
@@ -210,12 +210,12 @@ class ReadOnlyStore:
                 return found
         return None
 
-    def inspect(self, position: int, *, check_crc: bool = False) -> Inspection:
+    def inspect(self, position: int) -> Inspection:
         """Say what lies at a position of the commit log."""
         segment = self.find_segment(position)
         if segment is None:
             return InvalidView("the commit log has no such position")
-        return inspect_record(segment.buffer, position - segment.start, segment.size, check_crc, position)
+        return segment.inspect(position)
 
     def iter_segments(self) -> Iterator[Segment]:
         """Every segment of the commit log, in order."""

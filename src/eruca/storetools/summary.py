@@ -20,7 +20,7 @@ from eruca.store.tables.tables import decode_table
 from eruca.storetools.readonly import Finding, Findings, Kind, ReadOnlyStore
 from eruca.wire import fastjson
 from eruca.wire.bodies import ConsumerOffsets, DelayOffsets, GroupConfigTable, JsonBody, TopicConfigTable
-from eruca.wire.record import InvalidView, RecordView, inspect_record
+from eruca.wire.record import InvalidView, RecordView
 
 
 class LogSummary(msgspec.Struct, frozen=True):
@@ -208,7 +208,7 @@ def _find_log_end(store: ReadOnlyStore, run: Chain) -> tuple[int, int, str]:
     if start < 0:
         start = run.start
         for segment in reversed(run.segments):
-            view = inspect_record(segment.buffer, 0, segment.size, False, segment.start)
+            view = segment.inspect(segment.start)
             if not (isinstance(view, InvalidView) and view.empty):
                 start = segment.start
                 break

@@ -18,7 +18,7 @@ from eruca.errors import WireError
 from eruca.spark import parsing
 from eruca.spark.columns import STORE_COLUMNS
 from eruca.spark.parsing import RecordParser, check_crcs, find_records, read_int64, split
-from eruca.store.log.scan import is_cut_short
+from eruca.store.log.cursor import RecordCursor
 from eruca.wire.host import unpack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.properties import parse_properties, split_keys
@@ -268,7 +268,7 @@ def test_the_walk_ends_at_what_is_no_record(
             view.properties_at,
             view.properties_end,
         )
-        assert not is_cut_short(data, view, len(data), BASE)
+        assert not RecordCursor(data, len(data), BASE).is_cut_short(view)
         at = end
     assert found.end == at
     last = inspect_record(data, at, len(data), False, BASE + at)

@@ -13,6 +13,7 @@ from eruca.config import StoreOptions
 from eruca.store.log.commitlog import CommitLog
 from eruca.store.messagestore import MessageStore, open_store
 from eruca.store.queues.consumequeue import ConsumeQueue
+from eruca.storetools.diverged import dump_diverged
 from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.properties import encode_properties
@@ -103,3 +104,9 @@ async def wait_for(condition: Callable[[], bool]) -> None:
     """Wait until something is true; the test's own time limit bounds it."""
     while not condition():  # noqa: ASYNC110 - what is waited for happens in threads that know no event of ours
         await asyncio.sleep(0.001)
+
+
+def read_aside(store: MessageStore, file: str) -> list[bytes]:
+    """The bodies of the messages in a file that a store set aside."""
+    rows = dump_diverged(store.paths.root, file, body_bytes=1 << 20, disk=store.disk)
+    return [row.body.encode() if row.body_is_text else bytes.fromhex(row.body) for row in rows]

@@ -350,7 +350,7 @@ def test_where_the_log_differs_after_a_crash_it_is_cut(chunk: int, at: int) -> N
             corrupt += 1
         position = replica.tail
     assert corrupt <= 1
-    (row,) = slave.lineage.list_diverged()
+    (row,) = slave.lineage.record.diverged
     assert (row.begin, row.end) == (places[9], places[20])
     assert slave.lineage.record.unsure == -1
     assert slave.lineage.epochs == master.lineage.epochs

@@ -27,6 +27,7 @@ from tests.unit.store.samples import (
     make_message,
     make_options,
     open_small,
+    read_aside,
     read_bodies,
 )
 
@@ -97,8 +98,8 @@ def test_a_log_that_was_cut_becomes_a_copy_of_the_other(seed: int) -> None:
     assert (row.epoch, row.begin, row.end) == (1, common, old_end)
     assert row.file == f"1-{common}-{old_end}.log"
     assert disk_of(old).read_file(DIVERGED / row.file) == tail_bytes
-    assert old.lineage.list_diverged() == [row] == old.lineage.record.diverged
-    assert {message.body for message in old.lineage.read_diverged(row.file)} >= set(lost)
+    assert old.lineage.record.diverged == [row]
+    assert set(read_aside(old, row.file)) >= set(lost)
     assert old.lineage.record.truncating == -1
     assert old.lineage.epochs == []
     assert old.lineage.seen_epoch == 1
@@ -179,7 +180,7 @@ def test_a_part_of_a_record_goes_along() -> None:
     row = slave.lineage.truncate(end - 1, epoch=0)
     assert row is not None
     assert (row.begin, row.end, slave.log.tail) == (cut, end, cut)
-    assert not list(slave.lineage.read_diverged(row.file))
+    assert not read_aside(slave, row.file)
     copy_log(master, ReplicaLog(slave))
     expect_same(slave, master)
 
@@ -316,18 +317,18 @@ def test_another_tail_of_the_same_name_does_not_replace_the_first() -> None:
         rows.append(row)
     size = rows[0].end
     assert [row.file for row in rows] == [f"0-0-{size}.log", f"0-0-{size}-2.log", f"0-0-{size}-2.log"]
-    bodies = [
-        [message.body for message in store.lineage.read_diverged(row.file)] for row in store.lineage.list_diverged()
-    ]
-    assert bodies == [[b"one"], [b"two"], [b"two"]]
+    assert store.lineage.record.diverged == rows
+    assert [read_aside(store, row.file) for row in rows] == [[b"one"], [b"two"], [b"two"]]
     disk_of(store).remove(DIVERGED / rows[0].file)
-    assert [row.file for row in store.lineage.list_diverged()] == [rows[1].file, rows[2].file]
+    with pytest.raises(StoreError, match="not there any more"):
+        read_aside(store, rows[0].file)
+    assert [read_aside(store, row.file) for row in rows[1:]] == [[b"two"], [b"two"]]
 
 
 @pytest.mark.parametrize("name", ["../config/topics.json", "1-0-5.log", ""])
 def test_only_what_was_set_aside_is_read(name: str) -> None:
     with pytest.raises(StoreError, match="nothing was set aside"):
-        open_small(make_disk()).lineage.read_diverged(name)
+        read_aside(open_small(make_disk()), name)
 
 
 def test_a_disk_without_room_for_the_tail_keeps_the_log() -> None:
@@ -376,7 +377,7 @@ def test_a_crash_at_any_call_leaves_the_log_whole_or_cut(mode: CrashMode | None)
             assert read_log(again, common, old_end) == tail_bytes
             assert not again.lineage.record.diverged
             assert again.lineage.truncate(common, epoch=1) is not None
-        (row,) = again.lineage.list_diverged()
+        (row,) = again.lineage.record.diverged
         assert left[0].read_file(DIVERGED / row.file) == tail_bytes
         expect_follower(again, new, common)
         again.close()
@@ -445,5 +446,5 @@ def test_a_call_that_fails_is_tried_again() -> None:
                 assert row is not None
                 assert (row.begin, row.end) == (common, old_end)
             assert old.lineage.record.truncating == -1, f"call {call} {fault}"
-            (row,) = old.lineage.list_diverged()
+            (row,) = old.lineage.record.diverged
             expect_follower(old, new, common)

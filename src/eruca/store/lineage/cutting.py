@@ -14,7 +14,6 @@ from eruca.store.queues.dispatch import Dispatch
 from eruca.store.queues.index import Index
 from eruca.store.queues.queueends import EndsFile
 from eruca.store.queues.removed import RemovedTopics
-from eruca.store.reading.reader import Reader
 from eruca.store.recovery.checkpoint import Checkpoint
 
 
@@ -28,7 +27,6 @@ class Cutter:
         log: CommitLog,
         queues: Queues,
         index: Index | None,
-        reader: Reader,
         dispatch: Dispatch,
         flusher: Flusher,
         checkpoint: Checkpoint,
@@ -41,7 +39,6 @@ class Cutter:
         self._log = log
         self._queues = queues
         self._index = index
-        self._reader = reader
         self._dispatch = dispatch
         self._flusher = flusher
         self._checkpoint = checkpoint
@@ -113,13 +110,8 @@ class Cutter:
                 if len(queue.chain.segments) != count:
                     self._disk.sync_directory(queue.chain.directory)
         if self._index is not None and self._index.end_position >= position:
-            self._index.drop_from(position, self._read_time)
+            self._index.drop_from(position, self._log.read_time)
             self._index.sync()
-
-    def _read_time(self, position: int) -> int:
-        """When the record at a position was stored; -1 when it cannot be read."""
-        view = self._reader.view_record(position)
-        return -1 if view is None else self._reader.read_time(position, len(view))
 
 
 def find_last_time(chain: Chain, position: int) -> int:

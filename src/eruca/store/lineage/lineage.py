@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import uuid4
 
@@ -28,11 +28,10 @@ from eruca.limits import EPOCH_MAX, EPOCHS_LISTED_MAX
 from eruca.store.filesystem import FileSystem
 from eruca.store.layout import StorePaths
 from eruca.store.lineage.replicationstate import Diverged, ReplicationFile, ReplicationRecord, begin_epoch
-from eruca.store.lineage.setaside import copy_aside, find_boundary, read_messages
+from eruca.store.lineage.setaside import copy_aside, find_boundary
 from eruca.store.log.commitlog import CommitLog
 from eruca.store.log.damage import DamageList
 from eruca.wire.epoch import Epoch, is_epoch, join_oldest
-from eruca.wire.record import Message
 
 log = logging.getLogger(__name__)
 
@@ -216,14 +215,3 @@ class Lineage:
         self.save(truncating=-1, epochs=kept, seen_epoch=highest, unsure=unsure)
         for tell in self.on_cut:
             tell(position)
-
-    def list_diverged(self) -> list[Diverged]:
-        """What was set aside and is still there."""
-        return [row for row in self.record.diverged if self._disk.exists(self._paths.diverged / row.file)]
-
-    def read_diverged(self, file: str) -> Iterator[Message]:
-        """The messages in a file that was set aside."""
-        row = next((row for row in self.record.diverged if row.file == file), None)
-        if row is None:
-            raise StoreError(f"nothing was set aside as {file!r}")
-        return read_messages(self._disk, self._paths.diverged / file, row.begin)

@@ -21,8 +21,8 @@ from __future__ import annotations
 import logging
 
 from eruca.errors import ReplicaCorrupt, StoreError
-from eruca.store.filesystem import Buffer
-from eruca.store.log.scan import Damage, ends_in_zero, has_lost_sector
+from eruca.store.log.cursor import RecordCursor
+from eruca.store.log.scan import Damage
 from eruca.store.log.segment import Segment
 from eruca.store.messagestore import MessageStore
 from eruca.store.queues.consumequeue import ConsumeQueue
@@ -35,8 +35,6 @@ from eruca.wire.record import (
     RECORD_MAGIC,
     InvalidView,
     RecordView,
-    find_record,
-    inspect_record,
 )
 
 log = logging.getLogger(__name__)
@@ -209,8 +207,8 @@ class ReplicaLog:
         good: int = skip_records(buffer, at, end, base, True)[0]
         if good == at:
             # Those that the walk leaves out, because they may be the rest of something that a crash took.
-            view = inspect_record(buffer, at, end, True, base + at)
-            if type(view) is RecordView and not _is_cut_short(buffer, view, end):
+            view = _make_cursor(segment, end).look(at)
+            if type(view) is RecordView:
                 return at + view.size
         return good
 
@@ -234,8 +232,9 @@ class ReplicaLog:
                 return False
             reason = f"record claims position {claimed} but lies at {segment.start + at}"
         else:
-            view = inspect_record(buffer, at, end, True, segment.start + at)
-            reason = view.reason if isinstance(view, InvalidView) else "zeros stand where properties were"
+            view = _make_cursor(segment, end).look(at)
+            assert isinstance(view, InvalidView)
+            reason = view.reason
         self._refuse(segment, at, end, reason)
         return True
 
@@ -267,7 +266,7 @@ class ReplicaLog:
                 break
             at = max(self._searched, segment.start) - segment.start
             end = min(commitlog.tail, segment.end) - segment.start
-            found = _find_record(segment, at, end)
+            found = _make_cursor(segment, end).find(at)
             if found >= 0:
                 position = segment.start + found
                 damage = Damage(begin, position - begin, reason)
@@ -294,21 +293,6 @@ class ReplicaLog:
             queue.destroy()
 
 
-def _find_record(segment: Segment, at: int, end: int) -> int:
-    """Where the first good record of a segment is from a place on; -1 when there is none."""
-    while (at := find_record(segment.buffer, at, end, segment.start)) >= 0:
-        view = inspect_record(segment.buffer, at, end, False, segment.start + at)
-        if type(view) is RecordView and not _is_cut_short(segment.buffer, view, end):
-            return at
-        at += 1
-    return -1
-
-
-def _is_cut_short(buffer: Buffer, view: RecordView, end: int) -> bool:
-    """Has a master lost the end of a record in a crash? As `scan.is_cut_short`, with nothing known from `end` on."""
-    if has_lost_sector(buffer, view):
-        return True
-    following = view.properties_end
-    if not ends_in_zero(buffer, view) or end - following < BLANK_BYTES:
-        return False
-    return BLANK_HEAD.unpack_from(buffer, following)[1] not in (RECORD_MAGIC, BLANK_MAGIC)
+def _make_cursor(segment: Segment, end: int) -> RecordCursor:
+    """A look at what has come of a segment; the rest is still to come."""
+    return RecordCursor(segment.buffer, end, segment.start, check_crc=True, growing=True)

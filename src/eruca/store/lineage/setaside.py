@@ -9,7 +9,6 @@ from eruca.errors import StoreError
 from eruca.store.filesystem import FileSystem
 from eruca.store.log.chain import Chain
 from eruca.store.log.scan import Damage, iter_facts, scan_log
-from eruca.wire.record import BlankView, Message, RecordView, decode_record, find_record, inspect_record
 
 _COPY_BYTES = 1024 * 1024
 _STAGING_NAME = ".eruca-new-diverged"
@@ -93,23 +92,5 @@ def _is_copy(disk: FileSystem, chain: Chain, begin: int, end: int, path: Path) -
         return all(
             memoryview(mapping.buffer)[at : at + len(piece)] == piece for at, piece in _iter_pieces(chain, begin, end)
         )
-    finally:
-        mapping.close()
-
-
-def read_messages(disk: FileSystem, path: Path, base: int) -> Iterator[Message]:
-    """The messages in a file that was set aside, whose first byte was at a position of the log."""
-    mapping = disk.map(path, writable=False)
-    data, at = mapping.buffer, 0
-    try:
-        while 0 <= at < mapping.size:
-            view = inspect_record(data, at, mapping.size, True, base + at)
-            if type(view) is RecordView:
-                yield decode_record(data, at)
-                at += view.size
-            elif type(view) is BlankView:
-                at += view.size
-            else:  # damage, or the end of what a slave had received
-                at = find_record(data, at + 1, mapping.size, base)
     finally:
         mapping.close()

@@ -17,7 +17,7 @@ from eruca.errors import StoreError, StoreFull
 from eruca.store.filesystem import Buffer, FileSystem
 from eruca.store.log.chain import Chain
 from eruca.store.log.segment import Segment
-from eruca.wire.record import BLANK_BYTES, Message, RecordView, encode_blank, inspect_record, pack_record, write_record
+from eruca.wire.record import BLANK_BYTES, Message, RecordView, encode_blank, pack_record, write_record
 
 # How far ahead of the tail pages are touched in the background: 1 KiB appends cost a third less on touched pages, and
 # a bound keeps a new segment from becoming resident memory all at once.
@@ -281,8 +281,14 @@ class CommitLog:
         segment = self.chain.find(position)
         if segment is None:
             return None
-        view = inspect_record(segment.buffer, position - segment.start, segment.size, False, position)
+        view = segment.inspect(position)
         return segment.view(position, view.size) if type(view) is RecordView else None
+
+    def read_time(self, position: int) -> int:
+        """When the record at a position was stored, whether readers see it or not; -1 when none starts there."""
+        segment = self.chain.find(position)
+        view = None if segment is None else segment.inspect(position)
+        return view.store_timestamp if type(view) is RecordView else -1
 
     def prefetch(self, begin: int, bytes_max: int) -> tuple[int, Callable[[], None]] | None:
         """Where a stretch of a segment ends, and a call for a thread that brings it to memory; None beyond the end."""

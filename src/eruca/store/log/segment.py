@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from eruca.store.filesystem import Buffer, Mapping
+from eruca.wire.record import Inspection, inspect_record
 
 
 class Segment:
@@ -25,6 +26,10 @@ class Segment:
         """The bytes at a position of the chain, without a copy."""
         at = position - self.start
         return memoryview(self.buffer)[at : at + length]
+
+    def inspect(self, position: int) -> Inspection:
+        """Say what lies at a position of the chain, if that is a commit log; bodies are not checked."""
+        return inspect_record(self.buffer, position - self.start, self.size, False, position)
 
     def ensure_allocated(self, end: int, step: int) -> None:
         """Reserve blocks up to `end` (an offset in the file), `step` bytes at a time."""

@@ -37,7 +37,7 @@ from eruca.store.recovery.startcheck import (
     find_repairs,
     list_wanted,
 )
-from eruca.wire.record import RECORD_MAGIC, RecordView, inspect_record
+from eruca.wire.record import RECORD_MAGIC, RecordView
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ def find_crash_start(chain: Chain, checkpoint: Checkpoint, *, with_index: bool) 
     for segment in reversed(chain.segments):
         if segment.start > limit:
             continue
-        view = inspect_record(segment.buffer, 0, segment.size, False, segment.start)
+        view = segment.inspect(segment.start)
         if type(view) is RecordView and 0 < view.store_timestamp <= safe_time:
             return segment.start
     return chain.start
@@ -299,7 +299,7 @@ def _make_derived_agree(
     queues, index = dispatch.queues, dispatch.index
     starts = [start for start in (plan.dispatch_from, plan.index_from) if start is not None]
     if plan.index_keep is not None and index is not None:
-        index.keep_first(plan.index_keep, lambda at: _read_time(commitlog, at))
+        index.keep_first(plan.index_keep, commitlog.read_time)
         starts.append(max(commitlog.start, index.end_position))
     if plan.dispatch_from is not None:
         _cut_derived(plan, commitlog, queues, index, known_damage)
@@ -322,15 +322,6 @@ def _make_derived_agree(
         index.clear()
     damage = scan_log(commitlog.chain, start, stop=plan.log_end).damage
     dispatch.run(commitlog.chain, start, plan.log_end, damage, progress)
-
-
-def _read_time(commitlog: CommitLog, position: int) -> int:
-    """When the record at a position was stored; -1 when it cannot be read."""
-    segment = commitlog.chain.find(position)
-    if segment is None:
-        return -1
-    view = inspect_record(segment.buffer, position - segment.start, segment.size, False, position)
-    return view.store_timestamp if type(view) is RecordView else -1
 
 
 def _trim_log(plan: RecoveryPlan, commitlog: CommitLog) -> None:
