@@ -187,9 +187,9 @@ torture: $(READY) ## the long randomised runs; ONLY=name picks one, MINUTES=n bo
 	@$(PY) -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: bench
-bench: $(READY) ## the benchmarks, each with a ratio against a plain loop or a peer; ONLY=name picks one, BEFORE=dir compares
+bench: $(READY) ## the benchmarks beside plain loops or peers; ONLY=name picks one, BEFORE=dir compares, PLAIN=1 compiles nothing
 	@test -f bench/__main__.py || { echo "make $@: there is no bench yet" >&2; exit 1; }
-	@$(PY) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(BEFORE),--before $(BEFORE))
+	@$(if $(PLAIN),ERUCA_PLAIN=1 )$(PY) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(BEFORE),--before $(BEFORE))
 
 # --- still to come -----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ RESULTS = Path(__file__).resolve().parent.parent / "bench-results"
 @click.option(
     "--before",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Measure beside another checkout of Eruca, whose own `make setup` was run; not with `delay` and `up`.",
+    help="Measure beside another checkout of Eruca, with an environment of its own; not for `delay` and `up`.",
 )
 @click.option(
     "--results",

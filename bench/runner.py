@@ -277,7 +277,7 @@ def find_python(checkout: Path) -> Path:
     """Return the interpreter that a checkout was set up with."""
     python = checkout.absolute() / ".venv" / "bin" / "python"
     if not python.is_file():
-        raise BenchError(f"{checkout} has no environment", hint=f"run `make setup` in {checkout} first")
+        raise BenchError(f"{checkout} has no environment", hint=f"run `make .venv/.locked` in {checkout} first")
     return python
 
 
@@ -333,6 +333,8 @@ def run_bench(name: str, console: Console, *, quick: bool, before: Path | None =
     ):
         run = Run(Path(directory), quick=quick, progress=progress, before=before)
         earlier = None if run.before is None else describe_before(run.before)
+        if earlier and earlier["compiled"] != machine["compiled"]:
+            run.note("only one of the two checkouts runs compiled: the ratios say nothing about a change")
         measure(run)
     return {
         "bench": name,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import socket
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.runner import Aim, BenchError, Run, Sample
+from bench.runner import Aim, BenchError, Run, Sample, make_environment
 from eruca.client.produce.producer import Producer
 
 START_AIM = Aim(2000, at_least=False)
@@ -90,8 +89,9 @@ def _live(command: list[str], directory: Path, first_call: Callable[[str], None]
 
 @contextmanager
 def _started(command: list[str], directory: Path) -> Iterator[subprocess.Popen[str]]:
-    environment = {key: text for key, text in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV"))}
-    with subprocess.Popen(command, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=directory, env=make_environment(command[0]), stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from bench.parts.others import find_reason
 from bench.runner import BenchError, Run, Sample, make_environment
@@ -28,13 +28,27 @@ def compare_rows(run: Run, name: str, sizes: Mapping[str, float], *, lives: int)
     for _ in range(1 if run.quick else lives):
         with (
             run.scratch() as directory,
-            _Rows(Path(sys.executable), REPOSITORY, name, directory / "now", sizes) as now,
-            _Rows(run.before, run.before.parents[2], name, directory / "before", sizes) as before,
+            _Process(Path(sys.executable), REPOSITORY, name, directory / "now", sizes) as now,
+            _Process(run.before, run.before.parents[2], name, directory / "before", sizes) as before,
         ):
-            _compare(run, now, before, lives)
+            compare_sides(run, now, before, lives=lives)
 
 
-def _compare(run: Run, now: _Rows, before: _Rows, lives: int) -> None:
+class Rows(Protocol):
+    """The rows of one checkout, one after the other."""
+
+    def find_next(self) -> tuple[str, str] | None:
+        """Wait for the next row: its name and its unit; None after the last."""
+
+    def measure(self) -> Sample:
+        """Measure the row that is ready."""
+
+    def skip(self) -> None:
+        """Leave the row that is ready."""
+
+
+def compare_sides(run: Run, now: Rows, before: Rows, *, lives: int) -> None:
+    """Walk through the rows of both; one that only this checkout has is left out."""
     ours, theirs = now.find_next(), before.find_next()
     while ours:
         if ours == theirs:
@@ -54,7 +68,7 @@ def _compare(run: Run, now: _Rows, before: _Rows, lives: int) -> None:
         raise BenchError(f"the earlier checkout measures {theirs[0]!r} ({theirs[1]}), and this one does not")
 
 
-class _Rows:
+class _Process:
     """A process that measures the rows of one checkout."""
 
     def __init__(self, python: Path, checkout: Path, name: str, directory: Path, sizes: Mapping[str, float]) -> None:
@@ -73,12 +87,10 @@ class _Rows:
             )
 
     def find_next(self) -> tuple[str, str] | None:
-        """Wait for the next row: its name and its unit; None after the last."""
         row = self._read()
         return None if row is None else (row["name"], row["unit"])
 
     def measure(self) -> Sample:
-        """Measure the row that is ready."""
         self._write("again")
         sample = self._read()
         if sample is None:
@@ -86,7 +98,6 @@ class _Rows:
         return Sample(sample["value"], sample["details"])
 
     def skip(self) -> None:
-        """Leave the row that is ready."""
         self._write("next")
 
     def _write(self, wish: str) -> None:

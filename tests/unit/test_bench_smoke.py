@@ -13,7 +13,21 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.runner import Aim, BenchError, Figure, Measurement, Run, Sample, find_python, list_benches, run_bench
+from bench.parts.beside import compare_sides
+from bench.runner import (
+    ROUNDS_MAX,
+    Aim,
+    BenchError,
+    Figure,
+    Measurement,
+    Run,
+    Sample,
+    find_interval,
+    find_python,
+    list_benches,
+    make_environment,
+    run_bench,
+)
 from tests.paths import REPOSITORY
 
 STORE_FIGURES = [
@@ -30,14 +44,14 @@ STORE_FIGURES = [
 ]
 
 
-def run_quickly(name: str, directory: Path) -> dict[str, Any]:
+def run_quickly(name: str, directory: Path, *arguments: str, **environment: str) -> dict[str, Any]:
     """Run one benchmark as `make bench` does, with its temporary files and its results in a directory."""
     temporary = directory / "temporary"
     temporary.mkdir()
     finished = subprocess.run(
-        [sys.executable, "-m", "bench", "--only", name, "--quick", "--results", str(directory / "results")],
+        [sys.executable, "-m", "bench", "--only", name, "--quick", "--results", str(directory / "results"), *arguments],
         cwd=REPOSITORY,
-        env={**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(REPOSITORY / "src")},
+        env={**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(REPOSITORY / "src"), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -78,6 +92,68 @@ def test_store_bench_gives_its_document(tmp_path: Path) -> None:
         "crash recovery, 1 KiB": 300,
         "anonymous memory, largest over small store": 1.1,
     }
+
+
+def make_checkout(directory: Path) -> Path:
+    """Make another checkout, which has the files and the environment of this one."""
+    directory.mkdir()
+    for name in ("bench", "tests"):
+        (directory / name).symlink_to(REPOSITORY / name)
+    (directory / ".venv").symlink_to(sys.prefix)
+    return directory
+
+
+def test_store_bench_is_measured_beside_an_earlier_checkout(tmp_path: Path) -> None:
+    before = make_checkout(tmp_path / "before")
+    document = run_quickly("store", tmp_path, "--before", str(before), ERUCA_PLAIN="1")
+    assert [figure["name"] for figure in document["figures"]] == STORE_FIGURES
+    assert document["notes"] == []
+    # What the environment says is true of both.
+    assert document["machine"]["compiled"] is document["before"]["compiled"] is False
+    for figure in document["figures"]:
+        check_figure(figure)
+        (peer,) = figure["peers"]
+        assert peer["name"] == "before"
+        assert peer["interval"][0] <= peer["ratio"] <= peer["interval"][1]
+        assert figure["aim"]["at_least"] is figure["unit"].endswith("/s")
+        assert figure["met"] is (
+            peer["ratio"] >= figure["aim"]["limit"]
+            if figure["aim"]["at_least"]
+            else peer["ratio"] <= figure["aim"]["limit"]
+        )
+    assert document["figures"][0]["peers"][0]["detail_ratios"].keys() >= {"thread cpu us", "process cpu us"}
+
+
+class FakeRows:
+    """Rows of a checkout that need no work."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = list(names)
+        self.skipped = 0
+
+    def find_next(self) -> tuple[str, str] | None:
+        return (self._names.pop(0), "records/s") if self._names else None
+
+    def measure(self) -> Sample:
+        return Sample(1.0)
+
+    def skip(self) -> None:
+        self.skipped += 1
+
+
+def test_a_new_row_is_left_out_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
+    def compare(now: FakeRows, before: FakeRows) -> Run:
+        run = Run(tmp_path, quick=True, progress=Progress(disable=True))
+        compare_sides(run, now, before, lives=1)
+        return run
+
+    now = FakeRows("a", "new", "b")
+    run = compare(now, FakeRows("a", "b"))
+    assert [figure.name for figure in run.figures] == ["a", "b"]
+    assert run.notes == ["new is left out: it is not the next row of the earlier checkout"]
+    assert now.skipped == 3
+    with pytest.raises(BenchError, match="the earlier checkout measures 'gone'"):
+        compare(FakeRows("a", "b"), FakeRows("a", "gone", "b"))
 
 
 def test_delay_bench_gives_its_document(tmp_path: Path) -> None:
@@ -136,13 +212,51 @@ def test_a_change_is_measured_in_turns_with_an_earlier_checkout(tmp_path: Path) 
 
     run = Run(tmp_path, quick=False, progress=Progress(disable=True), before=tmp_path)
     slower = run.measure_beside_before("a", "messages/s", measure("now", 96), measure("before", 100))
-    assert order == ["now", "before"] * run.repeats
+    assert order == ["now", "before", "before", "now"] * (ROUNDS_MAX // 2)
     assert slower.is_met is False
     assert run.measure_beside_before("b", "messages/s", measure("now", 98), measure("before", 100)).is_met
+    # Of what is no rate, less is better.
+    assert run.measure_beside_before("c", "ms", measure("now", 102), measure("before", 100)).is_met
+    assert run.measure_beside_before("d", "ms", measure("now", 104), measure("before", 100)).is_met is False
+
+
+def test_rounds_are_compared_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").touch()
+    run = Run(tmp_path, quick=False, progress=Progress(disable=True), before=tmp_path)
+    # The machine gets slower and slower, and twice something disturbs one of the two.
+    speeds = [100.0 - 5 * number for number in range(ROUNDS_MAX)]
+    ours = [Sample(speed * 0.99, {"cpu us": 2.0}) for speed in speeds]
+    before = [Sample(speed, {"cpu us": 4.0}) for speed in speeds]
+    ours[1], before[2] = Sample(10.0, {"cpu us": 2.0}), Sample(20.0, {"cpu us": 4.0})
+    given = {"ours": iter(ours), "before": iter(before)}
+    for _ in range(2):
+        figure = run.measure_beside_before(
+            "a", "messages/s", lambda: next(given["ours"]), lambda: next(given["before"]), lives=2
+        )
+    assert run.figures == [figure]
+    (peer,) = figure.to_json()["peers"]
+    assert (peer["ratio"], peer["interval"], peer["detail_ratios"]) == (0.99, [0.99, 0.99], {"cpu us": 0.5})
+    assert figure.is_met
+
+
+def test_interval_holds_the_median_95_times_in_100() -> None:
+    assert find_interval([3.0]) == (3.0, 3.0)
+    assert find_interval([5.0, 1.0, 3.0, 2.0, 4.0]) == (1.0, 5.0)
+    # 2 * (1 + 12 + 66) / 2**12 is less than 0.05, and with the next ones it is more.
+    assert find_interval([float(number) for number in range(12)]) == (2.0, 9.0)
+
+
+def test_a_measured_program_is_not_configured_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ERUCA_PLAIN", "ERUCA_SEEDS", "NAMESRV_ADDR", "PYTHONPATH"):
+        monkeypatch.setenv(name, "1")
+    given = {"ERUCA_PLAIN", "ERUCA_SEEDS", "NAMESRV_ADDR", "PYTHONPATH"}
+    assert make_environment(sys.executable).keys() & given == {"ERUCA_PLAIN", "PYTHONPATH"}
+    assert make_environment("/another/python").keys() & given == {"ERUCA_PLAIN"}
 
 
 def test_an_earlier_checkout_must_be_set_up_and_known_to_the_benchmark(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="has no environment"):
         find_python(tmp_path)
-    with pytest.raises(BenchError, match="store cannot be measured beside another checkout"):
-        run_bench("store", Console(), quick=True, before=tmp_path)
+    with pytest.raises(BenchError, match="up cannot be measured beside another checkout"):
+        run_bench("up", Console(), quick=True, before=tmp_path)
