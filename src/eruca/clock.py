@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+# Both clocks are read once more when reading them took longer: the process was not running in between.
+_READ_S_MAX: Final = 0.002
+_READS_MAX: Final = 5
 
 
 class Clock(Protocol):
@@ -24,3 +28,41 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+def read_clocks(clock: Clock) -> tuple[int, float]:
+    """Read the wall clock, and in the same moment the one that nobody sets."""
+    for _ in range(_READS_MAX):
+        before = clock.monotonic()
+        wall_ms = clock.now_ms()
+        after = clock.monotonic()
+        if after - before <= _READ_S_MAX:
+            break
+    return wall_ms, after
+
+
+class ClockJumps:
+    """Finds out that somebody set the wall clock, by the one that only runs forward. Steady time is that of no jump."""
+
+    __slots__ = ("_began_ms", "_began_s", "_jump_ms_min", "off_ms", "shift_ms", "steady_ms")
+
+    def __init__(self, wall_ms: int, monotonic_s: float, jump_ms_min: int) -> None:
+        """A difference of less than `jump_ms_min` is not a jump."""
+        self._began_ms = wall_ms
+        self._began_s = monotonic_s
+        self._jump_ms_min = jump_ms_min
+        # The steady time of the last look, and how far all jumps together have set the wall clock ahead of it.
+        self.steady_ms = wall_ms
+        self.shift_ms = 0
+        # How far the wall clock is ahead of both together: less than a jump.
+        self.off_ms = 0
+
+    def look(self, wall_ms: int, monotonic_s: float) -> int:
+        """Take note of both clocks; returns by how much the wall clock was set forward, 0 when it was not set."""
+        self.steady_ms = self._began_ms + round((monotonic_s - self._began_s) * 1000)
+        self.off_ms = wall_ms - self.steady_ms - self.shift_ms
+        if abs(self.off_ms) < self._jump_ms_min:
+            return 0
+        jump_ms, self.off_ms = self.off_ms, 0
+        self.shift_ms += jump_ms
+        return jump_ms

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, ParamSpec
+from typing import Generic, TypeVarTuple
 
-Args = ParamSpec("Args")
+Args = TypeVarTuple("Args")
 
 
-class Signal(Generic[Args]):
+class Signal(Generic[*Args]):
     """One event. Its owner makes it complete; who wants to hear of it is built later and listens."""
 
     __slots__ = ("_listeners",)
 
     def __init__(self) -> None:
-        self._listeners: list[Callable[Args, object]] = []
+        self._listeners: list[Callable[[*Args], object]] = []
 
-    def listen(self, listener: Callable[Args, object]) -> None:
+    def listen(self, listener: Callable[[*Args], object]) -> None:
         """Call a function at every event, after those that listen already."""
         self._listeners.append(listener)
 
-    def tell(self, *args: Args.args, **kwargs: Args.kwargs) -> None:
+    def ignore(self, listener: Callable[[*Args], object]) -> None:
+        """Call a function no more that listens."""
+        self._listeners.remove(listener)
+
+    def __contains__(self, listener: Callable[[*Args], object]) -> bool:
+        return listener in self._listeners
+
+    def tell(self, *args: *Args) -> None:
         """The event has happened."""
         for listener in self._listeners:
-            listener(*args, **kwargs)
+            listener(*args)

@@ -199,7 +199,7 @@ class Broker:
         self.started_ms = clock.now_ms()
         #: Flushes, commits and deletes by itself.
         self.background = StoreBackground(store)
-        group_commit = self.background.group_commit
+        group_commit, sync = self.background.group_commit, self.background.sync
         self.stats = stats = Stats(options.now.cluster, clock)
         self.clients = Clients(clock, GroupNotices(options, self.groups).tell)
         self.locks = QueueLocks(clock, options.now.lock_live_ms)
@@ -208,16 +208,16 @@ class Broker:
         self.acknowledgement = Acknowledgement(options, standing, store, group_commit, stats.put_times, reads, gate)
         steady = SteadyTime(clock, store)
         #: Deliver delayed messages: at any time, and by levels.
-        self.timing = Timing(options, standing, clock, store, group_commit, stats, steady)
+        self.timing = Timing(options, standing, clock, store, sync, stats, steady)
         file = self.tables.delay_offsets
-        self.schedule = Schedule(options, standing, store, group_commit, stats, saver, steady, file, self.timing)
+        self.schedule = Schedule(options, standing, store, sync, stats, saver, steady, file, self.timing)
         self._decisions = Decisions(standing, clock, store, stats)
         #: Asks producers about half messages.
         self.checks = CheckBackService(
             options,
             standing,
             store,
-            group_commit,
+            sync,
             topics,
             self.offsets,
             self.clients,
@@ -244,7 +244,7 @@ class Broker:
             self.stats,
             reads,
         )
-        self.store.on_dispatched.append(Arrivals(self.store, reads, self.pull.holds).on_dispatched)
+        self.store.dispatched.listen(Arrivals(self.store, reads, self.pull.holds).on_dispatched)
 
     def _build_replication(self, etcd: EtcdClient | None) -> None:
         """Make what knows of the other members of this broker's name, and what says whether it is the master."""

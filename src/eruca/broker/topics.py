@@ -55,7 +55,7 @@ class Topics:
         self.data_version = table.data_version
         self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
         #: Told of every change.
-        self.changed: Signal[[]] = Signal()
+        self.changed: Signal[()] = Signal()
         #: Counts the changes of this run; name servers are told what changed since the one they know.
         self.revision = 0
         # When each topic last changed, the latest at the end, and when all of them did.

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eruca.clock import ClockJumps
+
 # Both clocks cannot be read in the same moment, and a little difference is not a jump.
 JUMP_MS_MIN = 20
 # Eras that are told apart. Older ones become one, whose messages are due at the latest time that is possible.
@@ -37,19 +39,15 @@ class ClockEras:
     """Turns the times of records into steady ones."""
 
     def __init__(self, wall_ms: int, monotonic_s: float, log_end: int) -> None:
-        self._wall_ms = wall_ms
-        self._monotonic_s = monotonic_s
+        self._clock = ClockJumps(wall_ms, monotonic_s, JUMP_MS_MIN)
         # What was stored before this began counts as an era that has just ended.
         self._past = [_Era(log_end, log_end, 0, wall_ms)]
-        self._shift_ms = 0
-        # How far the wall clock was behind that at the last look: less than a jump.
-        self._behind_ms = 0
         self._looked_at = log_end
 
     @property
     def shift_ms(self) -> int:
         """How far the wall clock is ahead of the steady one now."""
-        return self._shift_ms
+        return self._clock.shift_ms
 
     @property
     def jumps(self) -> int:
@@ -58,18 +56,16 @@ class ClockEras:
 
     def look(self, wall_ms: int, monotonic_s: float, log_end: int) -> int:
         """Take note of both clocks and of where the log ends; returns the steady time."""
-        now_ms = self._wall_ms + round((monotonic_s - self._monotonic_s) * 1000)
-        shift_ms = wall_ms - now_ms
-        if abs(shift_ms - self._shift_ms) >= JUMP_MS_MIN:
-            self._past.append(_Era(self._looked_at, log_end, self._shift_ms, now_ms))
-            self._shift_ms = shift_ms
+        clock = self._clock
+        jump_ms = clock.look(wall_ms, monotonic_s)
+        if jump_ms:
+            self._past.append(_Era(self._looked_at, log_end, clock.shift_ms - jump_ms, clock.steady_ms))
             if len(self._past) > ERAS_MAX:
                 oldest, second = self._past[:2]
                 second.shift_ms = min(oldest.shift_ms, second.shift_ms)
                 del self._past[0]
-        self._behind_ms = max(0, self._shift_ms - shift_ms)
         self._looked_at = log_end
-        return now_ms
+        return clock.steady_ms
 
     def find_stored(self, position: int, wall_ms: int) -> int:
         """The steady time of what happened when the record at a position was stored, at the latest."""
@@ -80,15 +76,15 @@ class ClockEras:
         stored in this run, and never later than that after the end of its era. Nor is it due before its time by a wall
         clock that nobody set, which may be a little behind.
         """
-        return self._translate(position, due_ms, delay_ms) + self._behind_ms
+        return self._translate(position, due_ms, delay_ms) + max(0, -self._clock.off_ms)
 
     def _translate(self, position: int, due_ms: int, delay_ms: int) -> int:
         if position >= self._past[-1].high:
-            return due_ms - self._shift_ms
+            return due_ms - self.shift_ms
         index = next(index for index, era in enumerate(self._past) if position < era.high)
         era = self._past[index]
         shift_ms = era.shift_ms
         if position >= era.low:
-            following = self._past[index + 1].shift_ms if index + 1 < len(self._past) else self._shift_ms
+            following = self._past[index + 1].shift_ms if index + 1 < len(self._past) else self.shift_ms
             shift_ms = min(shift_ms, following)
         return min(due_ms - shift_ms, era.ended_ms + delay_ms)

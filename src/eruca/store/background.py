@@ -63,6 +63,11 @@ class StoreBackground:
         await self.group_commit.close()
         await asyncio.to_thread(self._executor.shutdown)  # it waits for a sync that is under way
 
+    def sync(self) -> asyncio.Future[bool]:
+        """Bring everything that is stored by now to the disk; False when the store closed before that was done."""
+        self.store.commit()
+        return self.group_commit.when_flushed(self.store.log.readable_end)
+
     def _make_schedule(self) -> FlushSchedule:
         options = self.store.options
         return FlushSchedule(

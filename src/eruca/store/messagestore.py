@@ -15,6 +15,7 @@ from pathlib import Path
 from eruca.clock import Clock, SystemClock
 from eruca.config import StoreOptions, check_bounds, info_of, parse_delay_levels
 from eruca.errors import ConfigError, MessageIllegal, StoreClosed, StoreFull, StoreReadOnly
+from eruca.signals import Signal
 from eruca.store.encodedbatch import (
     BatchFacts,
     BatchSize,
@@ -107,8 +108,8 @@ class MessageStore:
         self.dispatch.guard, self.dispatch.damage = self.flusher.guard, self.damage
         self.archived = ArchiveMark(disk, paths.archived)
         self.abort = AbortMarker(disk, paths.abort)
-        # Told of every range of the log that is dispatched and that readers see: the queues that grew by it.
-        self.on_dispatched: list[Callable[[Grown], None]] = []
+        #: Told of records that readers can see from now on: the queues that grew, each with its first new offset.
+        self.dispatched: Signal[Grown] = Signal()
         # Retention refuses appends when the disk is too full.
         self._refusal = ""
         # A broker that is no master refuses them too.
@@ -266,8 +267,8 @@ class MessageStore:
         self.flusher.last_store_time = now
         if not self.dispatch.run_written(message, queue, facts.prefix, entries, entries_at):
             self._dispatch(message.position, size)
-        elif self.on_dispatched:
-            self.tell_dispatched([(queue, message.queue_offset)])
+        else:
+            self.dispatched.tell([(queue, message.queue_offset)])
         return message
 
     def _append_unusual(self, message: Message, facts: TopicFacts, size: int) -> None:
@@ -366,7 +367,7 @@ class MessageStore:
         if begin < end:
             grown = self.dispatch.run(self.log.chain, begin, end)
             self._hashes_waiting = 0
-            self.tell_dispatched(grown)
+            self.dispatched.tell(grown)
 
     def _reserve_keys(self, facts: TopicFacts, messages: list[Message]) -> None:
         """Make room in the index for the keys of messages."""
@@ -384,12 +385,7 @@ class MessageStore:
         done = self.dispatch.run_records(self.log.buffer, position - start, position - start + size, start)
         if done.error is not None:
             raise done.error
-        self.tell_dispatched(done.grown)
-
-    def tell_dispatched(self, grown: Grown) -> None:
-        """Tell of records that readers can see now: the queues that grew, each with its first new offset."""
-        for tell in self.on_dispatched:
-            tell(grown)
+        self.dispatched.tell(done.grown)
 
     def _learn_topic(self, topic: str) -> TopicFacts:
         """Check a topic's name and keep what every append to it needs."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from eruca.clock import Clock
+from eruca.clock import Clock, ClockJumps, read_clocks
 from eruca.config import StoreOptions
 from eruca.store.log.segment import Segment
 from eruca.store.messagestore import MessageStore
@@ -22,7 +22,7 @@ from eruca.store.messagestore import MessageStore
 log = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
-# A clock that gains more than this between two passes was set, and did not run fast.
+# A clock that has gained as much since a pass was set, and did not run fast.
 _JUMP_MS = 60_000
 
 
@@ -83,7 +83,7 @@ class DiskFacts:
     archived: int | None = None
 
 
-class SteadyTime:
+class AgeClock:
     """The time of day, without what the clock was set forward since the start.
 
     A clock that is set forward by a month makes everything look a month older. What was written before the jump is as
@@ -92,17 +92,16 @@ class SteadyTime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._wall_ms, self._monotonic_s = clock.now_ms(), clock.monotonic()
+        self._jumps = ClockJumps(*read_clocks(clock), _JUMP_MS)
         # How much the clock is ahead of the one that nobody sets, and the first time of the new count.
         self._ahead_ms = 0
         self._since_ms = 0
 
     def look(self) -> int:
         """The time as it would be if nobody had set the clock."""
-        wall_ms, monotonic_s = self._clock.now_ms(), self._clock.monotonic()
-        jump_ms = (wall_ms - self._wall_ms) - int((monotonic_s - self._monotonic_s) * 1000)
-        self._wall_ms, self._monotonic_s = wall_ms, monotonic_s
-        if jump_ms > _JUMP_MS or (jump_ms < -_JUMP_MS and self._ahead_ms):
+        wall_ms, monotonic_s = read_clocks(self._clock)
+        jump_ms = self._jumps.look(wall_ms, monotonic_s)
+        if jump_ms > 0 or (jump_ms < 0 and self._ahead_ms):
             if not self._ahead_ms:
                 self._since_ms = wall_ms - _JUMP_MS
             self._ahead_ms = max(0, self._ahead_ms + jump_ms)
@@ -123,7 +122,7 @@ class Retention:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._time = SteadyTime(store.clock)
+        self._time = AgeClock(store.clock)
         self.deleted_segments = 0
         # Queue and index files that are taken out and wait to be deleted.
         self._derived: list[Callable[[], None]] = []

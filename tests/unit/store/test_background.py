@@ -133,7 +133,7 @@ async def test_the_transient_buffer_is_committed_on_a_timer() -> None:
     disk = make_disk()
     async with run_background(disk, transient_enabled=True, commit_interval_ms=1) as (store, _):
         arrived: list[int] = []
-        store.on_dispatched.append(lambda grown: arrived.extend([queue.max_offset for queue, _ in grown]))
+        store.dispatched.listen(lambda grown: arrived.extend([queue.max_offset for queue, _ in grown]))
         store.append(make_message(body=b"x"))
         assert get_queue(store).max_offset == 0
         await wait_for(lambda: arrived == [1])

@@ -67,7 +67,7 @@ def test_append_fills_in_where_and_when() -> None:
 def test_arrivals_are_told_in_order() -> None:
     store = open_small(make_disk())
     seen: list[list[tuple[str, int, int]]] = []
-    store.on_dispatched.append(
+    store.dispatched.listen(
         lambda grown: seen.append([(queue.topic, begin, queue.max_offset) for queue, begin in grown])
     )
     store.append(make_message(TAGS="a"))
@@ -87,7 +87,7 @@ def test_an_arrival_can_be_read_at_once() -> None:
                 views = store.reader.read(queue.topic, queue.queue_id, begin).slices
                 seen.extend([decode_record(view).body for view in views])
 
-        store.on_dispatched.append(note)
+        store.dispatched.listen(note)
         for number in range(3):
             store.append(make_message(body=b"%d" % number))
         store.commit()

@@ -189,7 +189,7 @@ def test_who_waits_is_told_when_all_of_a_queue_is_there() -> None:
             assert slave.reader.read(topic, queue_id, begin).count == end - begin
             told.append((topic, queue_id, begin, end))
 
-    slave.on_dispatched.append(note)
+    slave.dispatched.listen(note)
     replica = ReplicaLog(slave)
     half = master.log.tail // 2
     replica.append(0, read_log(master, 0, half))

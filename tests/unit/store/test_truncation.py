@@ -257,7 +257,7 @@ def test_what_tells_of_the_log_is_corrected() -> None:
     store.archived.write(store.log.tail)
     store.change_options(replace(store.options, archived_position=store.log.tail))
     told: list[tuple[int, int]] = []
-    store.lineage.on_cut.append(lambda position: told.append((position, store.log.tail)))
+    store.lineage.was_cut.listen(lambda position: told.append((position, store.log.tail)))
     store.lineage.truncate(cut, epoch=1)
     # Whoever has a table that tells of the log hears of it when the log is cut.
     assert (told, store.lineage.cuts) == ([(cut, cut)], 1)
@@ -287,7 +287,7 @@ def test_nobody_is_told_when_nothing_is_cut() -> None:
     store = open_small(make_disk())
     end = store.append(make_message()).size
     told: list[int] = []
-    store.lineage.on_cut.append(told.append)
+    store.lineage.was_cut.listen(told.append)
     assert store.lineage.truncate(end, epoch=1) is None
     assert (told, store.lineage.cuts) == ([], 0)
 

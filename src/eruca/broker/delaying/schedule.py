@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,7 +23,6 @@ from eruca.core.schedule import Correct, DelaySchedule, Deliver, Delivered, Deli
 from eruca.digits import read_digits
 from eruca.errors import InvalidName, MessageIllegal, StoreError, TableUnsaved
 from eruca.repeating import Repeating
-from eruca.store.flush import GroupCommit
 from eruca.store.messagestore import MessageStore
 from eruca.store.queues.consumequeue import FILLER_SIZE
 from eruca.store.tables.saving import TableSaver
@@ -48,7 +48,8 @@ class Schedule:
     _options: LiveOptions
     _standing: Standing
     _store: MessageStore
-    _group_commit: GroupCommit
+    # Brings what is stored to the disk.
+    _sync: Callable[[], asyncio.Future[bool]]
     _stats: Stats
     _saver: TableSaver
     _steady: SteadyTime
@@ -157,16 +158,14 @@ class Schedule:
         return None if self._machine.offsets == self._saved else self._save_when_synced()
 
     def _save_when_synced(self) -> asyncio.Future[bool]:
-        offsets, store = self._machine.offsets, self._store
-        self._saved = offsets
+        self._saved = offsets = self._machine.offsets
 
         def save(done: asyncio.Future[bool]) -> None:
             if not done.cancelled() and done.result():
                 self._synced = offsets
                 self._saver.mark(_TABLE)
 
-        store.commit()
-        self._flushing = self._group_commit.when_flushed(store.log.readable_end)
+        self._flushing = self._sync()
         self._flushing.add_done_callback(save)
         return self._flushing
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from eruca.clock import Clock
+from eruca.clock import Clock, read_clocks
 from eruca.core.eras import ClockEras
 from eruca.store.messagestore import MessageStore
 
 log = logging.getLogger(__name__)
-
-# The clocks are read once more when reading them took longer: the process was not running in between.
-_READ_S_MAX = 0.002
-_READS_MAX = 5
 
 
 class SteadyTime:
@@ -29,7 +25,7 @@ class SteadyTime:
 
     def now_ms(self) -> int:
         """The steady time."""
-        wall_ms, monotonic_s = self._read_clocks()
+        wall_ms, monotonic_s = read_clocks(self._clock)
         before_ms = self._eras.shift_ms
         now_ms = self._eras.look(wall_ms, monotonic_s, self._store.log.tail)
         moved_ms = self._eras.shift_ms - before_ms
@@ -55,15 +51,4 @@ class SteadyTime:
         return self._eras.find_stored(position, wall_ms)
 
     def _make_eras(self) -> ClockEras:
-        wall_ms, monotonic_s = self._read_clocks()
-        return ClockEras(wall_ms, monotonic_s, self._store.log.tail)
-
-    def _read_clocks(self) -> tuple[int, float]:
-        clock = self._clock
-        for _ in range(_READS_MAX):
-            before = clock.monotonic()
-            wall_ms = clock.now_ms()
-            after = clock.monotonic()
-            if after - before <= _READ_S_MAX:
-                break
-        return wall_ms, after
+        return ClockEras(*read_clocks(self._clock), self._store.log.tail)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eruca.broker.administering.stats import Stats
@@ -27,7 +28,6 @@ from eruca.core.timingwheel import TimerEntry, TimingWheel, slot_of
 from eruca.digits import read_digits
 from eruca.errors import InvalidName, MessageIllegal, StoreError
 from eruca.repeating import Repeating
-from eruca.store.flush import GroupCommit
 from eruca.store.messagestore import MessageStore
 from eruca.store.queues.consumequeue import FILLER_SIZE, ConsumeQueue
 from eruca.store.tables.timerlog import TimerCheckpoint, TimerLog
@@ -76,7 +76,8 @@ class Timing:
     _standing: Standing
     _clock: Clock
     _store: MessageStore
-    _group_commit: GroupCommit
+    # Brings what is stored to the disk.
+    _sync: Callable[[], asyncio.Future[bool]]
     _stats: Stats
     _steady: SteadyTime
 
@@ -383,11 +384,10 @@ class Timing:
                 self._cancelled = {key: until for key, until in self._cancelled.items() if until >= now_ms}
                 cancelled = dict(self._cancelled)
                 self._cancelled_changed = False
-            # What is said to be delivered must be on the disk before that is said.
-            self._store.commit()
             loop = asyncio.get_running_loop()
             try:
-                if not await self._group_commit.when_flushed(self._store.log.readable_end):
+                # What is said to be delivered must be on the disk before that is said.
+                if not await self._sync():
                     raise StoreError("the disk did not take the log before the store closed")
                 await loop.run_in_executor(None, self._log.save, checkpoint, cancelled)
             except BaseException:

@@ -43,7 +43,7 @@ class Groups:
         self.data_version = table.data_version
         self._groups: dict[str, GroupConfig] = dict(table.subscription_group_table)
         #: Told of every change.
-        self.changed: Signal[[]] = Signal()
+        self.changed: Signal[()] = Signal()
         for name in _OWN:
             self._groups.setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=True))
         self._bytes = sum(map(_weigh, self._groups))

@@ -37,7 +37,7 @@ class FilterServers:
     _clock: Clock
     _known: dict[str, _Known] = field(default_factory=dict)
     #: Told when one came or went: name servers are to hear of it.
-    changed: Signal[[]] = field(default_factory=Signal)
+    changed: Signal[()] = field(default_factory=Signal[()])
 
     def register(self, table: HandlerTable) -> None:
         """Take the registration code."""

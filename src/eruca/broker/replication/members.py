@@ -52,7 +52,7 @@ class KnownMembers:
     # Before which position readers may read: it is saved with the members.
     _find_readable: Callable[[], int]
     #: Told when there is something to save.
-    changed: Signal[()] = field(default_factory=Signal)
+    changed: Signal[()] = field(default_factory=Signal[()])
 
     def snapshot(self) -> MembersTable:
         """The content of the file."""

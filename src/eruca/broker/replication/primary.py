@@ -140,8 +140,8 @@ class ReplicationServer:
                     other.end("the slave has connected again")
         self._acknowledgement.condition.add(link.number, link.member)
         # Only from now on must every append say so.
-        if self.on_dispatched not in self._store.on_dispatched:
-            self._store.on_dispatched.append(self.on_dispatched)
+        if self.on_dispatched not in self._store.dispatched:
+            self._store.dispatched.listen(self.on_dispatched)
         behind = self._store.log.readable_end - begin
         near = link.limits.live_bytes
         if behind > near:
@@ -172,9 +172,9 @@ class ReplicationServer:
         """A link is over."""
         self.links.remove(link)
         self._acknowledgement.condition.remove(link.number)
-        listeners = self._store.on_dispatched
-        if not any(other.is_joined for other in self.links) and self.on_dispatched in listeners:
-            listeners.remove(self.on_dispatched)
+        dispatched = self._store.dispatched
+        if not any(other.is_joined for other in self.links) and self.on_dispatched in dispatched:
+            dispatched.ignore(self.on_dispatched)
         if link.is_joined:
             # One whose disk is full, for example, comes again every second and gets no further.
             level = logging.DEBUG if self._stuck.get(link.address) == link.position else logging.WARNING

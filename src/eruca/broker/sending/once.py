@@ -170,7 +170,7 @@ class Once:
         # On a slave: the log is read up to here; -1 on a master, which notes what it stores.
         self._read_to = -1
         self._cuts = store.lineage.cuts
-        store.lineage.on_cut.append(self._on_cut)
+        store.lineage.was_cut.listen(self._on_cut)
         # The table is saved with the others, once there is one.
         if self.is_ready:
             saver.add(_SAVER_NAME, file, self._take_table, self._note_saved)

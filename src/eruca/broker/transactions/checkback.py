@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from eruca.broker.administering.stats import Stats
@@ -43,7 +44,6 @@ from eruca.digits import read_digits
 from eruca.errors import MessageIllegal, StoreError, WireError
 from eruca.net.guards import Reporter
 from eruca.repeating import Repeating
-from eruca.store.flush import GroupCommit
 from eruca.store.messagestore import MessageStore
 from eruca.store.queues.consumequeue import FILLER_SIZE
 from eruca.store.reading.slices import ReadBounds, ReadStatus
@@ -72,7 +72,7 @@ class CheckBackService:
         options: LiveOptions,
         standing: Standing,
         store: MessageStore,
-        group_commit: GroupCommit,
+        sync: Callable[[], asyncio.Future[bool]],
         topics: Topics,
         offsets: Offsets,
         clients: Clients,
@@ -81,10 +81,11 @@ class CheckBackService:
         steady: SteadyTime,
         decisions: Decisions,
     ) -> None:
+        """`sync` brings what is stored to the disk."""
         self._options = options
         self._standing = standing
         self._store = store
-        self._group_commit = group_commit
+        self._sync = sync
         self._topics = topics
         self._offsets = offsets
         self._clients = clients
@@ -137,20 +138,12 @@ class CheckBackService:
                 steps = 0
                 await asyncio.sleep(0)
             action = machine.handle(self._do(action), steady.now_ms())
-        if (action.half_offset, action.op_offset) != begin and await self._is_synced():
+        # A power loss could leave the progress behind a half whose copy is lost, and nobody would ask again.
+        if (action.half_offset, action.op_offset) != begin and await self._sync():
             offsets.put(PROGRESS_GROUP, HALF_TOPIC, QUEUE, action.half_offset)
             offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, QUEUE, action.op_offset)
             # Not with the next save of offsets: a crash before it would ask about the same halves twice.
             self._saver.mark("offsets")
-
-    async def _is_synced(self) -> bool:
-        """Wait until the disk has what the pass wrote; False when the store closed before.
-
-        A power loss would otherwise leave the progress behind a half whose copy is lost, and nobody would ask again.
-        """
-        store = self._store
-        store.commit()
-        return await self._group_commit.when_flushed(store.log.readable_end)
 
     def _correct(self, topic: str) -> None:
         """Bring the progress back to the end of its queue: a crash may have cost that its last entries.

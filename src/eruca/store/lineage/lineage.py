@@ -5,7 +5,7 @@ The record of it is `replicationstate`'s. A cut has four steps:
     1  the bytes from the cut on are copied to eruca-diverged/<epoch>-<begin>-<end>.log, and synced (`setaside`)
     2  the record says so, and that the log is being cut ("truncating"), and is synced
     3  log, consume queues, index, and the small files that tell of the log are cut, and synced (`cutting`)
-    4  the record says that nothing is being cut any more, and whoever asked (`on_cut`) is told
+    4  the record says that nothing is being cut any more, and whoever asked (`was_cut`) is told
 
 A crash before step 2 leaves the log as it was. From there on `MessageStore.open` finishes the cut: it cuts the log and
 then recovers as after any crash, by which the rest follows from the log. Nobody hears of that one, so a table that
@@ -25,6 +25,7 @@ import msgspec
 from eruca.clock import Clock
 from eruca.errors import StoreError
 from eruca.limits import EPOCH_MAX, EPOCHS_LISTED_MAX
+from eruca.signals import Signal
 from eruca.store.filesystem import FileSystem
 from eruca.store.layout import StorePaths
 from eruca.store.lineage.replicationstate import Diverged, ReplicationFile, ReplicationRecord, begin_epoch
@@ -63,8 +64,8 @@ class Lineage:
         self._file = ReplicationFile(disk, paths.replication)
         # Roles and links change the record, each in a thread of its own.
         self._guard = threading.RLock()
-        # Told the new end of the log after a cut, in the thread that owns the store.
-        self.on_cut: list[Callable[[int], None]] = []
+        #: Told the new end of the log after a cut, in the thread that owns the store.
+        self.was_cut: Signal[int] = Signal()
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
@@ -213,5 +214,4 @@ class Lineage:
         kept = [item for item in record.epochs if item.start < position]
         unsure = -1 if record.unsure >= position else record.unsure
         self.save(truncating=-1, epochs=kept, seen_epoch=highest, unsure=unsure)
-        for tell in self.on_cut:
-            tell(position)
+        self.was_cut.tell(position)

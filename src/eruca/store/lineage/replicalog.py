@@ -196,7 +196,7 @@ class ReplicaLog:
             if done.end > at:
                 store.flusher.last_store_time = done.store_time
                 commitlog.show_copied(segment.start + done.end)
-                store.tell_dispatched(done.grown)
+                store.dispatched.tell(done.grown)
             if done.error is not None:
                 raise done.error
 

@@ -140,7 +140,7 @@ async def test_a_held_pull_on_a_slave_is_answered_by_what_arrives(make_broker: M
     def note(grown: Grown) -> None:
         heard.extend([(queue.topic, queue.queue_id, begin, queue.max_offset) for queue, begin in grown])
 
-    slave.store.on_dispatched.append(note)
+    slave.store.dispatched.listen(note)
     fill(master, 3)
     await wait_until_equal(master, slave)
     assert heard[0][:3] == ("orders", 0, 0)

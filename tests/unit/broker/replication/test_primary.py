@@ -305,7 +305,7 @@ async def test_a_master_that_becomes_a_slave_drops_its_slaves(broker: Broker, co
     slave = await connect_fenced(connect, broker)
     slave.hello(broker)
     await wait_for(lambda: len(broker.replication.server.list_slaves()) == 1)
-    listeners = broker.store.on_dispatched
+    listeners = broker.store.dispatched
     assert broker.replication.server.on_dispatched in listeners
     await broker.replication.roles.become_slave(None, why="a test says so")
     await slave.wait_until_closed()
