@@ -1,28 +1,26 @@
 """Segments of consume queues and index files, written whole from columns, in the tasks of a rebuild.
 
-`store.consumequeue` and `store.indexfile` have the layouts and write the same bytes entry by entry. A file appears
-under its name when it is whole and on the disk, so a task may run twice, and two of them at the same time.
+Entries are written as brokers write them (`store.kernel`). A file appears under its name when it is whole and on the
+disk, so a task may run twice, and two of them at the same time.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from eruca.errors import StoreError
+from eruca.spark.kernel.derived import put_index_entries, put_queue_entries
 from eruca.store.log.chain import NAME_DIGITS
 from eruca.store.queues.consumequeue import ENTRY_BYTES, FILLER_SIZE
-from eruca.store.queues.indexfile import HEADER, HEADER_BYTES, SLOT_BYTES, file_bytes
+from eruca.store.queues.indexfile import file_bytes
 
 # Names that begin so are files on their way; a store does not look at them.
 STAGING_PREFIX = ".eruca-new-"
-_INT_MAX = 2**31 - 1
 
 QUEUE_ENTRY = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 INDEX_ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
@@ -46,13 +44,12 @@ def write_queue_segment(
     if (np.diff(offsets) != 1).any() or (np.diff(positions) <= 0).any():
         return False
     ahead = int(offsets[0]) - first
-    entries = np.zeros(ahead + len(offsets), QUEUE_ENTRY)
-    entries["size"][:ahead] = FILLER_SIZE
-    entries["position"][ahead:] = positions
-    entries["size"][ahead:] = sizes
-    entries["tags"][ahead:] = codes
+    entries = np.zeros((ahead + len(offsets)) * ENTRY_BYTES, np.uint8)
+    nowhere = np.zeros(ahead, np.int64)
+    put_queue_entries(entries, nowhere, np.full(ahead, FILLER_SIZE, np.int32), nowhere)
+    put_queue_entries(entries[ahead * ENTRY_BYTES :], positions, sizes, codes)
     name = f"{number * segment_bytes:0{NAME_DIGITS}d}"
-    _write_whole(directory / name, segment_bytes, [(0, entries)])
+    _write_whole(directory / name, segment_bytes, entries)
     return True
 
 
@@ -61,53 +58,24 @@ def write_index_file(path: Path, slots: int, entries_max: int, hashes: Ints, pos
     count = len(hashes)
     if not 0 < count < entries_max:
         raise StoreError(f"{path}: {count} entries do not fit an index file for {entries_max}")
-    begin_time = int(times[0])
-    entries = np.zeros(count + 1, INDEX_ENTRY)
-    entries["hash"][1:] = hashes
-    entries["position"][1:] = positions
-    if begin_time > 0:
-        entries["seconds"][1:] = np.clip((times - begin_time) // 1000, 0, _INT_MAX)
-    # Entries of one slot stand together, each behind the one it leads to.
-    places = hashes % slots
-    order = np.argsort(places, kind="stable")
-    places = places[order]
-    is_first = np.empty(count, np.bool_)
-    is_first[0] = True
-    np.not_equal(places[1:], places[:-1], out=is_first[1:])
-    previous = np.empty(count, np.int32)
-    previous[0] = 0
-    previous[1:] = order[:-1] + 1
-    previous[is_first] = 0
-    entries["previous"][order + 1] = previous
-    is_last = np.append(is_first[1:], True)
-    table = np.zeros(slots, ">i4")
-    table[places[is_last]] = order[is_last] + 1
-    header = HEADER.pack(
-        begin_time, int(times[-1]), int(positions[0]), int(positions[-1]), int(is_first.sum()), count + 1
-    )
-    entries_at = HEADER_BYTES + slots * SLOT_BYTES
-    _write_whole(path, file_bytes(slots, entries_max), [(0, header), (HEADER_BYTES, table), (entries_at, entries)])
+    data = np.zeros(file_bytes(slots, count + 1), np.uint8)
+    put_index_entries(data, slots, hashes, positions, times)
+    _write_whole(path, file_bytes(slots, entries_max), data)
 
 
-def _write_whole(path: Path, size: int, parts: Sequence[tuple[int, Any]]) -> None:
-    """Make a file of zeros with some parts that are not, which appears under its name when it is on the disk."""
+def _write_whole(path: Path, size: int, data: npt.NDArray[np.uint8]) -> None:
+    """Make a file that begins with some bytes and goes on with zeros; it has its name when it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.parent / f"{STAGING_PREFIX}{path.name}-{uuid.uuid4().hex}"
     try:
         with staging.open("wb", buffering=0) as file:
             os.ftruncate(file.fileno(), size)
-            for at, part in parts:
-                _write_all(file.fileno(), at, memoryview(part).cast("B"))
+            rest = memoryview(data.data)
+            while rest:
+                rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
         staging.replace(path)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     finally:
         staging.unlink(missing_ok=True)
-
-
-def _write_all(handle: int, at: int, data: memoryview) -> None:
-    while data:
-        written = os.pwrite(handle, data, at)
-        at += written
-        data = data[written:]

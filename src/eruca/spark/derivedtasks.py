@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 from eruca.spark.derivedfiles import STAGING_PREFIX, write_index_file, write_queue_segment
 from eruca.spark.derivedrows import make_arrow
 from eruca.store.filesystem import LocalFileSystem
+from eruca.store.log.scan import Damage
 from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.dispatch import Dispatch
 from eruca.storetools.rebuild import remove_tree
@@ -61,7 +61,7 @@ class SegmentWriter:
 class QueueReplayer:
     """Makes a queue from its entries one by one, as the broker does when the log has lost some of them."""
 
-    def __init__(self, directory: str, segment_bytes: int, damage: list[tuple[int, int]]) -> None:
+    def __init__(self, directory: str, segment_bytes: int, damage: Sequence[Damage]) -> None:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._damage = damage
@@ -72,20 +72,15 @@ class QueueReplayer:
         remove_tree(disk, Path(self._directory) / topic / str(queue_id))  # what a task that died left
         queues = Queues(disk, Path(self._directory), self._segment_bytes)
         dispatch = Dispatch(queues, None, [])
-        queue = queues.get_or_make(topic, queue_id)
-        starts = [position for position, _ in self._damage]
-        begin: int | None = None
+        passed, begin, end = 0, -1, 0
         for offset, position, size, code in _iter_rows(table.sort_by("physicalOffset")):
-            passed = bisect.bisect_right(starts, position)
-            dispatch.last_damage = self._damage[passed - 1] if passed else None
-            if offset != queue.max_offset and not dispatch.settle_offset(queue, offset, position):
-                continue
-            begin = offset if begin is None else begin
-            queue.add(position, size, code)
-        count = queue.max_offset - (begin or 0)
+            passed = dispatch.pass_damage(self._damage, passed, position)
+            queue = dispatch.put_entry(topic, queue_id, offset, position, size, code)
+            if queue is not None:
+                begin, end = (offset if begin < 0 else begin), queue.max_offset
         queues.sync()
         queues.close()
-        row = {"topic": topic, "queueId": queue_id, "entries": count}
+        row = {"topic": topic, "queueId": queue_id, "entries": end - max(0, begin)}
         return pa.Table.from_pylist([row], make_arrow(REPLAYED))
 
 

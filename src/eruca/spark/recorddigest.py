@@ -1,44 +1,60 @@
-"""What consume queues and index keep of records, as columns: tags codes and the hashes of keys."""
+"""What consume queues and index keep of records, as columns; what that is, the store's dispatch says."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from eruca.errors import InvalidName
 from eruca.spark.kernel.columns import SPAN
-from eruca.spark.parsing import Records, read_int64, read_sys_flags
-from eruca.store.queues.dispatch import find_due_time
-from eruca.wire.digest import digest_properties, index_prefix
-from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from eruca.spark.parsing import Records, read_int32, read_int64, read_sys_flags
+from eruca.store.queues.allqueues import check_key
+from eruca.store.queues.dispatch import digest_record, wants_entry
+from eruca.store.queues.removed import RemovedTopics
+from eruca.wire.digest import index_prefix
 
 
-def digest_records(records: Records, delay_levels_ms: list[int], *, with_hashes: bool) -> tuple[Any, Any]:
-    """The tags code and the index hashes of each record, as `store.dispatch` has them, in two Arrow columns."""
+def digest_records(
+    records: Records, delay_levels_ms: Sequence[int], removed: RemovedTopics | None, *, with_hashes: bool
+) -> dict[str, Any]:
+    """What dispatch makes of each record, as Arrow columns: tags code, index hashes, whether it has an entry."""
     whole = memoryview(records.buffer)
     rows = records.spans.reshape(-1, SPAN)[: records.count]
-    kinds = (read_sys_flags(records) & TRANSACTION_MASK).tolist()
     codes = np.empty(records.count, np.int64)
-    ends = np.empty(records.count + 1, np.int32)
-    ends[0] = 0
+    ends = np.zeros(records.count + 1, np.int32)
+    belongs = np.zeros(records.count, np.bool_)
     hashes: list[int] = []
-    topics: dict[bytes, tuple[bool, int]] = {}
-    times: list[int] = []
-    spans = zip(rows[:, 2].tolist(), rows[:, 3].tolist(), rows[:, 4].tolist(), kinds, strict=True)
-    for row, (body_end, properties_at, end, kind) in enumerate(spans):
+    queues: dict[tuple[bytes, int], tuple[str, int, bool]] = {}
+    spans = (rows[:, at].tolist() for at in (2, 3, 4))
+    numbers = (read_sys_flags(records), read_int32(records, 12), read_int64(records, 28), read_int64(records, 56, 1))
+    for row, (body_end, properties_at, end, flag, queue_id, position, time) in enumerate(
+        zip(*spans, *(column.tolist() for column in numbers), strict=True)
+    ):
         encoded = bytes(whole[body_end + 1 : properties_at - 2])
-        known = topics.get(encoded)
+        known = queues.get((encoded, queue_id))
         if known is None:
-            topic = encoded.decode("utf-8", "replace")
-            known = topics[encoded] = (topic == SCHEDULE_TOPIC, index_prefix(topic))
+            known = queues[encoded, queue_id] = _learn_queue(encoded, queue_id)
+        topic, prefix, can_be = known
         properties = bytes(whole[properties_at:end])
-        code, found = digest_properties(properties, known[1], with_hashes and kind != TRANSACTION_ROLLBACK)
-        if known[0]:
-            times = times or read_int64(records, 56, 1).tolist()
-            code = find_due_time(properties, times[row], code, delay_levels_ms)
-        codes[row] = code
+        codes[row], found = digest_record(topic, prefix, properties, time, flag, delay_levels_ms, with_keys=with_hashes)
         hashes += found
         ends[row + 1] = len(hashes)
-    return pa.array(codes), pa.ListArray.from_arrays(pa.array(ends), pa.array(hashes, pa.int32()))
+        belongs[row] = can_be and wants_entry(removed, topic, queue_id, flag, position)
+    return {
+        "tagsCode": pa.array(codes),
+        "keyHashes": pa.ListArray.from_arrays(pa.array(ends), pa.array(hashes, pa.int32())),
+        "hasEntry": pa.array(belongs),
+    }
+
+
+def _learn_queue(encoded: bytes, queue_id: int) -> tuple[str, int, bool]:
+    """The topic of a queue, its prefix in the index, and whether there can be such a queue."""
+    topic = encoded.decode("utf-8", "replace")
+    try:
+        check_key(topic, queue_id)
+    except InvalidName:
+        return topic, index_prefix(topic), False
+    return topic, index_prefix(topic), True

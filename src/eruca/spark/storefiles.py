@@ -11,20 +11,22 @@ import logging
 import mmap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from eruca.errors import StoreError, StoreIOError
+from eruca.errors import StoreError
 from eruca.spark.kernel.columns import SPAN
 from eruca.spark.parsing import BATCH_ROWS, Ints, Records, find_records
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.layout import StorePaths, detect_options
-from eruca.store.log.chain import NAME_DIGITS, Chain
+from eruca.store.log.chain import Chain, is_segment_name
 from eruca.store.log.cursor import RecordCursor
 from eruca.store.log.scan import Damage, find_following_record, scan_log
 from eruca.store.log.segment import Segment
-from eruca.storetools.readonly import check_is_store
+from eruca.store.queues.removed import RemovedTopics
+from eruca.storetools.readonly import check_is_store, holds_segments, load_log, make_log_chain
 from eruca.wire.record import BlankView, InvalidView, RecordView
 
 log = logging.getLogger(__name__)
@@ -35,7 +37,6 @@ PIECE_BYTES = 128 * 1024 * 1024
 WHOLE_SEGMENTS_MIN = 16
 # The end of a log that a broker is writing to is looked at with CRCs: the last body may be there in part.
 _TAIL_BYTES = 4 * 1024 * 1024
-_SIZE_KEY = "mappedFileSizeCommitLog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,12 @@ class StoreLog:
         self._disk = disk or LocalFileSystem()
         self.paths = find_store_paths(place, self._disk)
         self.segment_bytes = detect_options(self._disk, self.paths).commitlog_segment_bytes
-        self.runs: list[Chain] = []
+        self.runs = load_log(self._disk, self.paths.commitlog, self.segment_bytes, _refuse)
         # Segments that should be there: where they would begin, and how many bytes they would have.
-        self.gaps: list[Damage] = []
-        try:
-            self._load()
-        except BaseException:
-            self.close()
-            raise
+        self.gaps = [
+            Damage(before.end, after.start - before.end, "segments are missing")
+            for before, after in pairwise(self.runs)
+        ]
 
     def __enter__(self) -> StoreLog:
         return self
@@ -82,30 +81,11 @@ class StoreLog:
             run.close()
         self.runs.clear()
 
-    def _load(self) -> None:
-        directory = self.paths.commitlog
-        for name in self._disk.list(directory):
-            if len(name) != NAME_DIGITS or not name.isdigit():
-                log.warning("%s is not a segment and is not read", directory / name)
-                continue
-            chain = self._make_run()
-            path = directory / name
-            try:
-                start = chain.check_file(name)
-                mapping = self._disk.map(path, writable=False)
-            except StoreIOError:
-                if not self._disk.exists(path):
-                    continue  # a broker at work deletes what has expired
-                raise
-            end = self.runs[-1].end if self.runs else start
-            if start != end:
-                self.gaps.append(Damage(end, start - end, "segments are missing"))
-            if start != end or not self.runs:
-                self.runs.append(chain)
-            self.runs[-1].segments.append(Segment(path, start, mapping, allocated=False))
-
-    def _make_run(self) -> Chain:
-        return Chain(self._disk, self.paths.commitlog, self.segment_bytes, durable=True, size_key=_SIZE_KEY)
+    def load_removed(self) -> RemovedTopics:
+        """The topics that were deleted while the log still has records of theirs."""
+        removed = RemovedTopics(self._disk, self.paths.removed)
+        removed.load(self.runs[0].start if self.runs else 0)
+        return removed
 
     def list_pieces(self) -> list[Piece]:
         """Every segment that has records as one piece; the last one ends where the log does."""
@@ -133,12 +113,16 @@ class StoreLog:
         ]
 
 
+def _refuse(path: Path, error: StoreError) -> None:
+    if is_segment_name(path.name):
+        raise error
+    log.warning("%s is not a segment and is not read", path)
+
+
 def find_store_paths(place: Path, disk: FileSystem | None = None) -> StorePaths:
     """Where the files of a store are: `place` is its directory, or its commit log alone, perhaps copied somewhere."""
     disk = disk or LocalFileSystem()
-    if not disk.is_directory(place / "commitlog") and any(
-        len(name) == NAME_DIGITS and name.isdigit() for name in disk.list(place) if disk.is_directory(place)
-    ):
+    if not disk.is_directory(place / "commitlog") and holds_segments(disk, place):
         return StorePaths(place.parent, place)
     paths = StorePaths(place)
     check_is_store(disk, paths)
@@ -149,7 +133,7 @@ def find_log_end(run: Chain) -> int:
     """Where the log ends: behind its last whole record. A broker may be writing to it."""
     for segment in reversed(run.segments):
         view = segment.inspect(segment.start)
-        if isinstance(view, InvalidView) and find_following_record(_alone(run, segment), segment, 1) is None:
+        if isinstance(view, InvalidView) and find_following_record(_alone(segment), segment, 1) is None:
             continue  # made in advance, or its first record is being written
         end = scan_log(run, segment.start, check_crc=False).end
         if end <= segment.start:
@@ -305,18 +289,16 @@ def _look_closely(segment: Segment, at: int) -> RecordView | BlankView | Invalid
 
 def _find_damage(segment: Segment, at: int, end: int, reason: str) -> Damage | None:
     """The range from a place that is no record to the next one; None when it has become a record meanwhile."""
-    chain = Chain(LocalFileSystem(), segment.path.parent, segment.size, durable=True, size_key=_SIZE_KEY)
-    chain.segments.append(segment)
-    following = find_following_record(chain, segment, at + 1)
+    following = find_following_record(_alone(segment), segment, at + 1)
     if isinstance(_look_closely(segment, at), RecordView):
         return None
     stop = segment.start + end if following is None else min(following, segment.start + end)
     return Damage(segment.start + at, stop - segment.start - at, reason)
 
 
-def _alone(run: Chain, segment: Segment) -> Chain:
-    """A chain of one segment of another."""
-    chain = Chain(run.disk, run.directory, run.segment_bytes, durable=True, size_key=_SIZE_KEY)
+def _alone(segment: Segment) -> Chain:
+    """A chain of one segment."""
+    chain = make_log_chain(LocalFileSystem(), segment.path.parent, segment.size)
     chain.segments.append(segment)
     return chain
 

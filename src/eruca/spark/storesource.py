@@ -3,8 +3,8 @@
     spark.read.format("rocketmq-store").load("/data/store")
 
 It is the log that is read, so everything is there: what waits for its delay, halves of transactions, what was rolled
-back; `isolation=committed` leaves those out. With `.schema(...)` fewer columns are read, and two more can be had that
-consume queues and index are made of: `tagsCode` and `keyHashes`.
+back; `isolation=committed` leaves those out. With `.schema(...)` fewer columns are read, and three more can be had that
+consume queues and index are made of: `tagsCode`, `keyHashes` and `hasEntry`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import ArrayType, IntegerType, LongType, StructType
+from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StructType
 
 from eruca.clock import SystemClock
 from eruca.config import StoreOptions, parse_delay_levels
@@ -50,6 +50,7 @@ from eruca.spark.storefiles import (
     walk_piece,
 )
 from eruca.store.log.scan import Damage
+from eruca.store.queues.removed import RemovedTopics
 from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.wire.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
@@ -60,6 +61,7 @@ NAME: Final = "rocketmq-store"
 DIGEST_COLUMNS: Final = (
     Column("tagsCode", LongType(), pa.int64()),
     Column("keyHashes", ArrayType(IntegerType()), pa.list_(pa.int32())),
+    Column("hasEntry", BooleanType(), pa.bool_()),
 )
 # What a broker keeps for itself.
 _INTERNAL: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
@@ -135,6 +137,7 @@ class StorePartition(InputPartition):
     pieces: tuple[Piece, ...]
     # Ranges where segments are missing.
     gaps: tuple[Damage, ...] = ()
+    removed: RemovedTopics | None = None
 
 
 class StoreSource(DataSource):
@@ -192,7 +195,7 @@ class StoreReader(DataSourceReader):
                 shown = tuple(each.gaps) if values["onDamage"] == "report" else ()
                 if shown:
                     found.append(StorePartition(broker, (), shown))
-                found += [StorePartition(broker, tuple(pieces)) for pieces in own]
+                found += [StorePartition(broker, tuple(pieces), removed=each.load_removed()) for pieces in own]
             # Spark asks for one.
             return found or [StorePartition("", ())]
         finally:
@@ -225,7 +228,7 @@ class StoreReader(DataSourceReader):
                     continue
                 records = self._choose_records(piece, found)
                 for part in split(records):
-                    yield parser.parse(part, partition.broker)
+                    yield parser.parse(part, partition)
 
     def _choose_records(self, piece: Piece, records: Records) -> Records:
         """Those that were asked for."""
@@ -270,13 +273,12 @@ class StoreParser:
         self._with_digests = bool(names & extra)
         self._with_hashes = "keyHashes" in names
 
-    def parse(self, records: Records, broker: str) -> pa.RecordBatch:
+    def parse(self, records: Records, partition: StorePartition) -> pa.RecordBatch:
         """One batch of all records."""
-        batch = self._parser.parse(records, broker)
+        batch = self._parser.parse(records, partition.broker)
         if not self._with_digests:
             return batch
-        codes, hashes = digest_records(records, self._levels, with_hashes=self._with_hashes)
-        extra = {"tagsCode": codes, "keyHashes": hashes}
+        extra = digest_records(records, self._levels, partition.removed, with_hashes=self._with_hashes)
         arrays = [extra[name] if name in extra else batch.column(name) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -19,7 +21,7 @@ from eruca.errors import InvalidName, StoreError, StoreIOError, StoreLayoutError
 from eruca.limits import RECORD_TOPIC_BYTES_MAX
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.layout import StorePaths, detect_options
-from eruca.store.log.chain import NAME_DIGITS, Chain
+from eruca.store.log.chain import Chain, is_segment_name
 from eruca.store.log.mappool import MapPool
 from eruca.store.log.segment import Segment
 from eruca.store.queues.allqueues import is_queue_number
@@ -126,19 +128,57 @@ def resolve_options(disk: FileSystem, paths: StorePaths, properties: Mapping[str
     return replace(detect_options(disk, paths, given), **said)
 
 
+def holds_segments(disk: FileSystem, directory: Path) -> bool:
+    """Is a directory itself a chain of segments?"""
+    return disk.is_directory(directory) and any(is_segment_name(name) for name in disk.list(directory))
+
+
 def check_is_store(disk: FileSystem, paths: StorePaths) -> None:
-    """Refuse a directory that holds no store, with a guess at what was meant."""
+    """Refuse a directory that is not a store, with a guess at what was meant."""
     root = paths.root
     if not disk.is_directory(root):
         raise StoreError(f"{root} is not a directory", hint="name the directory that storePathRootDir names")
     if disk.is_directory(paths.commitlog):
         return
     hint = "name the directory that has commitlog/ in it (storePathRootDir)"
-    if any(len(name) == NAME_DIGITS and name.isdigit() for name in disk.list(root)):
+    if holds_segments(disk, root):
         hint = f"this is a chain of segments inside a store; try {root.parent}"
     elif disk.is_directory(root / "store" / "commitlog"):
         hint = f"try {root / 'store'}"
     raise StoreError(f"{root} is not a store: it has no {paths.commitlog.name} directory", hint=hint)
+
+
+def make_log_chain(disk: FileSystem, directory: Path, segment_bytes: int) -> Chain:
+    """The chain of a commit log, with nothing loaded."""
+    return Chain(disk, directory, segment_bytes, durable=True, size_key="mappedFileSizeCommitLog")
+
+
+def load_log(
+    disk: FileSystem, directory: Path, segment_bytes: int, refuse: Callable[[Path, StoreError], None]
+) -> list[Chain]:
+    """Map a commit log for reading: one chain, or several when segments between them are missing.
+
+    `refuse` is told each file that does not fit and why, and may raise. One that a broker at work deleted is not there.
+    """
+    runs: list[Chain] = []
+    try:
+        for name in disk.list(directory):
+            run, path = make_log_chain(disk, directory, segment_bytes), directory / name
+            try:
+                start = run.check_file(name)
+                mapping = disk.map(path, writable=False)
+            except (StoreLayoutError, StoreIOError) as error:
+                if isinstance(error, StoreLayoutError) or disk.exists(path):
+                    refuse(path, error)
+                continue
+            if not runs or start != runs[-1].end:
+                runs.append(run)
+            runs[-1].segments.append(Segment(path, start, mapping, allocated=False))
+    except BaseException:
+        for run in runs:
+            run.close()
+        raise
+    return runs
 
 
 class ReadOnlyStore:
@@ -226,41 +266,17 @@ class ReadOnlyStore:
 
     def _load_log(self) -> None:
         directory, size = self.paths.commitlog, self.options.commitlog_segment_bytes
-        chain = self._make_log_chain()
-        end: int | None = None
-        for name in self.disk.list(directory):
-            path = directory / name
-            try:
-                start = chain.check_file(name)
-                mapping = self.disk.map(path, writable=False)
-            except StoreLayoutError as error:
-                self.findings.add_exception(Kind.LAYOUT, path, error)
-                continue
-            except StoreIOError as error:
-                self._note_unless_gone(Kind.LAYOUT, path, error)
-                continue
-            if start != end:
-                self.runs.append(self._make_log_chain())
-            if end is not None and start != end:
-                self.findings.add_error(
-                    Kind.LAYOUT,
-                    chain.path_of(end),
-                    f"{(start - end) // size} segments are missing before {name}",
-                    position=end,
-                    length=start - end,
-                    hint="put the missing files back, or move the later ones away",
-                )
-            self.runs[-1].segments.append(Segment(path, start, mapping, allocated=False))
-            end = start + size
-
-    def _make_log_chain(self) -> Chain:
-        return Chain(
-            self.disk,
-            self.paths.commitlog,
-            self.options.commitlog_segment_bytes,
-            durable=True,
-            size_key="mappedFileSizeCommitLog",
-        )
+        self.runs = load_log(self.disk, directory, size, partial(self.findings.add_exception, Kind.LAYOUT))
+        for before, after in pairwise(self.runs):
+            missing = after.start - before.end
+            self.findings.add_error(
+                Kind.LAYOUT,
+                before.path_of(before.end),
+                f"{missing // size} segments are missing before {after.segments[0].path.name}",
+                position=before.end,
+                length=missing,
+                hint="put the missing files back, or move the later ones away",
+            )
 
     def _load_queues(self) -> None:
         for topic in self.disk.list(self.paths.consumequeue):

@@ -24,7 +24,6 @@ from eruca.config import StoreOptions, parse_delay_levels
 from eruca.errors import StoreError, StoreLayoutError
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.layout import StorePaths
-from eruca.store.log.chain import Chain
 from eruca.store.log.scan import LogScan, Progress, scan_log
 from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.consumequeue import FILLER_SIZE
@@ -33,7 +32,15 @@ from eruca.store.queues.index import Index
 from eruca.store.queues.indexfile import file_bytes
 from eruca.store.queues.removed import RemovedTopics
 from eruca.store.recovery.checkpoint import AbortMarker
-from eruca.storetools.readonly import Finding, Kind, Level, ReadOnlyStore, check_is_store, resolve_options
+from eruca.storetools.readonly import (
+    Finding,
+    Kind,
+    Level,
+    ReadOnlyStore,
+    check_is_store,
+    make_log_chain,
+    resolve_options,
+)
 from eruca.storetools.verify import verify_opened
 
 STAGING_SUFFIX = ".rebuilding"
@@ -131,13 +138,7 @@ class _Rebuild:
 
     def _write(self) -> tuple[LogScan, list[str], list[str]]:
         options, disk = self._options, self._disk
-        chain = Chain(
-            disk,
-            self._paths.commitlog,
-            options.commitlog_segment_bytes,
-            durable=True,
-            size_key="mappedFileSizeCommitLog",
-        )
+        chain = make_log_chain(disk, self._paths.commitlog, options.commitlog_segment_bytes)
         queues = Queues(disk, self._staged.consumequeue, options.consumequeue_segment_bytes)
         index = None
         if options.index_enabled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,11 +15,14 @@ from eruca.spark.derivedfiles import write_index_file, write_queue_segment
 from eruca.spark.derivedrows import IndexFileName, QueueFile, read_index_rows, read_queue_rows
 from eruca.spark.pipelines.rebuild import find_odd_queues, read_survey, share_out
 from eruca.store.filesystem import LocalFileSystem
-from eruca.store.queues.consumequeue import ConsumeQueue
+from eruca.store.log.scan import Damage
+from eruca.store.queues.consumequeue import ENTRY, ConsumeQueue
 from eruca.store.queues.indexfile import file_bytes
+from tests.kernels import load_twins
 from tests.readable import put_index_entries
 
 SEGMENT = 200
+TWINS = load_twins("eruca.spark.kernel.derived")
 
 
 def write(where: Path, number: int, offsets: list[int], positions: list[int]) -> bool:
@@ -114,6 +118,27 @@ def test_an_index_file_has_room_for_one_less(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
+def test_entries_stay_inside_their_file(twin: ModuleType) -> None:
+    longs, ints = np.arange(1, 4, dtype=np.int64), np.arange(5, 8, dtype=np.int32)
+    queue = np.zeros(60, np.uint8)
+    twin.put_queue_entries(queue, longs, ints, -longs)
+    assert list(ENTRY.iter_unpack(queue.tobytes())) == [(1, 5, -1), (2, 6, -2), (3, 7, -3)]
+    for out, sizes, codes in [(queue[:59], ints, longs), (queue, ints[:2], longs), (queue, ints, longs[:2])]:
+        with pytest.raises(ValueError, match="3 entries"):
+            twin.put_queue_entries(out, longs, sizes, codes)
+    index = np.zeros(file_bytes(2, 4), np.uint8)
+    expected = bytearray(len(index))
+    for key_hash, position in zip(ints.tolist(), longs.tolist(), strict=True):
+        put_index_entries(expected, 2, [key_hash], position, position)
+    twin.put_index_entries(index, 2, ints, longs, longs)
+    assert index.tobytes() == bytes(expected)
+    with pytest.raises(ValueError, match="not inside"):
+        twin.put_index_entries(np.zeros(file_bytes(2, 3), np.uint8), 2, ints, longs, longs)
+    with pytest.raises(ValueError, match="length"):
+        twin.put_index_entries(index, 2, ints, longs[:2], longs)
+
+
 def test_stretches_are_shared_out_among_index_files() -> None:
     shares, bases = share_out({5: 3, 0: 4, 2: 10, 9: 3}, capacity=8)
     assert shares == [(0, 0), (2, 0), (2, 1), (5, 1), (5, 2), (9, 2)][: len(shares)]
@@ -155,7 +180,7 @@ def test_damage_of_neighbours_is_one_range() -> None:
     survey = read_survey(
         [stretch(2, (30, 10, True, "CRC")), stretch(0, (20, 10, False, "zeros"), (90, 5, True, "CRC"))]
     )
-    assert survey.damage == [(20, 20, "zeros"), (90, 5, "CRC")]
+    assert survey.damage == [Damage(20, 20, "zeros"), Damage(90, 5, "CRC")]
     assert sorted(survey.bad_positions) == [30, 90]
     assert (survey.records, survey.bytes, survey.first_ms, survey.last_ms) == (2, 20, 100, 202)
     assert survey.keys == {0: 2, 2: 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections import Counter
 from pathlib import Path
@@ -14,9 +15,12 @@ from eruca.errors import ConfigError, StoreError, StoreLayoutError
 from eruca.spark.columns import STORE_COLUMNS, Column
 from eruca.spark.storefiles import Piece, StoreLog, TopicChoice, find_log_end, plan_pieces, walk_piece
 from eruca.spark.storesource import DIGEST_COLUMNS, OPTIONS, StoreReader, encode_paths
+from eruca.store.filesystem import LocalFileSystem
+from eruca.store.layout import StorePaths
 from eruca.store.log.scan import Damage
 from eruca.store.messagestore import open_store
 from eruca.store.queues.consumequeue import ENTRY
+from eruca.store.queues.removed import RemovedTopics
 from eruca.testing.clock import VirtualClock
 from eruca.wire.record import Message, decode_record, encode_record
 from tests.paths import unpack_golden
@@ -47,7 +51,8 @@ def read_rows(*names: str, **options: str) -> list[dict[str, Any]]:
     """The rows that a query of the source gives, in the order of its tasks."""
     reader = StoreReader(OPTIONS.read(options), choose(*names))
     rows: list[dict[str, Any]] = []
-    for partition in reader.partitions():
+    # Spark sends them to its tasks so.
+    for partition in pickle.loads(pickle.dumps(reader.partitions())):
         for batch in reader.read(partition):
             batch.validate(full=True)
             arrays = [
@@ -96,6 +101,10 @@ def test_tags_codes_and_key_hashes_are_what_the_broker_wrote(tmp_path: Path) -> 
     seen = [(position, code) for position, size, code in entries if 0 < size < 2**31 - 1]
     assert len(seen) > 200
     assert all(codes[position] == code for position, code in seen)
+    with_entry = [
+        row["physicalOffset"] for row in read_rows("physicalOffset", "hasEntry", path=str(root)) if row["hasEntry"]
+    ]
+    assert with_entry == sorted(position for position, _ in seen)
     hashes = Counter((row["physicalOffset"], each) for row in rows for each in row["keyHashes"])
     index: Counter[tuple[int, int]] = Counter()
     for data in read_files(root / "index").values():
@@ -104,6 +113,19 @@ def test_tags_codes_and_key_hashes_are_what_the_broker_wrote(tmp_path: Path) -> 
             key_hash, position = struct.unpack_from(">iq", data, 40 + 4 * 50 + 20 * number)
             index[position, key_hash] += 1
     assert hashes == index
+
+
+def test_what_was_deleted_has_no_entry(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    fill_store(root, 20)
+    rows = read_rows("topic", "queueId", "physicalOffset", path=str(root))
+    middle, topic = rows[10]["physicalOffset"], rows[0]["topic"]
+    removed = RemovedTopics(LocalFileSystem(), StorePaths(root).removed)
+    removed.add(topic, middle)
+    removed.save()
+    expected = [row["topic"] != topic or row["physicalOffset"] >= middle for row in rows]
+    assert [row["hasEntry"] for row in read_rows("hasEntry", path=str(root))] == expected
+    assert not all(expected)
 
 
 def test_fewer_columns_in_any_order(tmp_path: Path) -> None:

@@ -34,13 +34,12 @@ from eruca.spark.derivedrows import (
 )
 from eruca.spark.pipelines.job import track_job
 from eruca.spark.pipelines.places import Place
-from eruca.spark.pipelines.rebuild import derive_entries, find_removed
+from eruca.spark.pipelines.rebuild import derive_entries
 from eruca.spark.pipelines.summary import JobSummary
 from eruca.spark.storechecks import ERROR, WARNING, check_index, check_log, check_offsets, check_queues
 from eruca.spark.storefiles import StoreLog
 from eruca.spark.storesource import NAME, encode_paths
 from eruca.store.queues.consumequeue import ENTRY_BYTES
-from eruca.store.queues.removed import RemovedTopics
 from eruca.storetools.readonly import Kind, ReadOnlyStore
 from eruca.storetools.summary import check_tables
 from eruca.wire.record import InvalidView, inspect_record
@@ -56,7 +55,7 @@ _LOG_COLUMNS = (
 )
 _ENTRY_COLUMNS = (
     "broker string, topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, "
-    "storeTimestamp timestamp, transactionState string, tagsCode bigint"
+    "storeTimestamp timestamp, tagsCode bigint, hasEntry boolean"
 )
 _KEY_COLUMNS = "broker string, topic string, physicalOffset bigint, storeTimestamp timestamp, keyHashes array<int>"
 
@@ -71,7 +70,6 @@ class StoreFacts:
     segment_bytes: int
     is_open: bool
     delay_levels: str
-    removed: Mapping[str, int]
     queue_files: tuple[QueueFile, ...]
     index_files: tuple[IndexFileName, ...]
 
@@ -107,11 +105,7 @@ class StoreFrames:
 
     def read_entries(self) -> Any:
         """What the logs ask of the consume queues."""
-        entries = derive_entries(self.read_log(_ENTRY_COLUMNS), more=("store", "storeTimestamp", "isOpen"))
-        for each in self._facts:
-            if each.removed:
-                entries = entries.where(~((F.col("store") == each.store) & find_removed(each.removed)))
-        return entries
+        return derive_entries(self.read_log(_ENTRY_COLUMNS), more=("store", "storeTimestamp", "isOpen"))
 
     def read_keys(self) -> Any:
         """What the logs ask of the index, for stores that have one."""
@@ -195,8 +189,6 @@ def learn_facts(store: str, properties: Mapping[str, str]) -> StoreFacts:
         end = pieces[-1].end if pieces else 0
         segment_bytes = log.segment_bytes
     with ReadOnlyStore(root, properties) as opened:
-        removed = RemovedTopics(opened.disk, opened.paths.removed)
-        removed.load(start)
         queue_files = tuple(
             QueueFile(
                 store,
@@ -222,7 +214,6 @@ def learn_facts(store: str, properties: Mapping[str, str]) -> StoreFacts:
             segment_bytes,
             opened.aborted,
             opened.options.delay_levels,
-            removed.positions,
             queue_files,
             index_files,
         )

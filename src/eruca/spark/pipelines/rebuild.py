@@ -35,15 +35,14 @@ from eruca.spark.derivedtasks import (
 )
 from eruca.spark.pipelines.job import track_job
 from eruca.spark.pipelines.summary import JobSummary
-from eruca.spark.storechecks import TOPIC_PATTERN
 from eruca.spark.storefiles import StoreLog
 from eruca.spark.storesource import DAMAGE, NAME, encode_paths
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.layout import StorePaths
+from eruca.store.log.scan import Damage
 from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.consumequeue import ENTRY_BYTES
 from eruca.store.queues.index import name_file
-from eruca.store.queues.removed import RemovedTopics
 from eruca.storetools.readonly import check_is_store, resolve_options
 from eruca.storetools.rebuild import Staging, carry_empty_queues, check_index_size, remove_tree
 
@@ -56,8 +55,7 @@ _SURVEY_COLUMNS = (
     "properties map<string,string>, keyHashes array<int>"
 )
 _ENTRY_COLUMNS = (
-    "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, transactionState string, "
-    "tagsCode bigint"
+    "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, tagsCode bigint, hasEntry boolean"
 )
 _KEY_COLUMNS = "topic string, physicalOffset bigint, storeTimestamp timestamp, keyHashes array<int>"
 
@@ -72,8 +70,8 @@ class Survey:
     last_ms: int | None = None
     # Positions of records whose bodies are damaged.
     bad_positions: list[int] = field(default_factory=list)
-    # All that is no good record: position and length, neighbours put together, and why.
-    damage: list[tuple[int, int, str]] = field(default_factory=list)
+    # All that is not a good record, neighbours put together.
+    damage: list[Damage] = field(default_factory=list)
     # Index entries of each stretch.
     keys: dict[int, int] = field(default_factory=dict)
 
@@ -81,28 +79,12 @@ class Survey:
 # -- from frame to frame -----------------------------------------------------------------------------------------------
 
 
-def derive_entries(records: Any, removed: Mapping[str, int] | None = None, more: Sequence[str] = ()) -> Any:
-    """The entries of the consume queues: from records of `rocketmq-store` with `tagsCode` to one row for each entry.
-
-    Halves and what was rolled back have none, nor has a topic or queue that was removed later (`find_removed`). `more`
-    are further columns to keep.
+def derive_entries(records: Any, more: Sequence[str] = ()) -> Any:
+    """The entries of the consume queues: from records of `rocketmq-store` with `tagsCode` and `hasEntry` to one row for
+    each entry. `more` are further columns to keep.
     """
-    entries = records.where(
-        F.col("topic").rlike(TOPIC_PATTERN)
-        & (F.col("queueId") >= 0)
-        & ~F.col("transactionState").isin("prepared", "rolledBack")
-    )
-    if removed:
-        entries = entries.where(~find_removed(removed))
-    return entries.select("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode", *more)
-
-
-def find_removed(removed: Mapping[str, int]) -> Any:
-    """Whether the topic or the queue of a record was removed after it; by `topic` or `topic/queue`, up to where."""
-    until = F.create_map(*(F.lit(each) for pair in removed.items() for each in pair))
-    queue = F.concat_ws("/", "topic", "queueId")
-    positions = [F.coalesce(until[name], F.lit(0)) for name in (F.col("topic"), queue)]
-    return F.col("physicalOffset") < F.greatest(*positions)
+    columns = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode")
+    return records.where("hasEntry").select(*columns, *more)
 
 
 def derive_keys(records: Any) -> Any:
@@ -140,7 +122,7 @@ def survey_records(records: Any, stretch_bytes: int = _STRETCH_BYTES) -> Any:
 def read_survey(rows: Iterable[Any]) -> Survey:
     """Put the rows of `survey_records` together."""
     survey = Survey()
-    damage: list[tuple[int, int, str]] = []
+    damage: list[Damage] = []
     for row in rows:
         survey.records += row["records"]
         survey.bytes += row["bytes"] or 0
@@ -150,15 +132,15 @@ def read_survey(rows: Iterable[Any]) -> Survey:
         if row["keys"]:
             survey.keys[row["stretch"]] = row["keys"]
         for each in row["damage"]:
-            damage.append((each["physicalOffset"], each["size"], each["reason"]))
+            damage.append(Damage(each["physicalOffset"], each["size"], each["reason"]))
             if each["isRecord"]:
                 survey.bad_positions.append(each["physicalOffset"])
-    for position, length, reason in sorted(damage):
-        if survey.damage and sum(survey.damage[-1][:2]) == position:
+    for each in sorted(damage, key=lambda each: each.position):
+        if survey.damage and survey.damage[-1].end == each.position:
             earlier = survey.damage.pop()
-            survey.damage.append((earlier[0], earlier[1] + length, earlier[2]))
+            survey.damage.append(Damage(earlier.position, earlier.length + each.length, earlier.reason))
         else:
-            survey.damage.append((position, length, reason))
+            survey.damage.append(each)
     return survey
 
 
@@ -220,7 +202,6 @@ class _Rebuild:
             pieces = records.list_pieces()
         # The log is read several times, and a broker may be writing to it.
         self._log_end = pieces[-1].end if pieces else 0
-        self._removed = self._load_removed(pieces[0].begin if pieces else 0)
 
     def run(self, out: Path | None, *, drop_old: bool) -> None:
         """Write, then put in place."""
@@ -280,10 +261,11 @@ class _Rebuild:
 
     def _note(self, survey: Survey) -> None:
         self._summary.add(survey.records, survey.bytes, survey.first_ms, survey.last_ms)
-        for position, length, reason in survey.damage:
-            self._summary.set_aside(reason, 1)
+        for each in survey.damage:
+            self._summary.set_aside(each.reason, 1)
             self._summary.warnings.append(
-                f"{self._paths.commitlog}: {length} bytes at position {position} are not a good record: {reason}"
+                f"{self._paths.commitlog}: {each.length} bytes at position {each.position} are not a good record: "
+                f"{each.reason}"
             )
 
     def _read(self, columns: str, *, on_damage: str = "skip") -> Any:
@@ -299,17 +281,12 @@ class _Rebuild:
         bad = self._session.createDataFrame([(each,) for each in survey.bad_positions], "physicalOffset bigint")
         return records.join(F.broadcast(bad), "physicalOffset", "left_anti")
 
-    def _load_removed(self, log_start: int) -> dict[str, int]:
-        removed = RemovedTopics(self._disk, self._paths.removed)
-        removed.load(log_start)
-        return removed.positions
-
     # -- consume queues ----------------------------------------------------------------------------------------------
 
     def _write_queues(self, target: StorePaths, survey: Survey) -> int:
         """Write all queues; returns how many entries they have."""
         segment_bytes = self._options.consumequeue_segment_bytes
-        entries = derive_entries(self._read_good(_ENTRY_COLUMNS, survey), self._removed)
+        entries = derive_entries(self._read_good(_ENTRY_COLUMNS, survey))
         in_segments = entries.withColumn("segment", F.floor(F.col("queueOffset") / (segment_bytes // ENTRY_BYTES)))
         writer = SegmentWriter(str(target.consumequeue), segment_bytes)
         written = (
@@ -322,8 +299,7 @@ class _Rebuild:
                 remove_tree(self._disk, target.consumequeue / topic / str(queue_id))
                 self._summary.warnings.append(f"{topic}/{queue_id}: offsets are missing or come twice")
             which = self._session.createDataFrame(sorted(odd), "topic string, queueId int")
-            damage = [(position, length) for position, length, _ in survey.damage]
-            replayer = QueueReplayer(str(target.consumequeue), segment_bytes, damage)
+            replayer = QueueReplayer(str(target.consumequeue), segment_bytes, survey.damage)
             again = entries.join(F.broadcast(which), ["topic", "queueId"], "left_semi")
             replayed = again.groupBy("topic", "queueId").applyInArrow(as_function(replayer), REPLAYED).collect()
             total += sum(row["entries"] for row in replayed)

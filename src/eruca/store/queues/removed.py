@@ -18,11 +18,16 @@ from eruca.store.jsonfile import JsonFile
 _OF_QUEUE = "/"
 
 
+def _decode(data: bytes) -> dict[str, int]:
+    # Not the method of a decoder: Spark sends the list to its tasks, and a decoder cannot go there.
+    return msgspec.json.decode(data, type=dict[str, int])
+
+
 class RemovedTopics:
     """For each deleted topic the position before which its records count for nothing."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
-        self._file = JsonFile(disk, path, msgspec.json.Decoder(dict[str, int]).decode)
+        self._file = JsonFile(disk, path, _decode)
         self._positions: dict[str, int] = {}
         # Of a slave: queues that began again, by which it knows that its master made their topic again.
         self._of_queues: dict[tuple[str, int], int] = {}
