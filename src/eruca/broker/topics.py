@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from eruca.broker.options import BrokerOptions
 from eruca.broker.standing import Standing
@@ -86,9 +86,7 @@ class Topics:
         if options.trace_topic:
             own.append((options.trace_topic_name, 1, READ | WRITE))
         for name, queues, perm in own:
-            self._topics.setdefault(
-                name, TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
-            )
+            self._topics.setdefault(name, _make(name, queues, perm))
         self.own = frozenset([name for name, _, _ in own]) | {HALF_TOPIC, options.trace_topic_name, TEMPLATE_TOPIC}
 
     @property
@@ -198,37 +196,21 @@ class Topics:
     def create_for_send(self, topic: str, template_name: str, queue_nums: int) -> TopicConfig | None:
         """Make a topic a message was sent to, after its template; None when there is no template to inherit from."""
         template = self._topics.get(template_name)
-        if template is None:
+        if template is None or not template.perm & INHERIT:
             return None
         if template_name == TEMPLATE_TOPIC and not self._options.auto_create_topic:
             return None
-        if not template.perm & INHERIT:
-            return None
         queues = max(0, min(queue_nums, template.write_queue_nums))
         log.info("topic %s is made with %d queues after %s", topic, queues, template_name)
-        return self.put(
-            TopicConfig(
-                topic_name=topic,
-                read_queue_nums=queues,
-                write_queue_nums=queues,
-                perm=template.perm & ~INHERIT,
-                topic_sys_flag=0,
-                topic_filter_type=template.topic_filter_type,
-            )
-        )
+        perm, kind = template.perm & ~INHERIT, template.topic_filter_type
+        return self.put(_make(topic, queues, perm, topic_filter_type=kind))
 
     def create_internal(self, topic: str, queues: int, perm: int = READ | WRITE, sys_flag: int = 0) -> TopicConfig:
         """The topic, made if needed: retry, dead letter and transaction topics need no template."""
         found = self._topics.get(topic)
         if found is not None:
             return found
-        made = TopicConfig(
-            topic_name=topic,
-            read_queue_nums=queues,
-            write_queue_nums=queues,
-            perm=perm,
-            topic_sys_flag=sys_flag,
-        )
+        made = _make(topic, queues, perm, topic_sys_flag=sys_flag)
         # On a slave it is its master that makes topics.
         return made if self._standing.is_slave else self.put(made)
 
@@ -236,7 +218,7 @@ class Topics:
         """Know a topic that has messages in the store although the table has lost it: a crash came before the save."""
         if topic not in self._topics:
             log.warning("topic %s has messages but no settings; it is made again with %d queues", topic, queues)
-            self.put(TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=READ | WRITE))
+            self.put(_make(topic, queues, READ | WRITE))
 
     def retry_topic(self, group: str, queues: int) -> TopicConfig:
         """The retry topic of a group."""
@@ -245,6 +227,11 @@ class Topics:
     def dead_letter_topic(self, group: str) -> TopicConfig:
         """The dead letter topic of a group."""
         return self.create_internal(DLQ_PREFIX + group, 1)
+
+
+def _make(name: str, queues: int, perm: int, **more: Any) -> TopicConfig:
+    """A topic with as many queues to read as to write."""
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm, **more)
 
 
 def _weigh(topic: str) -> int:

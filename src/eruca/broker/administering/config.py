@@ -8,7 +8,7 @@ import enum
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 from eruca.broker.administering.javakeys import IGNORED
 from eruca.broker.options import HA_PORT_ABOVE, BrokerOptions, LiveOptions
@@ -36,18 +36,17 @@ _KEPT_ELSEWHERE = frozenset({"archivedPosition"})
 _SAFETY = frozenset({"read_confirmed", "in_sync_replicas", "behind_bytes_max"})
 
 
-class _Known:
-    """The options of one class by Java's key: their attribute, facts and type."""
-
-    def __init__(self, options: type[Any]) -> None:
-        hints = get_type_hints(options)
-        self.by_key: dict[str, tuple[str, OptionInfo, Any]] = {
-            info.java: (name, info, hints[name]) for name, info in info_of(options).items()
-        }
+# Options by Java's key: their attribute, facts and type.
+_Known: TypeAlias = dict[str, tuple[str, OptionInfo, Any]]
 
 
-_BROKER = _Known(BrokerOptions)
-_STORE = _Known(StoreOptions)
+def _list_options(options: type[Any]) -> _Known:
+    hints = get_type_hints(options)
+    return {info.java: (name, info, hints[name]) for name, info in info_of(options).items()}
+
+
+_BROKER = _list_options(BrokerOptions)
+_STORE = _list_options(StoreOptions)
 
 
 class ConfigHandlers:
@@ -95,7 +94,7 @@ class ConfigHandlers:
         values = {key: default for key, (default, _) in IGNORED.items()}
         values["haListenPort"] = str(options.port + HA_PORT_ABOVE)
         for known, holder in ((_STORE, self._store.options), (_BROKER, options)):
-            for key, (name, info, _) in known.by_key.items():
+            for key, (name, info, _) in known.items():
                 values[key] = _show(getattr(holder, name), info)
         header = BrokerConfigAnswerHeader(version=fastjson.write(self.version).decode())
         return Reply(header, dict(sorted(values.items())))
@@ -106,7 +105,7 @@ class ConfigHandlers:
         for_broker: dict[str, Any] = {}
         for_store: dict[str, Any] = {}
         for key, text in wanted.items():
-            known, changes = (_BROKER, for_broker) if key in _BROKER.by_key else (_STORE, for_store)
+            known, changes = (_BROKER, for_broker) if key in _BROKER else (_STORE, for_store)
             name, kind = _find_mutable(known, key)
             try:
                 changes[name] = parse_value(key, text, kind)
@@ -161,7 +160,7 @@ class ConfigHandlers:
 
 def _find_mutable(known: _Known, key: str) -> tuple[str, Any]:
     """The attribute and type of an option that may change, or a refusal that names the key."""
-    found = known.by_key.get(key)
+    found = known.get(key)
     if found is not None and found[1].mutable:
         return found[0], found[2]
     if found is not None:

@@ -153,7 +153,7 @@ class Stats:
         try:
             series = self._puts[topic][queue_id]
         except KeyError:
-            series = self._learn_put(topic, queue_id)
+            series = self._learn(self._puts, topic, queue_id)
         series.count += count
         series.size += size
         series.times += 1
@@ -171,7 +171,7 @@ class Stats:
         try:
             series = self._gets[group][topic][queue_id]
         except KeyError:
-            series = self._learn_get(group, topic, queue_id)
+            series = self._learn(self._gets.setdefault(group, {}), topic, queue_id)
         series.count += count
         series.size += size
         series.times += 1
@@ -198,12 +198,6 @@ class Stats:
                 self._named[name, key] = series
         series.count += amount
         series.times += times
-
-    def _learn_put(self, topic: str, queue_id: int) -> Series:
-        return self._learn(self._puts, topic, queue_id)
-
-    def _learn_get(self, group: str, topic: str, queue_id: int) -> Series:
-        return self._learn(self._gets.setdefault(group, {}), topic, queue_id)
 
     def _learn(self, topics: dict[str, _Queues], topic: str, queue_id: int) -> Series:
         series = self._make()

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 
 from eruca.broker.administering.rates import PutTimes
 from eruca.broker.options import BrokerRole, LiveOptions
+from eruca.broker.replication.alarm import Alarm
 from eruca.broker.replication.gate import Gate
 from eruca.broker.replication.readlimit import ReadLimit
 from eruca.broker.standing import Standing
@@ -73,9 +74,7 @@ class Acknowledgement:
         self._is_leading = True
         self._for_slaves: deque[_Waiting] = deque()
         self._for_disk: deque[_Waiting] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        # A handle of uvloop does not say when, if that was in the past.
-        self._timer_at = 0.0
+        self._alarm = Alarm(self._expire)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- what the send path asks -------------------------------------------------------------------------------------
@@ -190,19 +189,10 @@ class Acknowledgement:
 
     def _arm(self) -> None:
         """Have the one timer go off for whoever is first; it is not moved when that one is told in time."""
-        heads = [waiting[0][1] for waiting in (self._for_slaves, self._for_disk) if waiting]
-        if not heads:
-            return
-        first = min(heads)
-        if self._timer is not None:
-            if self._timer_at <= first:
-                return
-            self._timer.cancel()
-        self._timer_at = first
-        self._timer = self._get_loop().call_at(first, self._expire)
+        if heads := [waiting[0][1] for waiting in (self._for_slaves, self._for_disk) if waiting]:
+            self._alarm.set(min(heads))
 
     def _expire(self) -> None:
-        self._timer = None
         now = self._get_loop().time()
         waiting = self._for_slaves
         while waiting and waiting[0][1] <= now:
@@ -250,9 +240,7 @@ class Acknowledgement:
         self._for_slaves.clear()
         self._for_disk.clear()
         self._group_commit.stop_wanting()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.clear()
         for _, _, _, code, done in waiting:
             done(code or _SLAVE_LATE)
         if waiting:

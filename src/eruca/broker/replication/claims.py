@@ -6,17 +6,21 @@ those it is about. Only a broker that proves to be of the same store is followed
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from eruca.broker.options import BrokerOptions, BrokerRole
+from eruca.broker.registering.asking import ask_addresses
 from eruca.broker.replication.members import KnownMembers
 from eruca.broker.replication.proving import Proof, prove
-from eruca.broker.replication.returning import NewerMaster, Survey, is_member, survey_members
+from eruca.broker.replication.returning import NewerMaster, Returning, is_member, judge_return, refuse_taken_name
 from eruca.broker.standing import Standing
 from eruca.core.replication.kinship import Kinship
 from eruca.core.replication.numbering import count_promotion
+from eruca.errors import ErucaError
 from eruca.limits import EPOCH_AHEAD_MAX
 from eruca.net.addresses import NameServers
 from eruca.net.caller import Caller
@@ -24,8 +28,18 @@ from eruca.store.messagestore import MessageStore
 
 log = logging.getLogger(__name__)
 
-# How long a broker may take to prove what it is.
+# How long a broker may take to prove what it is; where all are asked, a silent one holds up the start for so long.
 _ASK_MS = 2000
+_SURVEY_MS = 3000
+
+
+class Survey(NamedTuple):
+    """What the other members of a name say."""
+
+    #: Who leads instead of this broker; None when nobody does.
+    newer: NewerMaster | None
+    #: All whom this broker remembers have answered, so nobody of its store can lead without their knowing.
+    is_complete: bool
 
 
 class Verdict(NamedTuple):
@@ -54,19 +68,56 @@ class Claims:
         self._said: dict[str, str] = {}
 
     async def survey(self, starts_as: BrokerRole | None = None) -> Survey:
-        """Ask all members whether one of them leads; a broker that starts says as what kind of master.
+        """Ask all members of our name whether one of them leads.
 
-        Raises ConfigError when the name of one that starts is another store's.
+        A broker that starts says what kind of master it would be; one that runs knows what it has. Raises ConfigError
+        for one that starts where another one has its name already.
         """
-        return await survey_members(
-            self._caller,
-            self._nameservers,
-            self._options.name,
-            self._standing.address,
-            self._store,
-            self._members.members,
-            starts_as,
+        name, own_address, lineage = self._options.name, self._standing.address, self._store.lineage
+        await self._nameservers.refresh()
+        remembered = set(self._members.members) - {"", own_address}
+        # At the same time: whoever is silent holds up the start once.
+        named, answers = await asyncio.gather(
+            asyncio.gather(*[self._list_members(address) for address in self._nameservers.addresses]),
+            self._ask_all(remembered),
         )
+        registered = {address for group in named for address in group} - {"", own_address}
+        answers |= await self._ask_all(registered - remembered)
+        own = Returning(
+            address=own_address,
+            seen_epoch=lineage.seen_epoch,
+            led_epoch=lineage.record.led_epoch,
+            epochs=lineage.epochs,
+            tail=self._store.log.tail,
+            sync=starts_as is BrokerRole.SYNC_MASTER,
+        )
+        proofs = {address: proof for address, proof in answers.items() if proof and proof.state.broker_name == name}
+        if starts_as is not None:
+            taken = [proof for address, proof in proofs.items() if address in registered]
+            refuse_taken_name(name, own_address, taken)
+        newer = judge_return(own, [proof.state for proof in proofs.values() if is_member(proof, own_address)])
+        if newer is not None:
+            log.warning("this broker does not lead %s: %s", name, newer.reason)
+        return Survey(newer, is_complete=all(answers[address] is not None for address in remembered))
+
+    async def _list_members(self, nameserver: str) -> list[str]:
+        name = self._options.name
+        try:
+            return list((await ask_addresses(self._caller, nameserver, name, _SURVEY_MS)).values())
+        except ErucaError as error:
+            log.warning("name server %s does not tell who the members of %s are: %s", nameserver, name, error)
+            return []
+
+    async def _ask_all(self, addresses: Iterable[str]) -> dict[str, Proof | None]:
+        asked = sorted(addresses)
+        return dict(zip(asked, await asyncio.gather(*[self._ask_member(address) for address in asked]), strict=True))
+
+    async def _ask_member(self, address: str) -> Proof | None:
+        try:
+            return await prove(self._caller, address, self._store, _SURVEY_MS)
+        except ErucaError as error:
+            log.info("member %s does not answer: %s", address, error)
+            return None
 
     def may_follow(self, proof: Proof) -> bool:
         """Whether the log of a broker may be copied: one that has none copies whom it was configured to."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from eruca.broker.options import FAST_PORT_BELOW, BrokerOptions, BrokerRole
@@ -63,25 +64,19 @@ class _Ahead(NamedTuple):
     delays: DelayOffsets | None
 
 
+@dataclass(eq=False)
 class Metadata:
     """Keeps the tables of a slave as its master's are."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        standing: Standing,
-        store: MessageStore,
-        tables: CopiedTables,
-        members: KnownMembers,
-        caller: Caller,
-        find_master: FindMaster,
-    ) -> None:
-        self._standing = standing
-        self._store = store
-        self._tables = tables
-        self._members = members
-        self._caller = caller
-        self._find_master = find_master
+    _options: BrokerOptions
+    _standing: Standing
+    _store: MessageStore
+    _tables: CopiedTables
+    _members: KnownMembers
+    _caller: Caller
+    _find_master: FindMaster
+
+    def __post_init__(self) -> None:
         #: Told the state of the master whenever it was asked.
         self.asked: Signal[ReplicationState] = Signal()
         # Whom the tables were copied from, and how new they were.
@@ -91,7 +86,7 @@ class Metadata:
         self._ahead: _Ahead | None = None
         # Messages before this position are of topics that the table has, or that were deleted.
         self.topics_position = 0
-        self._interval_s = options.ha_metadata_ms / 1000
+        self._interval_s = self._options.ha_metadata_ms / 1000
         # The same trouble again and again is said once; the link to the master says it too.
         self._copying = Repeating(
             "the copy of topics, groups and offsets",

@@ -10,10 +10,12 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, assert_never, cast
 
 from eruca.broker.options import LiveOptions
 from eruca.broker.replication.agreeing import Agreement, FindMaster
+from eruca.broker.replication.alarm import Alarm
 from eruca.broker.replication.lag import LagMeter
 from eruca.broker.replication.readlimit import ReadLimit
 from eruca.broker.standing import Standing
@@ -36,7 +38,6 @@ from eruca.core.replication.replica import (
 )
 from eruca.errors import ConnectFailed, ErucaError, StoreError, WireError
 from eruca.limits import HA_CHECK_BYTES_MAX
-from eruca.net.caller import Caller
 from eruca.repeating import Repeating
 from eruca.store.flush import GroupCommit
 from eruca.store.lineage.replicalog import ReplicaLog
@@ -109,35 +110,26 @@ class MasterLink(asyncio.Protocol):
             self._transport.abort()
 
 
+@dataclass(eq=False)
 class Follower:
     """Copies the log of a master for as long as the broker is a slave."""
 
-    def __init__(
-        self,
-        options: LiveOptions,
-        standing: Standing,
-        store: MessageStore,
-        group_commit: GroupCommit,
-        reads: ReadLimit,
-        caller: Caller,
-        find_master: FindMaster,
-    ) -> None:
-        self._options = options
-        self._standing = standing
-        self._store = store
-        self._group_commit = group_commit
-        self._reads = reads
-        self._agreement = Agreement(options.now, standing, store, caller)
-        self._find_master = find_master
+    _options: LiveOptions
+    _standing: Standing
+    _store: MessageStore
+    _group_commit: GroupCommit
+    _reads: ReadLimit
+    _agreement: Agreement
+    _find_master: FindMaster
+
+    def __post_init__(self) -> None:
         self._following = Repeating(
             "the copy of the master's log",
             self._follow,
-            lambda: options.now.ha_reconnect_ms / 1000,
+            lambda: self._options.now.ha_reconnect_ms / 1000,
             at_once=True,
         )
-        self._timer: asyncio.TimerHandle | None = None
-        # A handle of uvloop does not say when, if that was in the past.
-        self._timer_at = 0.0
+        self._alarm = Alarm(self._tick)
         self._machine: ReplicaLink | None = None
         self._link: MasterLink | None = None
         self._flushing: asyncio.Future[bool] | None = None
@@ -279,9 +271,7 @@ class Follower:
         return await link.ended
 
     def _drop_link(self, reason: str) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.clear()
         self._is_taken = False
         if self._link is not None:
             self._link.end(reason)
@@ -390,7 +380,7 @@ class Follower:
             else:
                 self._do(action)
         # A report puts the next one off, so a timer that runs comes early enough.
-        if self._timer is None:
+        if not self._alarm.is_set:
             self._arm()
         if machine.reports_flushed:
             self._want_flushed()
@@ -433,17 +423,8 @@ class Follower:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        if self._link is None or self._machine is None or self._loop is None:
-            return
-        wake_at = self._machine.wake_at
-        if self._timer is not None:
-            if self._timer_at <= wake_at:
-                return
-            self._timer.cancel()
-        if wake_at != float("inf"):
-            self._timer_at = wake_at
-            self._timer = self._loop.call_at(wake_at, self._tick)
+        if self._link is not None and self._machine is not None:
+            self._alarm.set(self._machine.wake_at)
 
     def _tick(self) -> None:
-        self._timer = None
         self._handle(Tick())

@@ -11,6 +11,7 @@ from functools import partial
 from eruca.broker.options import LiveOptions
 from eruca.broker.registering.registration import Registration
 from eruca.broker.replication.acknowledging import Acknowledgement
+from eruca.broker.replication.agreeing import Agreement
 from eruca.broker.replication.claims import Claims
 from eruca.broker.replication.copies import BrokerCopies
 from eruca.broker.replication.failover import FailoverDriver
@@ -65,7 +66,8 @@ class Replication:
         claims = Claims(given, standing, store, members, registration.nameservers, caller)
         #: Where the master is, and what is copied from it: the log, and the tables.
         self.master = master = MasterAddress(given, standing)
-        self.follower = follower = Follower(options, standing, store, group_commit, reads, caller, master.find)
+        agreement = Agreement(given, standing, store, caller)
+        self.follower = follower = Follower(options, standing, store, group_commit, reads, agreement, master.find)
         self.metadata = metadata = Metadata(given, standing, store, tables, members, caller, master.find)
         #: Feeds slaves.
         self.server = server = ReplicationServer(options, standing, clock, store, acknowledgement)

@@ -1,8 +1,9 @@
 """A broker that is configured as the master starts: has another one replaced it while it was down?
 
 It asks the name servers who the members of its name are, and each member how it stands, before it takes its first
-message. It leads only if nobody has heard of a newer mastership. A member that has, but is no master itself, is enough
-to keep it back: the newer master may only be out of reach, and may have acknowledged what this broker does not have.
+message (`claims`). It leads only if nobody has heard of a newer mastership. A member that has, but is not a master
+itself, is enough to keep it back: the newer master may only be out of reach, and may have acknowledged what this broker
+does not have.
 
 Only who proves to be of the same store has a word in this. A broker of another store that has the same name, mostly by
 accident, is not a successor: if it was there first, this one does not start, and says why.
@@ -13,28 +14,16 @@ registers with it.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from eruca.broker.options import BrokerRole
-from eruca.broker.registering.asking import ask_addresses
-from eruca.broker.replication.proving import Proof, prove
+from eruca.broker.replication.proving import Proof
 from eruca.core.replication.epochs import drop_unwritten, last_epoch
 from eruca.core.replication.kinship import Kinship
-from eruca.errors import ConfigError, ErucaError
-from eruca.net.addresses import NameServers
-from eruca.net.caller import Caller
-from eruca.store.messagestore import MessageStore
+from eruca.errors import ConfigError
 from eruca.wire.bodies import ReplicationState
 from eruca.wire.epoch import Epoch
 from eruca.wire.names import MASTER
-
-log = logging.getLogger(__name__)
-
-# A member that is silent holds up the start for so long.
-_ASK_MS = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,59 +109,6 @@ def _find_ahead(own: Returning, others: Iterable[ReplicationState]) -> NewerMast
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What the other members of a name say."""
-
-    #: Who leads instead of this broker; None when nobody does.
-    newer: NewerMaster | None
-    #: All whom this broker remembers have answered, so nobody of its store can lead without their knowing.
-    is_complete: bool
-
-
-async def survey_members(
-    caller: Caller,
-    nameservers: NameServers,
-    name: str,
-    own_address: str,
-    store: MessageStore,
-    known: Iterable[str],
-    starts_as: BrokerRole | None,
-) -> Survey:
-    """Ask all members of our name whether one of them leads; `known` are those that we remember ourselves.
-
-    A broker that starts says what kind of master it would be; one that runs knows what it has.
-
-    Raises ConfigError for a broker that starts where another one has its name already.
-    """
-    await nameservers.refresh()
-    remembered = set(known) - {"", own_address}
-    # At the same time: whoever is silent holds up the start once.
-    named, answers = await asyncio.gather(
-        asyncio.gather(*[_list_members(caller, address, name) for address in nameservers.addresses]),
-        _ask_all(caller, remembered, store),
-    )
-    registered = {address for group in named for address in group} - {"", own_address}
-    answers |= await _ask_all(caller, registered - remembered, store)
-    own = Returning(
-        address=own_address,
-        seen_epoch=store.lineage.seen_epoch,
-        led_epoch=store.lineage.record.led_epoch,
-        epochs=store.lineage.epochs,
-        tail=store.log.tail,
-        sync=starts_as is BrokerRole.SYNC_MASTER,
-    )
-    proofs = {address: proof for address, proof in answers.items() if proof and proof.state.broker_name == name}
-    if starts_as is not None:
-        taken = [proof for address, proof in proofs.items() if address in registered]
-        refuse_taken_name(name, own_address, taken)
-    related = [proof.state for proof in proofs.values() if is_member(proof, own_address)]
-    newer = judge_return(own, related)
-    if newer is not None:
-        log.warning("this broker does not lead %s: %s", name, newer.reason)
-    return Survey(newer, is_complete=all(answers[address] is not None for address in remembered))
-
-
 def is_member(proof: Proof, own_address: str) -> bool:
     """Whether another broker is a member of the same store: its word counts, and its log may be copied.
 
@@ -195,24 +131,3 @@ def refuse_taken_name(name: str, own_address: str, registered: Iterable[Proof]) 
                 hint="give this broker a brokerName of its own; or, if it is to be a copy of that one, set brokerRole ="
                 " SLAVE and a brokerId that no other member has; if that broker is not yours, use other name servers",
             )
-
-
-async def _list_members(caller: Caller, nameserver: str, name: str) -> list[str]:
-    try:
-        return list((await ask_addresses(caller, nameserver, name, _ASK_MS)).values())
-    except ErucaError as error:
-        log.warning("name server %s does not tell who the members of %s are: %s", nameserver, name, error)
-        return []
-
-
-async def _ask_all(caller: Caller, addresses: Iterable[str], store: MessageStore) -> dict[str, Proof | None]:
-    asked = sorted(addresses)
-    return dict(zip(asked, await asyncio.gather(*[_ask(caller, address, store) for address in asked]), strict=True))
-
-
-async def _ask(caller: Caller, address: str, store: MessageStore) -> Proof | None:
-    try:
-        return await prove(caller, address, store, _ASK_MS)
-    except ErucaError as error:
-        log.info("member %s does not answer: %s", address, error)
-        return None

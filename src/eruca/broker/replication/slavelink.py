@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
+from eruca.broker.replication.alarm import Alarm
 from eruca.broker.replication.readlimit import ReadLimit
 from eruca.clock import Clock
 from eruca.core.replication.primary import (
@@ -81,9 +82,7 @@ class SlaveLink(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._decoder = SlaveDecoder()
-        self._timer: asyncio.TimerHandle | None = None
-        # A handle of uvloop does not say when, if that was in the past.
-        self._timer_at = 0.0
+        self._alarm = Alarm(self._tick)
         self._epoch = epoch
         # Told apart by number: a slave that comes back is another link.
         self.number = number
@@ -237,18 +236,10 @@ class SlaveLink(asyncio.Protocol):
 
     def _arm(self) -> None:
         """Have the timer go off when the machine wants it; one that goes off too early does no harm."""
-        if self._ended:
-            return
-        wake_at = self.machine.wake_at
-        if self._timer is not None:
-            if self._timer_at <= wake_at:
-                return
-            self._timer.cancel()
-        self._timer_at = wake_at
-        self._timer = self._loop.call_at(wake_at, self._tick)
+        if not self._ended:
+            self._alarm.set(self.machine.wake_at)
 
     def _tick(self) -> None:
-        self._timer = None
         self.handle(Tick())
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -270,8 +261,7 @@ class SlaveLink(asyncio.Protocol):
         if self._ended:
             return
         self._ended = reason
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.clear()
         self._server.on_end(self, reason)
 
     # -- what others want to know ------------------------------------------------------------------------------------
