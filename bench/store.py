@@ -32,7 +32,7 @@ RECOVERY_AIM = Aim(300)
 # Anonymous memory of a large store over that of a small one.
 GROWTH_AIM = Aim(1.1, at_least=False)
 _GROWTH_MIB = (256, 1024, 2048)
-_GROWTH_MIB_QUICK = (16, 64)
+_GROWTH_MIB_QUICK = (4, 16)
 _GROWTH_MIB_BESIDE = (64, 256)
 
 
