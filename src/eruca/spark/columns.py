@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from eruca.errors import ConfigError
+from eruca.spark.guessing import guess_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,7 @@ def choose_columns(asked: StructType, known: Sequence[Column], *, tight: bool = 
     for field in asked.fields:
         column = by_name.get(field.name)
         if column is None:
-            near = difflib.get_close_matches(field.name, by_name, n=1, cutoff=0.5)
-            guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(by_name)}"
+            guess = guess_name(field.name, by_name, f"there are {', '.join(by_name)}")
             raise ConfigError(f"a message has no column {field.name}", hint=guess)
         if field.dataType.simpleString() != column.spark.simpleString():
             raise ConfigError(

@@ -6,12 +6,12 @@ topic, broker and queue; a value may stand at any height and counts for everythi
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from eruca.errors import ConfigError, OffsetLost
+from eruca.spark.guessing import guess_name
 from eruca.wire.bodies import MessageQueue
 
 Offsets = dict[MessageQueue, int]
@@ -119,11 +119,10 @@ class QueueTree:
 def _refuse_unknown(option: str, what: str, name: str, known: set[str]) -> None:
     if name in known:
         return
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     listed = ", ".join(sorted(known)[:20]) or "none"
     raise ConfigError(
         f"{option} names {name}, which is not a {what} that is read",
-        hint=f"did you mean {near[0]}?" if near else f"there are: {listed}",
+        hint=guess_name(name, known, f"there are: {listed}"),
     )
 
 

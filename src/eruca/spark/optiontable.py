@@ -6,12 +6,12 @@ planned, with the nearest right one: a misspelt `startingOffset` must not read e
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from eruca.errors import ConfigError
+from eruca.spark.guessing import guess_name
 
 Reader = Callable[[str], Any]
 
@@ -71,11 +71,8 @@ class OptionTable:
         return values
 
     def _refuse_name(self, name: str) -> ConfigError:
-        near = difflib.get_close_matches(name.lower(), self._by_name, n=1, cutoff=0.5)
-        if near:
-            guess = f"did you mean {self._by_name[near[0]].name}?"
-        else:
-            guess = f"it has {', '.join(option.name for option in self.options)}"
+        names = [option.name for option in self.options]
+        guess = guess_name(name, names, f"it has {', '.join(names)}")
         return ConfigError(f"{self.who} has no option {name}", hint=guess)
 
 
@@ -105,8 +102,8 @@ def read_choice(*choices: str) -> Reader:
         for choice in choices:
             if text.lower() == choice.lower():
                 return choice
-        near = difflib.get_close_matches(text.lower(), choices, n=1, cutoff=0.5)
-        raise ValueError(f"expected one of {', '.join(choices)}" + (f"; did you mean {near[0]}?" if near else ""))
+        guess = guess_name(text.lower(), choices)
+        raise ValueError(f"expected one of {', '.join(choices)}" + (guess and f"; {guess}"))
 
     return read
 

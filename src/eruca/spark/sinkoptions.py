@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from eruca.client.produce.packing import COMPRESSIONS
 from eruca.errors import ConfigError
 from eruca.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from eruca.spark.cluster import ACCESS_OPTIONS, Access
+from eruca.spark.guessing import guess_name
 from eruca.spark.optiontable import (
     OptionTable,
     SourceOption,
@@ -183,8 +183,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     for field in schema.fields:
         types = COLUMNS.get(field.name)
         if types is None:
-            near = difflib.get_close_matches(field.name, COLUMNS, n=1, cutoff=0.5)
-            guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(COLUMNS)}; drop the others"
+            guess = guess_name(field.name, COLUMNS, f"there are {', '.join(COLUMNS)}; drop the others")
             raise ConfigError(f"the rocketmq sink has no column {field.name}", hint=guess)
         found = field.dataType.simpleString()
         if found not in types:

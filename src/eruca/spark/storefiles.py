@@ -99,6 +99,11 @@ class StoreLog:
             ]
         return pieces
 
+    def find_bounds(self) -> tuple[int, int]:
+        """Where the log begins and where it ends now; both are 0 without a record."""
+        pieces = self.list_pieces()
+        return (pieces[0].begin, pieces[-1].end) if pieces else (0, 0)
+
     def split(self, piece: Piece, count: int) -> list[Piece]:
         """Cut a piece into about so many of about the same size, at records that a walk comes by."""
         run = next(run for run in self.runs if run.start <= piece.base < run.end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import shutil
@@ -34,6 +33,7 @@ from pyspark.sql.types import (
 
 from eruca.errors import ConfigError
 from eruca.spark.decoding.rows import BadBody, Decode, Package
+from eruca.spark.guessing import guess_name
 
 PROTOBUF: Final = Package("google.protobuf", "protobuf")
 _COMPILE_SECONDS_MAX: Final = 60
@@ -119,8 +119,7 @@ def load_protobuf(schema_file: str | Path, message: str, refuse_unknown: bool) -
     if not message and len(own) == 1:
         message = own[0]
     if message not in names:
-        near = difflib.get_close_matches(message, names, n=1, cutoff=0.5)
-        guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(own)}"
+        guess = guess_name(message, names, f"there are {', '.join(own)}")
         raise ConfigError(f"{path} has no message {message}" if message else f"which message of {path}?", hint=guess)
     schema = ProtobufSchema(content, message, refuse_unknown)
     _ = schema.spark  # says now what it cannot be

@@ -154,8 +154,7 @@ def look_at_files(store: str) -> list[dict[str, Any]]:
                 Kind.OPEN, opened.paths.abort, "a broker has the store open, or the last one did not stop cleanly"
             )
         with StoreLog(Path(store)) as log:
-            pieces = log.list_pieces()
-            end = pieces[-1].end if pieces else opened.log_start
+            end = max(opened.log_start, log.find_bounds()[1])
         segment = opened.find_segment(end)
         if segment is not None:
             view = inspect_record(segment.buffer, end - segment.start, segment.size, True, end)
@@ -184,9 +183,7 @@ def learn_facts(store: str, properties: Mapping[str, str]) -> StoreFacts:
     """Where the log of a store is now, and which files are derived from it."""
     root = Path(store)
     with StoreLog(root) as log:
-        pieces = log.list_pieces()
-        start = pieces[0].begin if pieces else 0
-        end = pieces[-1].end if pieces else 0
+        start, end = log.find_bounds()
         segment_bytes = log.segment_bytes
     with ReadOnlyStore(root, properties) as opened:
         queue_files = tuple(

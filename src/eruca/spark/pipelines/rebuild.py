@@ -40,9 +40,9 @@ from eruca.spark.storesource import DAMAGE, NAME, encode_paths
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.layout import StorePaths
 from eruca.store.log.scan import Damage
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.consumequeue import ENTRY_BYTES
 from eruca.store.queues.index import name_file
+from eruca.store.queues.queues import Queues
 from eruca.storetools.readonly import check_is_store, resolve_options
 from eruca.storetools.rebuild import Staging, carry_empty_queues, check_index_size, remove_tree
 
@@ -199,9 +199,8 @@ class _Rebuild:
         self._options: StoreOptions = resolve_options(self._disk, self._paths, properties)
         check_index_size(self._disk, self._paths, self._options, properties)
         with StoreLog(root) as records:
-            pieces = records.list_pieces()
-        # The log is read several times, and a broker may be writing to it.
-        self._log_end = pieces[-1].end if pieces else 0
+            # The log is read several times, and a broker may be writing to it.
+            _, self._log_end = records.find_bounds()
 
     def run(self, out: Path | None, *, drop_old: bool) -> None:
         """Write, then put in place."""
