@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from eruca.errors import InvalidName
 from eruca.spark.kernel.columns import SPAN
 from eruca.spark.parsing import Records, read_int32, read_int64, read_sys_flags
-from eruca.store.queues.allqueues import check_key
 from eruca.store.queues.dispatch import digest_record, wants_entry
+from eruca.store.queues.queues import check_key
 from eruca.store.queues.removed import RemovedTopics
 from eruca.wire.digest import index_prefix
 
 
 def digest_records(
-    records: Records, delay_levels_ms: Sequence[int], removed: RemovedTopics | None, *, with_hashes: bool
+    records: Records, delay_levels_ms: Sequence[int], removed: RemovedTopics | None, names: Collection[str]
 ) -> dict[str, Any]:
-    """What dispatch makes of each record, as Arrow columns: tags code, index hashes, whether it has an entry."""
+    """What dispatch makes of each record, as Arrow columns of these names: tagsCode, keyHashes, hasEntry."""
     whole = memoryview(records.buffer)
     rows = records.spans.reshape(-1, SPAN)[: records.count]
-    codes = np.empty(records.count, np.int64)
-    ends = np.zeros(records.count + 1, np.int32)
-    belongs = np.zeros(records.count, np.bool_)
+    with_keys, with_entries = "keyHashes" in names, "hasEntry" in names
+    codes: list[int] = []
     hashes: list[int] = []
+    ends = [0]
+    belongs: list[bool] = []
     queues: dict[tuple[bytes, int], tuple[str, int, bool]] = {}
     spans = (rows[:, at].tolist() for at in (2, 3, 4))
     numbers = (read_sys_flags(records), read_int32(records, 12), read_int64(records, 28), read_int64(records, 56, 1))
-    for row, (body_end, properties_at, end, flag, queue_id, position, time) in enumerate(
-        zip(*spans, *(column.tolist() for column in numbers), strict=True)
+    for body_end, properties_at, end, flag, queue_id, position, time in zip(
+        *spans, *(column.tolist() for column in numbers), strict=True
     ):
         encoded = bytes(whole[body_end + 1 : properties_at - 2])
         known = queues.get((encoded, queue_id))
@@ -39,15 +39,18 @@ def digest_records(
             known = queues[encoded, queue_id] = _learn_queue(encoded, queue_id)
         topic, prefix, can_be = known
         properties = bytes(whole[properties_at:end])
-        codes[row], found = digest_record(topic, prefix, properties, time, flag, delay_levels_ms, with_keys=with_hashes)
+        code, found = digest_record(topic, prefix, properties, time, flag, delay_levels_ms, with_keys=with_keys)
+        codes.append(code)
         hashes += found
-        ends[row + 1] = len(hashes)
-        belongs[row] = can_be and wants_entry(removed, topic, queue_id, flag, position)
-    return {
-        "tagsCode": pa.array(codes),
-        "keyHashes": pa.ListArray.from_arrays(pa.array(ends), pa.array(hashes, pa.int32())),
-        "hasEntry": pa.array(belongs),
+        ends.append(len(hashes))
+        if with_entries:
+            belongs.append(can_be and wants_entry(removed, topic, queue_id, flag, position))
+    made = {
+        "tagsCode": pa.array(codes, pa.int64()),
+        "keyHashes": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(hashes, pa.int32())),
+        "hasEntry": pa.array(belongs, pa.bool_()),
     }
+    return {name: column for name, column in made.items() if name in names}
 
 
 def _learn_queue(encoded: bytes, queue_id: int) -> tuple[str, int, bool]:

@@ -269,16 +269,14 @@ class StoreParser:
             [column for column in columns if column.name not in extra], decompress_bodies=values["decompress"]
         )
         self._levels: list[int] = values["messageDelayLevel"]
-        names = {column.name for column in columns}
-        self._with_digests = bool(names & extra)
-        self._with_hashes = "keyHashes" in names
+        self._digests = extra & {column.name for column in columns}
 
     def parse(self, records: Records, partition: StorePartition) -> pa.RecordBatch:
         """One batch of all records."""
         batch = self._parser.parse(records, partition.broker)
-        if not self._with_digests:
+        if not self._digests:
             return batch
-        extra = digest_records(records, self._levels, partition.removed, with_hashes=self._with_hashes)
+        extra = digest_records(records, self._levels, partition.removed, self._digests)
         arrays = [extra[name] if name in extra else batch.column(name) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
