@@ -99,7 +99,7 @@ def run_middle(seed: int) -> None:
         f"verify names {named}, the damage is at {start}",
     )
     counter = _ErrorCounter()
-    logger = logging.getLogger("eruca.store.recovery.plan")
+    logger = logging.getLogger("eruca.store.recovery.recovery")
     logger.addHandler(counter)
     try:
         store = open_store(ROOT, OPTIONS, disk=disk, clock=disk.clock)

@@ -94,11 +94,11 @@ def run(root: Path, code: str, **environment: str) -> subprocess.CompletedProces
     return subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=False)
 
 
-CALL = "import eruca.store.kernel.replay as r, eruca.wire.kernel.digest as d; print(r.compiled, d.compiled)"
+CALL = "import eruca.store.kernel.dispatch as r, eruca.wire.kernel.digest as d; print(r.compiled, d.compiled)"
 
 
 @pytest.mark.skipif(find_built_file(NAMES[0]) is None, reason="nothing is compiled here")
-@pytest.mark.parametrize("hidden", ["wire.kernel.digest", "store.kernel.index", "store.kernel.replay"])
+@pytest.mark.parametrize("hidden", ["wire.kernel.digest", "store.kernel.index", "store.kernel.dispatch"])
 def test_a_half_compiled_installation_says_what_to_do(copied: Path, hidden: str) -> None:
     built = find_built_file(f"eruca.{hidden}")
     assert built is not None
@@ -140,9 +140,9 @@ def test_an_installation_without_compiler_and_cython_works(tmp_path: Path) -> No
     code = """if True:
         import sys
         sys.modules["cython"] = None
-        import eruca.broker.sending.kernel, eruca.spark.kernel, eruca.store.kernel.replay as replay
+        import eruca.broker.sending.kernel, eruca.spark.kernel, eruca.store.kernel.dispatch as dispatch
         from eruca.wire.record import Message, decode_record, encode_record
         message = decode_record(encode_record(Message("t", body=b"b", properties=b"p")))
-        print(message.topic, message.body, replay.compiled)
+        print(message.topic, message.body, dispatch.compiled)
     """
     assert run(tmp_path, code).stdout == "t b'b' False\n"

@@ -13,7 +13,7 @@ from eruca.spark.derivedfiles import STAGING_PREFIX, write_index_file, write_que
 from eruca.spark.derivedrows import make_arrow
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.log.scan import Damage
-from eruca.store.queues.allqueues import Queues
+from eruca.store.queues.queues import Queues
 from eruca.store.queues.dispatch import Dispatch
 from eruca.storetools.rebuild import remove_tree
 

@@ -17,9 +17,9 @@ from concurrent.futures import Executor
 from eruca.errors import StoreError
 from eruca.signals import Signal
 from eruca.store.log.commitlog import CommitLog
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.index import Index
 from eruca.store.queues.queueends import EndsFile
+from eruca.store.queues.queues import Queues
 from eruca.store.recovery.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)

@@ -34,16 +34,16 @@ from eruca.store.log.archived import ArchiveMark
 from eruca.store.log.commitlog import CommitLog
 from eruca.store.log.damage import DamageList
 from eruca.store.log.scan import Progress
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.consumequeue import ConsumeQueue
 from eruca.store.queues.dispatch import Dispatch, Grown, has_queue_entry
 from eruca.store.queues.index import Index
 from eruca.store.queues.mending import Mender
 from eruca.store.queues.queueends import EndsFile
+from eruca.store.queues.queues import Queues
 from eruca.store.queues.removed import RemovedTopics
 from eruca.store.reading.reader import Reader
 from eruca.store.recovery.checkpoint import AbortMarker, Checkpoint
-from eruca.store.recovery.plan import RecoveryPlan, apply_recovery, plan_recovery
+from eruca.store.recovery.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from eruca.store.topicfacts import TOPICS_KEPT_MAX, TopicFacts, find_facts
 from eruca.wire.record import Message, record_size
 from eruca.wire.sysflag import HOSTS_V6_MASK, TRANSACTION_MASK

@@ -24,9 +24,9 @@ from eruca.store.layout import StorePaths, detect_options
 from eruca.store.log.chain import Chain, is_segment_name
 from eruca.store.log.mappool import MapPool
 from eruca.store.log.segment import Segment
-from eruca.store.queues.allqueues import is_queue_number
 from eruca.store.queues.consumequeue import ConsumeQueue
 from eruca.store.queues.indexfile import IndexFile, file_bytes
+from eruca.store.queues.queues import is_queue_number
 from eruca.store.recovery.checkpoint import AbortMarker, Checkpoint
 from eruca.wire.names import check_topic
 from eruca.wire.record import Inspection, InvalidView

@@ -25,11 +25,11 @@ from eruca.errors import StoreError, StoreLayoutError
 from eruca.store.filesystem import FileSystem, LocalFileSystem
 from eruca.store.layout import StorePaths
 from eruca.store.log.scan import LogScan, Progress, scan_log
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.consumequeue import FILLER_SIZE
 from eruca.store.queues.dispatch import Dispatch
 from eruca.store.queues.index import Index
 from eruca.store.queues.indexfile import file_bytes
+from eruca.store.queues.queues import Queues
 from eruca.store.queues.removed import RemovedTopics
 from eruca.store.recovery.checkpoint import AbortMarker
 from eruca.storetools.readonly import (

@@ -22,12 +22,12 @@ from eruca.store.layout import StorePaths
 from eruca.store.log.chain import Chain
 from eruca.store.log.scan import Damage, LogScan, Progress, RecordFacts, iter_facts, scan_log
 from eruca.store.log.segment import Segment
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.consumequeue import ENTRY, ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from eruca.store.queues.dispatch import Dispatch
 from eruca.store.queues.index import Index
+from eruca.store.queues.queues import Queues
 from eruca.store.queues.removed import RemovedTopics
-from eruca.store.recovery.plan import find_crash_start, keep_promise
+from eruca.store.recovery.recovery import find_crash_start, keep_promise
 from eruca.storetools.readonly import Finding, Kind, ReadOnlyStore
 from eruca.storetools.summary import check_tables
 from eruca.storetools.verifyindex import IndexCheck

@@ -29,7 +29,7 @@ OPTIONS = StoreOptions(
 )
 FACTS = BatchFacts(0, 1_700_000_000_000, HOST, HOST, 3, b"WAIT\x01true\x02CLUSTER\x01c")
 TWINS = {
-    kind: (batches, load_twins("eruca.store.kernel.replay")[kind])
+    kind: (batches, load_twins("eruca.store.kernel.dispatch")[kind])
     for kind, batches in load_twins("eruca.wire.kernel.batches").items()
 }
 Twins = tuple[ModuleType, ...]

@@ -17,7 +17,7 @@ from eruca.errors import StoreError
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.log.mappool import MapPool
 from eruca.store.messagestore import open_store
-from eruca.store.queues.allqueues import Queues
+from eruca.store.queues.queues import Queues
 from tests.paths import REPOSITORY
 from tests.unit.store.samples import make_message
 

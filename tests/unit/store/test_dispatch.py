@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from eruca.config import StoreOptions, parse_delay_levels
 from eruca.store.log.scan import RecordFacts
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.consumequeue import FILLER_SIZE, Entry
 from eruca.store.queues.dispatch import Dispatch, has_queue_entry
 from eruca.store.queues.index import Index
+from eruca.store.queues.queues import Queues
 from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.digest import index_prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.errors import InvalidName, StoreIOError, StoreLayoutError
-from eruca.store.queues.allqueues import QUEUE_ID_MAX, Queues
+from eruca.store.queues.queues import QUEUE_ID_MAX, Queues
 from eruca.testing.faults import Fault, SimulatedDisk
 from tests.unit.store.samples import ROOT, make_disk
 

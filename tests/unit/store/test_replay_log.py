@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from eruca.config import StoreOptions, parse_delay_levels
 from eruca.errors import StoreError
-from eruca.store.kernel import replay
-from eruca.store.queues.allqueues import Queues
+from eruca.store.kernel import dispatch as compiled_loop
 from eruca.store.queues.consumequeue import ConsumeQueue, Entry
 from eruca.store.queues.dispatch import Dispatch
 from eruca.store.queues.index import Index
+from eruca.store.queues.queues import Queues
 from eruca.store.queues.removed import RemovedTopics
 from eruca.testing import VirtualClock
 from eruca.testing.faults import Fault, SimulatedDisk
@@ -40,7 +40,7 @@ from tests.unit.store.samples import ROOT, make_disk
 
 LEVELS = parse_delay_levels(StoreOptions().delay_levels)
 NOW = 1_700_000_000_000
-TWINS = load_twins("eruca.store.kernel.replay")
+TWINS = load_twins("eruca.store.kernel.dispatch")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 
 
@@ -50,7 +50,7 @@ def make_dispatch(twin: Any, disk: SimulatedDisk | None = None, *, with_index: b
     queues = Queues(disk, ROOT / "consumequeue", 200)
     index = Index(disk, ROOT / "index", 16, 64, VirtualClock()) if with_index else None
     dispatch = Dispatch(queues, index, LEVELS, RemovedTopics(disk, ROOT / "removed"))
-    if twin is not replay:
+    if twin is not compiled_loop:
 
         def learn(encoded: bytes, queue_id: int) -> Any:
             topic = encoded.decode()

@@ -9,10 +9,10 @@ from eruca.store.log.chain import Chain
 from eruca.store.log.commitlog import CommitLog
 from eruca.store.log.damage import DamageList
 from eruca.store.log.scan import scan_log
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.dispatch import Dispatch
 from eruca.store.queues.index import Index
 from eruca.store.queues.queueends import EndsFile
+from eruca.store.queues.queues import Queues
 from eruca.store.queues.removed import RemovedTopics
 from eruca.store.recovery.checkpoint import Checkpoint
 

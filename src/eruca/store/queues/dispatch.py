@@ -2,9 +2,9 @@
 
 Whoever brings records into the log (a send, a batch, the transient buffer, a master) has them dispatched from there,
 and so do recovery and rebuild: there is no other way for an entry to come into being. Ordinary records go through one
-compiled loop (`kernel.replay`). The first that is not ordinary ends it, is dispatched here by itself, and the loop goes
-on: records of transactions, of the delay topic, of deleted topics, of queues that are new or have a gap, with very many
-keys, or at the end of a file.
+compiled loop (`kernel.dispatch`). The first that is not ordinary ends it, is dispatched here by itself, and the loop
+goes on: records of transactions, of the delay topic, of deleted topics, of queues that are new or have a gap, with very
+many keys, or at the end of a file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import NamedTuple
 from eruca.digits import read_digits
 from eruca.errors import InvalidName, StoreError
 from eruca.store.filesystem import Buffer
-from eruca.store.kernel.replay import Lane, Replayer, dispatch_one
+from eruca.store.kernel.dispatch import Lane, Replayer, dispatch_one
 from eruca.store.log.chain import Chain
 from eruca.store.log.damage import DamageList
 from eruca.store.log.scan import Damage, Progress, RecordFacts, iter_facts, iter_stretches
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from eruca.store.queues.index import Index
+from eruca.store.queues.queues import Queues
 from eruca.store.queues.removed import RemovedTopics
 from eruca.wire.digest import digest_properties, index_prefix
 from eruca.wire.kernel.reading import read_records

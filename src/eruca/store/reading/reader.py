@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from eruca.store.log.commitlog import CommitLog
 from eruca.store.log.damage import DamageList
 from eruca.store.log.scan import RecordFacts, iter_facts
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.index import Index
 from eruca.store.queues.mending import Mender
+from eruca.store.queues.queues import Queues
 from eruca.store.reading.slices import (
     Filter,
     ReadBounds,

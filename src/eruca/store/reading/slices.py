@@ -108,8 +108,7 @@ def read_queue(
     removed = False
     slices = result.slices
     # Most messages of a read lie in one segment, so its bounds are kept from one to the next.
-    start = end = 0
-    whole = _NOTHING
+    start, end, whole = 0, 0, _NOTHING
     for position, size, tags_code in ENTRY.iter_unpack(entries[scanned * ENTRY_BYTES :]):
         if slices and (len(slices) >= count_max or taken_bytes + size > bytes_max):
             break
@@ -138,17 +137,21 @@ def read_queue(
             view = mended
         slices.append(view)
         taken_bytes += len(view)
-    result.size, result.count = taken_bytes, len(slices)
-    result.next_offset = offset + scanned
-    if result.slices:
+    result.size, result.count, result.next_offset = taken_bytes, len(slices), offset + scanned
+    if slices:
         result.status = ReadStatus.FOUND
-    elif scanned == 0:
-        result.status = ReadStatus.OFFSET_FOUND_NULL
-        entries_per_segment = queue.chain.segment_bytes // ENTRY_BYTES
-        result.next_offset = offset - offset % entries_per_segment + entries_per_segment
     elif removed:
         result.status = ReadStatus.MESSAGE_WAS_REMOVING
+    elif not scanned:
+        _step_over_hole(queue, result)
     return result
+
+
+def _step_over_hole(queue: ConsumeQueue, result: ReadResult) -> None:
+    """Go on at the next segment of a queue that has no entry at an offset."""
+    segment_entries = queue.chain.segment_bytes // ENTRY_BYTES
+    result.status = ReadStatus.OFFSET_FOUND_NULL
+    result.next_offset += segment_entries - result.next_offset % segment_entries
 
 
 def _send_elsewhere(offset: int, low: int, high: int) -> ReadResult:

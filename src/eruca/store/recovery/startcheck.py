@@ -15,12 +15,12 @@ from eruca.errors import InvalidName
 from eruca.limits import START_WALK_BYTES_MAX
 from eruca.store.log.commitlog import CommitLog
 from eruca.store.log.scan import Damage, RecordFacts, iter_facts
-from eruca.store.queues.allqueues import Queues, check_key
 from eruca.store.queues.consumequeue import ENTRY_BYTES, ConsumeQueue
 from eruca.store.queues.dispatch import Dispatch
 from eruca.store.queues.index import Index
 from eruca.store.queues.queueends import Ends, QueueEnd, QueueKey
 from eruca.store.queues.queueproof import find_disorder, step_back_to_proof
+from eruca.store.queues.queues import Queues, check_key
 from eruca.wire.record import FIXED_BYTES_V4
 
 log = logging.getLogger(__name__)

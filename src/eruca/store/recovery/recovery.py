@@ -21,11 +21,11 @@ from eruca.store.log.chain import Chain
 from eruca.store.log.commitlog import CommitLog
 from eruca.store.log.scan import Damage, LogScan, Progress, scan_log
 from eruca.store.log.segment import Segment
-from eruca.store.queues.allqueues import Queues
 from eruca.store.queues.dispatch import Dispatch, QueueGap
 from eruca.store.queues.index import Index
 from eruca.store.queues.queueends import Ends
 from eruca.store.queues.queueproof import find_queue_end
+from eruca.store.queues.queues import Queues
 from eruca.store.recovery.checkpoint import Checkpoint
 from eruca.store.recovery.startcheck import (
     Expected,

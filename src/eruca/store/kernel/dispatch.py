@@ -1,6 +1,6 @@
 """From records of the log to the entries of their queues and of the index, for a run of ordinary records.
 
-They may be of any number of queues. The first that is not ordinary ends the run; `Dispatch.replay` takes it alone.
+They may be of any number of queues. The first that is not ordinary ends the run; `Dispatch.run_record` takes it alone.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
