@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from eruca.broker.options import BrokerOptions
+from eruca.broker.replication.acknowledging import Gate
 from eruca.broker.replication.copies import LogEnd
 from eruca.broker.replication.failover import FailoverDriver, open_client
 from eruca.broker.replication.failoverkeys import Keys
-from eruca.broker.replication.gate import Gate
 from eruca.broker.standing import Standing
 from eruca.clock import SystemClock
 from eruca.core.failover.rules import Rules

@@ -35,9 +35,8 @@ from eruca.broker.pulling.pull import PullHandlers
 from eruca.broker.pulling.query import QueryHandlers
 from eruca.broker.registering.filterservers import FilterServers
 from eruca.broker.registering.registration import Registration
-from eruca.broker.replication.acknowledging import Acknowledgement
+from eruca.broker.replication.acknowledging import Acknowledgement, Gate
 from eruca.broker.replication.failover import open_client
-from eruca.broker.replication.gate import Gate
 from eruca.broker.replication.members import open_members
 from eruca.broker.replication.readlimit import ReadLimit
 from eruca.broker.replication.replication import Replication

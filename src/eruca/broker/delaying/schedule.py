@@ -176,7 +176,7 @@ class Schedule:
             await asyncio.sleep(0)  # now the table is marked
 
     def deliver_due(self, level: int) -> int:
-        """Deliver what is due of a level, up to a bound; give the milliseconds until it is worth looking again."""
+        """Deliver what is due of a level, up to a bound; returns the milliseconds until it is worth looking again."""
         machine, steady = self._machine, self._steady
         now_ms = steady.now_ms()
         interval_ms = self._options.now.schedule_interval_ms

@@ -200,7 +200,7 @@ class Timing:
         return self.run_turn() / 1000
 
     def run_turn(self) -> int:
-        """Read what is new and deliver what is due, up to a bound; give the milliseconds until it is worth another."""
+        """Read what is new and deliver what is due, up to a bound; returns the milliseconds until the next."""
         now_ms = self._clock.now_ms()
         interval_ms = self._options.now.schedule_interval_ms
         # The slot of now first, so that what is due at once has a place in the heap.

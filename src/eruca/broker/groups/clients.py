@@ -88,7 +88,7 @@ class ConsumerGroup:
         self._ids_body = None
 
     def remove(self, link: Link) -> Member | None:
-        """Forget a member; gives it, if it was there."""
+        """Forget a member; returns it, if it was there."""
         member = self.members.pop(link, None)
         if member is None:
             return None
@@ -137,7 +137,7 @@ class ConsumerGroup:
                 f"client id {twice} is on {len(self._by_id[twice])} connections: each needs an instance name of its own"
             )
         for topic, texts in sorted(self._expressions.items()):
-            # Some clients add their retry topic a heartbeat later, which is no conflict.
+            # Some clients add their retry topic a heartbeat later, which is not a conflict.
             if topic.startswith(RETRY_PREFIX):
                 continue
             shown = sorted(["nothing" if text is None else repr(text) for text in texts])

@@ -44,7 +44,7 @@ class QueueLocks:
         return self._count
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Lock queues for a client, or renew its locks; gives those that it holds now."""
+        """Lock queues for a client, or renew its locks; returns those that it holds now."""
         now = self._clock.monotonic()
         locks = self._groups.setdefault(group, {})
         held: list[MessageQueue] = []

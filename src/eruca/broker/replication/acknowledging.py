@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ from typing import Final, TypeAlias
 from eruca.broker.administering.rates import PutTimes
 from eruca.broker.options import BrokerRole, LiveOptions
 from eruca.broker.replication.alarm import Alarm
-from eruca.broker.replication.gate import Gate
 from eruca.broker.replication.readlimit import ReadLimit
 from eruca.broker.standing import Standing
+from eruca.clock import Clock
 from eruca.config import FlushMode
 from eruca.core.replication.synced import SyncCondition
 from eruca.store.flush import GroupCommit
@@ -46,6 +47,31 @@ _SUCCESS: Final = ResponseCode.SUCCESS
 _DISK_LATE: Final = ResponseCode.FLUSH_DISK_TIMEOUT
 _SLAVE_LATE: Final = ResponseCode.FLUSH_SLAVE_TIMEOUT
 _NO_SLAVE: Final = ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+class Gate:
+    """Is this broker the master at this very moment, as far as its own clock can tell?
+
+    Every acknowledgement passes it where the members elect their master: it is open while the lease lives.
+    """
+
+    __slots__ = ("_clock", "_until")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until = -math.inf
+
+    def open_until(self, until: float) -> None:
+        """Let acknowledgements pass up to a moment of the monotonic clock; one that is over closes the gate."""
+        self._until = until
+
+    def close(self) -> None:
+        """Let none pass."""
+        self._until = -math.inf
+
+    def is_open(self) -> bool:
+        """May something be acknowledged now?"""
+        return self._clock.monotonic() < self._until
 
 
 @dataclass(eq=False)
@@ -232,7 +258,7 @@ class Acknowledgement:
         self.reads.begin(self.condition)
 
     def abandon(self) -> None:
-        """This broker is no master any more, or stops: nothing that waits becomes acknowledged."""
+        """This broker is not a master any more, or stops: nothing that waits becomes acknowledged."""
         self.term += 1
         self._is_leading = False
         self.reads.end()

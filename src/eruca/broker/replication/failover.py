@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 from eruca.broker.options import BrokerOptions
+from eruca.broker.replication.acknowledging import Gate
 from eruca.broker.replication.copies import BrokerCopies
 from eruca.broker.replication.failoverkeys import Keys
-from eruca.broker.replication.gate import Gate
 from eruca.broker.replication.roles import Roles
 from eruca.broker.standing import Standing
 from eruca.clock import Clock

@@ -237,7 +237,7 @@ class Follower:
             log.warning("the log of the master is not copied: %s; trying again", reason)
 
     async def _follow_once(self) -> str:
-        """Find the master, agree with it, and copy until the link ends; gives why it ended."""
+        """Find the master, agree with it, and copy until the link ends; returns why it ended."""
         assert self._loop is not None
         plan = await self._agreement.prepare(self._find_master)
         self._reads.cut(plan.position)

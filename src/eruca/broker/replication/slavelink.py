@@ -222,7 +222,7 @@ class SlaveLink(asyncio.Protocol):
     def _encode_head(self, position: int, data: bytes | memoryview) -> bytes:
         if not self.machine.is_fenced:
             return encode_chunk_head(position, len(data))
-        # What all would be is no position of this log.
+        # What all would be is not a position of this log.
         tail = self._commitlog.readable_end
         self._told = confirmed = min(self._reads.certain, tail)
         return encode_fenced_head(self._epoch, position, confirmed, tail, self._clock.now_ms(), data)

@@ -364,7 +364,7 @@ class Once:
         self._read_to = 0
 
     def _read_turn(self, end: int) -> int:
-        """Read some megabytes of a slave's log; gives where the next turn goes on."""
+        """Read some megabytes of a slave's log; returns where the next turn goes on."""
         start = max(self._read_to, self._store.log.start)
         for behind in self._read_marks(start, end):
             if behind - start >= _TURN_BYTES:
@@ -383,7 +383,7 @@ class Once:
             pass
 
     def _read_marks(self, start: int, end: int) -> Iterator[int]:
-        """Take the marks between two positions; gives, now and then, how far it is."""
+        """Take the marks between two positions; yields, now and then, how far it is."""
         damage = self._store.damage.items
         whole_until = min([item.position for item in damage if item.end > start], default=_ALL)
         for facts in self._store.reader.iter_facts(start, end):

@@ -12,8 +12,7 @@ import pytest
 
 from eruca.broker.administering.rates import PutTimes
 from eruca.broker.options import BrokerOptions, BrokerRole, LiveOptions
-from eruca.broker.replication.acknowledging import Acknowledgement
-from eruca.broker.replication.gate import Gate
+from eruca.broker.replication.acknowledging import Acknowledgement, Gate
 from eruca.broker.replication.readlimit import ReadLimit
 from eruca.broker.standing import Standing
 from eruca.clock import SystemClock

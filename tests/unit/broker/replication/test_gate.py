@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.broker.options import BrokerOptions
-from eruca.broker.replication.gate import Gate
+from eruca.broker.replication.acknowledging import Gate
 from eruca.broker.replication.masteraddress import NOWHERE, MasterAddress
 from eruca.broker.standing import Standing
 from eruca.testing import VirtualClock
