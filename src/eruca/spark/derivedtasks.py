@@ -13,8 +13,8 @@ from eruca.spark.derivedfiles import STAGING_PREFIX, write_index_file, write_que
 from eruca.spark.derivedrows import make_arrow
 from eruca.store.filesystem import LocalFileSystem
 from eruca.store.log.scan import Damage
-from eruca.store.queues.queues import Queues
 from eruca.store.queues.dispatch import Dispatch
+from eruca.store.queues.queues import Queues
 from eruca.storetools.rebuild import remove_tree
 
 # What each kind of task says at its end.
