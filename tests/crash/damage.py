@@ -103,7 +103,7 @@ def make_base(number: int, clean: bool) -> Base:
     base = Base(disk=SimulatedDisk(seed=number, clock=clock))
     store = open_store(ROOT, OPTIONS, disk=base.disk, clock=clock)
     store.lineage.begin_epoch(1000)
-    store.remove_topic("gone")
+    store.detach_topic("gone")()
     for written in range(rng.randint(120, 180)):
         clock.advance(rng.choice((0, 1000, 5000)))
         # Some queues are quiet in the end: nothing in the last segments tells of them.

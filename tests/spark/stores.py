@@ -56,7 +56,7 @@ def make_rich_store(root: Path, rounds: int = 40, *, options: StoreOptions = OPT
         add("Orders", 1, b"committed", keys, TRANSACTION_COMMIT)
         add("Gone", 0, b"of a topic that goes", keys)
         if number == rounds // 2:
-            store.remove_topic("Gone")
+            store.detach_topic("Gone")()
     store.close()
     return stored
 

@@ -77,7 +77,7 @@ def fill_store(root: Path, log_bytes: int, seed: int, bar: Progress | None = Non
         if number % 64 == 0:
             clock.advance(5)
         if number == 1_000_000:
-            store.remove_topic("Gone")
+            store.detach_topic("Gone")()
         store.append(
             Message(
                 topic,

@@ -403,12 +403,11 @@ class MessageStore:
         """Look every topic and queue up again at its next append; they may not be what they were."""
         self._topics.clear()
 
-    def remove_topic(self, topic: str) -> None:
-        """Delete the consume queues of a topic; its records stay in the log until they expire."""
-        self.detach_topic(topic)()
-
     def detach_topic(self, topic: str) -> Callable[[], None]:
-        """Take the consume queues of a topic out; the result deletes their files and may run in a thread."""
+        """Take the consume queues of a topic out; the result deletes their files and may run in a thread.
+
+        Its records stay in the log until they expire.
+        """
         self.commit()  # records in the transient buffer may still be on their way to these queues
         self._topics.pop(topic, None)
         remove_queues = self.queues.detach_topic(topic)

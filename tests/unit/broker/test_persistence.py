@@ -315,7 +315,7 @@ async def test_a_topic_the_table_lost_is_known_again_by_its_messages(
     await peer.send("Lost", queue_id=2)
     await peer.send("Deleted")
     broker.topics.delete("Deleted")
-    await asyncio.to_thread(broker.store.remove_topic, "Deleted")
+    await broker.background.remove_topic("Deleted")
     await broker.stop()
     await asyncio.to_thread((tmp_path / "store" / "config" / "topics.json").rename, tmp_path / "lost.json")
     await asyncio.to_thread((tmp_path / "store" / "config" / "topics.json.bak").unlink, True)

@@ -304,7 +304,7 @@ def test_a_topic_name_that_is_a_path_never_reaches_the_disk(root: Path, topic: s
         with pytest.raises((InvalidName, MessageIllegal)):
             store.append_batch([message])
     with pytest.raises(InvalidName):
-        store.queues.remove_topic(topic)
+        store.queues.detach_topic(topic)()
     assert hash_files(root.parent) == before
     assert store.append(make_message(10)).queue_offset == 5
     store.close()

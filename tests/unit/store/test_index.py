@@ -37,7 +37,7 @@ def make_index(
 def put(index: Index, keys: list[str], position: int, store_time: int = NOON) -> None:
     """Index one record of the topic `t`."""
     index.reserve(len(keys))
-    index.put([index_key_hash("t", key) for key in keys], position, store_time)
+    index.add([index_key_hash("t", key) for key in keys], position, store_time)
 
 
 def find(index: Index, key: str, begin: int = 0, end: int = FOREVER, count_max: int = 100) -> list[int]:
@@ -207,7 +207,7 @@ def test_a_full_file_is_followed_by_one_that_begins_where_it_ends() -> None:
     assert (second.begin_time, second.end_time) == (NOON + 6, NOON + 6)  # Java's header until the first entry
     assert (second.begin_position, second.end_position, second.next_entry) == (6, 6, 1)
     assert (index.end_position, index.end_time) == (6, NOON + 6)
-    index.put([index_key_hash("t", "k")], 7, NOON + 9000)
+    index.add([index_key_hash("t", "k")], 7, NOON + 9000)
     assert (second.begin_time, second.begin_position) == (NOON + 9000, 7)
 
 
@@ -217,7 +217,7 @@ def test_keys_that_do_not_fit_go_on_in_a_file_made_before_the_first_is_written()
     put(index, ["a"] * 5, 1)
     index.reserve(5)
     calls = disk.calls
-    index.put([index_key_hash("t", f"k{n}") for n in range(5)], 2, NOON)
+    index.add([index_key_hash("t", f"k{n}") for n in range(5)], 2, NOON)
     assert disk.calls == calls
     assert [file.next_entry for file in index.files] == [8, 4]
     assert all(find(index, f"k{n}") == [2] for n in range(5))
@@ -482,5 +482,5 @@ def test_a_file_is_left_only_when_it_is_full() -> None:
     step = index.files[-1].room
     assert step < 100_000, "room is reserved in smaller steps than the file has"
     for position in range(5):
-        index.put([position * 7 + number for number in range(step // 2)], position, 1)
+        index.add([position * 7 + number for number in range(step // 2)], position, 1)
     assert len(index.files) == 1

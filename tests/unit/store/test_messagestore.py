@@ -413,7 +413,7 @@ def test_a_removed_topic_can_be_made_again(transient: bool) -> None:
     for _ in range(12):
         store.append(make_message(body=b"old"))
     store.append(make_message("other"))
-    store.remove_topic("orders")
+    store.detach_topic("orders")()
     assert store.reader.read("orders", 0, 0).status is ReadStatus.NO_MATCHED_LOGIC_QUEUE
     assert not disk.exists(ROOT / "consumequeue" / "orders")
     for number in range(3):
@@ -431,7 +431,7 @@ def test_a_topic_made_again_keeps_its_new_messages_over_a_restart(clean: bool) -
     store.append(make_message("other", KEYS="k"))
     for _ in range(5):
         store.append(make_message(body=b"old"))
-    store.remove_topic("orders")
+    store.detach_topic("orders")()
     if clean:
         store.close()
         assert open_small(disk).queues.get("orders", 0) is None

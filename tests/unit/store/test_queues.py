@@ -106,10 +106,10 @@ def test_removing_a_topic_removes_its_directory_and_no_other() -> None:
     queues = make_queues(disk)
     for topic, queue_id in (("a", 0), ("a", 1), ("ab", 0)):
         put(queues, topic, queue_id, 0)
-    queues.remove_topic("a")
+    queues.detach_topic("a")()
     assert disk.list(DIRECTORY) == ["ab"]
     assert [queue.topic for queue in queues] == ["ab"]
-    queues.remove_topic("never-there")
+    queues.detach_topic("never-there")()
     queues.clear()
     assert (disk.list(DIRECTORY), len(queues)) == ([], 0)
 

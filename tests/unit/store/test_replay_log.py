@@ -255,7 +255,7 @@ def test_a_queue_that_was_deleted_gets_nothing(twin: ModuleType) -> None:
     dispatch = make_dispatch(twin)
     replay_together(dispatch, log)
     old = dispatch.queues.get("t", 0)
-    dispatch.queues.remove_topic("t")
+    dispatch.queues.detach_topic("t")()
     log.ends.clear()
     begin = len(log.data)
     log.add()

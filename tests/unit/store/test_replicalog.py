@@ -568,7 +568,7 @@ def test_a_topic_made_again_on_the_master_is_made_again_here(chunk: int) -> None
         master.append(make_message("orders", number % 2, body=b"old"))
     master.append(make_message("orders", 2, body=b"old"))  # the first of its queue, behind the others
     master.append(make_message("bills"))
-    master.remove_topic("orders")
+    master.detach_topic("orders")()
     for number in range(4):
         master.append(make_message("orders", (3, 2, 1, 0)[number], body=b"new %d" % number))
     master.append(make_message("orders", 0, body=b"newer"))

@@ -280,7 +280,7 @@ def test_a_list_that_is_damaged_costs_nothing(caplog: pytest.LogCaptureFixture) 
 def test_a_deleted_topic_does_not_come_back() -> None:
     disk = write_store(make_disk())
     store = reopen(disk)
-    store.remove_topic("orders")
+    store.detach_topic("orders")()
     store = reopen(disk.kill())
     assert store.queues.get("orders", 0) is None
     store.close()

@@ -253,7 +253,7 @@ def test_what_tells_of_the_log_is_corrected() -> None:
     store.append(make_message(TIMER_TOPIC))
     store.append(make_message("gone"))
     store.append(make_message("orders"))
-    store.remove_topic("gone")
+    store.detach_topic("gone")()
     store.archived.write(store.log.tail)
     store.change_options(replace(store.options, archived_position=store.log.tail))
     told: list[tuple[int, int]] = []

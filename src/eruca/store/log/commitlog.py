@@ -364,14 +364,12 @@ class TransientBuffer:
     def __init__(self, chain: Chain, bytes_max: int) -> None:
         self._chain = chain
         self._bytes_max = bytes_max
-        self._committed = 0
         # Runs of bytes with the position each starts at: a new run begins after an end-of-segment record.
         self._runs: list[tuple[int, bytearray]] = []
         self.waiting_bytes = 0
 
     def start_at(self, position: int) -> None:
         """Begin empty at a position."""
-        self._committed = position
         self._runs = [(position, bytearray())]
         self.waiting_bytes = 0
 
@@ -404,8 +402,6 @@ class TransientBuffer:
                 start += taken
                 self.waiting_bytes -= taken
                 self._runs[0] = (start, data)
-            self._committed = start
             if len(self._runs) == 1:
-                return self._committed
+                return start
             self._runs.pop(0)
-            self._committed = self._runs[0][0]

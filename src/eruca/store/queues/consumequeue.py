@@ -295,13 +295,11 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def remove_expired(self) -> None:
-        """Delete segments all of whose entries are below min_offset, never the last one."""
-        for segment in self.detach_expired():
-            self.chain.dispose(segment)
-
     def detach_expired(self) -> list[Segment]:
-        """Take those segments out of the chain; it disposes of them, in a thread if that may take long."""
+        """Take the segments out all of whose entries are below min_offset, never the last one.
+
+        The chain disposes of them, in a thread if that may take long.
+        """
         detached: list[Segment] = []
         while len(self.chain.segments) > 1 and self.chain.segments[0].end <= self.min_offset * ENTRY_BYTES:
             detached.append(self.chain.detach_first())

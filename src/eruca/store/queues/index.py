@@ -104,8 +104,9 @@ class Index:
             self._spare = self._create()
         self._spare.reserve(count)
 
-    def put(self, hashes: list[int], position: int, store_time: int) -> None:
-        """Index one record, for which `reserve` made room."""
+    def add(self, hashes: list[int], position: int, store_time: int) -> None:
+        """Make room for the entries of a record and write them; may raise, and then none is written."""
+        self.reserve(len(hashes))
         file = self.files[-1]
         if len(hashes) > file.room and not file.is_full:
             file.reserve(len(hashes))  # room is reserved in steps; a file is left only when it is full
@@ -116,20 +117,6 @@ class Index:
             file = self._make_file()
             file.reserve(len(hashes))
         file.put(hashes, position, store_time)
-
-    def add(self, hashes: list[int], position: int, store_time: int) -> None:
-        """Make room for the entries of a record and write them; may raise, and then none is written."""
-        file = self.files[-1] if self.files else None
-        if file is not None and file.room >= len(hashes):
-            file.put(hashes, position, store_time)
-            return
-        self.reserve(len(hashes))
-        self.put(hashes, position, store_time)
-
-    def find_run(self, count: int) -> IndexFile | None:
-        """The file that the next entries go to, if `count` of them fit; `reserve` has made room."""
-        file = self.files[-1]
-        return file if file.room >= count else None
 
     def _make_file(self) -> IndexFile:
         made, self._spare = (self._spare or self._create()), None

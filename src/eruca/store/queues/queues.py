@@ -95,10 +95,6 @@ class Queues:
         """End of the last record any queue points at, -1 when there is none."""
         return max((queue.end_position for queue in self._queues.values()), default=-1)
 
-    def remove_topic(self, topic: str) -> None:
-        """Delete the queues of a topic."""
-        self.detach_topic(topic)()
-
     def detach_topic(self, topic: str) -> Callable[[], None]:
         """Take the queues of a topic out; the result deletes their files and may run in a thread.
 
@@ -121,7 +117,7 @@ class Queues:
     def clear(self) -> None:
         """Delete every queue."""
         for topic in {topic for topic, _ in self._queues}:
-            self.remove_topic(topic)
+            self.detach_topic(topic)()
 
     def sync(self) -> None:
         """Return when every entry of every queue is on the disk."""
