@@ -382,7 +382,7 @@ def print_table(document: dict[str, Any], console: Console) -> None:
         table.add_column(heading, justify="left" if heading in ("what", "beside") else "right")
     for figure in document["figures"]:
         aim = Aim(**figure["aim"]).describe("of before" if before else figure["unit"]) if figure["aim"] else ""
-        verdict = {None: "", True: "[green]met[/green]", False: "[red]not met[/red]"}[figure["met"]]
+        verdict = _format_verdict(figure)
         own = (figure["name"], f"{format_number(figure['value'])} {figure['unit']}")
         for number, peer in enumerate(figure["peers"]):
             first = number == 0
@@ -413,6 +413,15 @@ def _format_ratio(peer: dict[str, Any]) -> str:
         return f"{peer['ratio']:.3g}"
     low, high = peer["interval"]
     return f"{peer['ratio']:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _format_verdict(figure: dict[str, Any]) -> str:
+    if figure["met"] is False:
+        for low, high in [peer["interval"] for peer in figure["peers"] if "interval" in peer]:
+            # The rounds differ too much to say so.
+            if low < figure["aim"]["limit"] < high:
+                return "[yellow]unclear[/yellow]"
+    return {None: "", True: "[green]met[/green]", False: "[red]not met[/red]"}[figure["met"]]
 
 
 def _format_cpu(peer: dict[str, Any]) -> str:

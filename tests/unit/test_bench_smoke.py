@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from bench.runner import (
     ROUNDS_MAX,
     Aim,
     BenchError,
+    Comparison,
     Figure,
     Measurement,
     Run,
@@ -26,6 +28,7 @@ from bench.runner import (
     find_python,
     list_benches,
     make_environment,
+    print_table,
     run_bench,
 )
 from tests.paths import REPOSITORY
@@ -237,6 +240,21 @@ def test_rounds_are_compared_one_by_one(tmp_path: Path) -> None:
     (peer,) = figure.to_json()["peers"]
     assert (peer["ratio"], peer["interval"], peer["detail_ratios"]) == (0.99, [0.99, 0.99], {"cpu us": 0.5})
     assert figure.is_met
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"), [((0.9, 0.95), "not met"), ((0.9, 1.02), "unclear"), ((0.98, 1.1), "met")]
+)
+def test_the_table_says_when_rounds_differ_too_much(ratios: tuple[float, float], verdict: str) -> None:
+    low, high = ratios
+    figure = Comparison("a", "messages/s", [Sample(low), Sample(low), Sample(high)], {"before": [Sample(1.0)] * 3})
+    figure.aim = Aim(0.97)
+    before = {"commit": "abc", "compiled": True}
+    console = Console(record=True, width=160, file=io.StringIO())
+    print_table({"bench": "a", "quick": False, "before": before, "figures": [figure.to_json()], "notes": []}, console)
+    cells = [cell.strip() for cell in console.export_text().split("│")]
+    assert verdict in cells
+    assert f"{low:.3f} ({low:.3f} to {high:.3f})" in cells
 
 
 def test_interval_holds_the_median_95_times_in_100() -> None:
