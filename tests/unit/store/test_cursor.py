@@ -19,13 +19,15 @@ def make(position: int, *, properties: bytes = b"k\x01v", body: bytes = b"b") ->
 
 
 def look(data: bytes, size: int | None = None, *, doubting: bool = True, growing: bool = False) -> type:
-    cursor = RecordCursor(data, len(data) if size is None else size, BASE, doubting=doubting, growing=growing)
+    cursor = RecordCursor(
+        bytearray(data), len(data) if size is None else size, BASE, doubting=doubting, growing=growing
+    )
     return type(cursor.look(0))
 
 
 def test_a_record_is_a_record_and_the_end_of_a_segment_is_one() -> None:
     record = make(0)
-    cursor = RecordCursor(record + encode_blank(100) + bytes(92), len(record) + 100, BASE)
+    cursor = RecordCursor(bytearray(record + encode_blank(100) + bytes(92)), len(record) + 100, BASE)
     assert type(cursor.look(0)) is RecordView
     assert type(cursor.look(len(record))) is BlankView
     assert type(cursor.look(3)) is InvalidView
@@ -65,7 +67,7 @@ def test_records_are_found_past_what_is_none() -> None:
     parts += [make(sum(map(len, parts)), body=b"last")]
     data = b"".join(parts)
     last = len(data) - len(parts[3])
-    cursor = RecordCursor(data, len(data), BASE, doubting=False)
+    cursor = RecordCursor(bytearray(data), len(data), BASE, doubting=False)
     assert [at for _, at in cursor.iter_records()] == [0, last]
     assert cursor.find(1) == cursor.find(last) == last
     assert cursor.find(1, last) == cursor.find(last + 1) == -1
