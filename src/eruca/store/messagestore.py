@@ -268,7 +268,8 @@ class MessageStore:
         if not self.dispatch.run_written(message, queue, facts.prefix, entries, entries_at):
             self._dispatch(message.position, size)
         else:
-            self.dispatched.tell([(queue, message.queue_offset)])
+            for listener in self.dispatched.listeners:  # as `tell` does
+                listener([(queue, message.queue_offset)])
         return message
 
     def _append_unusual(self, message: Message, facts: TopicFacts, size: int) -> None:
