@@ -13,7 +13,8 @@ from functools import cache
 
 from eruca.config import StoreOptions
 from eruca.store.messagestore import MessageStore, open_store
-from eruca.storetools.maintenance import Kind, verify_store
+from eruca.storetools.readonly import Kind
+from eruca.storetools.verify import verify_store
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.properties import encode_properties

@@ -13,15 +13,11 @@ import pytest
 
 from eruca.javaconf import parse_conf
 from eruca.store.queues.consumequeue import ENTRY
-from eruca.storetools.maintenance import (
-    Kind,
-    Level,
-    StoreSummary,
-    describe_store,
-    dump_records,
-    rebuild_store,
-    verify_store,
-)
+from eruca.storetools.dump import dump_records
+from eruca.storetools.readonly import Kind, Level
+from eruca.storetools.rebuild import rebuild_store
+from eruca.storetools.summary import StoreSummary, describe_store
+from eruca.storetools.verify import verify_store
 from tests.paths import GOLDEN, unpack_golden
 from tests.store_samples import hash_files
 

@@ -12,7 +12,8 @@ import pytest
 from eruca.errors import ConfigError
 from eruca.spark.pipelines.fsck import find_faults, run_fsck
 from eruca.store.messagestore import open_store
-from eruca.storetools.maintenance import Kind, Level, verify_store
+from eruca.storetools.readonly import Kind, Level
+from eruca.storetools.verify import verify_store
 from tests.paths import unpack_golden
 from tests.spark.stores import (
     GOLDEN_NAMES,

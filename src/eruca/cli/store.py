@@ -28,20 +28,11 @@ from eruca.errors import ConfigError
 from eruca.javaconf import read_conf
 from eruca.store.lineage.replicationstate import Diverged
 from eruca.storetools.diverged import dump_diverged, list_diverged
-from eruca.storetools.maintenance import (
-    Finding,
-    Level,
-    RebuildReport,
-    RecordFilter,
-    RecordRow,
-    StoreSummary,
-    VerifyReport,
-    describe_store,
-    dump_records,
-    measure_log,
-    rebuild_store,
-    verify_store,
-)
+from eruca.storetools.dump import RecordFilter, RecordRow, dump_records
+from eruca.storetools.readonly import Finding, Level
+from eruca.storetools.rebuild import RebuildReport, rebuild_store
+from eruca.storetools.summary import StoreSummary, describe_store, measure_log
+from eruca.storetools.verify import VerifyReport, verify_store
 
 # How often each command walks the log, for its progress bar.
 _VERIFY_WALKS = 2

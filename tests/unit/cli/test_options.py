@@ -26,7 +26,7 @@ from eruca.errors import ConfigError, InvalidName, MessageIllegal
 from eruca.javaconf import parse_conf
 from eruca.nameserver.options import NameServerOptions
 from eruca.store.messagestore import open_store
-from eruca.storetools.maintenance import verify_store
+from eruca.storetools.verify import verify_store
 from eruca.wire.record import Message
 from tests.paths import GOLDEN
 from tests.store_samples import OPTIONS as SMALL

@@ -19,7 +19,11 @@ from eruca.store.filesystem import LocalFileSystem
 from eruca.store.layout import StorePaths
 from eruca.store.messagestore import open_store
 from eruca.store.tables.tables import TableFile, Tables
-from eruca.storetools.maintenance import Kind, describe_store, dump_records, rebuild_store, verify_store
+from eruca.storetools.dump import dump_records
+from eruca.storetools.readonly import Kind
+from eruca.storetools.rebuild import rebuild_store
+from eruca.storetools.summary import describe_store
+from eruca.storetools.verify import verify_store
 from eruca.wire.bodies import TopicConfigTable
 from eruca.wire.record import Message, encode_record
 from eruca.wire.sysflag import TRANSACTION_PREPARED

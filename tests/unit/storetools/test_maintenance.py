@@ -14,19 +14,11 @@ from eruca.store.messagestore import open_store
 from eruca.store.queues.consumequeue import ENTRY, FILLER_SIZE
 from eruca.store.queues.indexfile import ENTRY as INDEX_ENTRY
 from eruca.store.queues.indexfile import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
-from eruca.storetools.maintenance import (
-    Finding,
-    Kind,
-    Level,
-    RecordFilter,
-    describe_store,
-    dump_records,
-    measure_log,
-    rebuild_store,
-    verify_store,
-)
-from eruca.storetools.readonly import ReadOnlyStore
-from eruca.storetools.verify import format_ranges, verify_opened
+from eruca.storetools.dump import RecordFilter, dump_records
+from eruca.storetools.readonly import Finding, Kind, Level, ReadOnlyStore
+from eruca.storetools.rebuild import rebuild_store
+from eruca.storetools.summary import describe_store, measure_log
+from eruca.storetools.verify import format_ranges, verify_opened, verify_store
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.record import Message, encode_record
