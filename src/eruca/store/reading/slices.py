@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import thread_time
 
 from eruca.limits import PULL_FILTER_SECONDS
 from eruca.store.kernel import entries as kernel
@@ -95,7 +95,7 @@ def read_queue(
     result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, low, high)
     count_max, bytes_max = bounds.count_max, bounds.bytes_max
     look_max = max(_SCAN_ENTRIES_MIN, count_max)
-    looked = 0.0 if accept is None else perf_counter()
+    looked = 0.0 if accept is None else thread_time()
     filter_end, look_at = looked + PULL_FILTER_SECONDS, 2
     if high < queue.max_offset:
         look_max = min(look_max, high - offset)
@@ -120,9 +120,10 @@ def read_queue(
         is_there = start <= position <= position + size <= end
         view = whole[position - start : position - start + size] if is_there else _NOTHING
         if is_there and accept is not None:
-            # Thousands of messages may be looked at, and a long expression takes up to a millisecond for each.
+            # Thousands of messages may be looked at, and a long expression takes up to a millisecond for each. Time in
+            # which the machine did something else does not count.
             if scanned >= look_at:
-                before, looked = looked, perf_counter()
+                before, looked = looked, thread_time()
                 if looked >= filter_end:
                     scanned -= 1
                     break
