@@ -120,8 +120,7 @@ def read_queue(
         is_there = start <= position <= position + size <= end
         view = whole[position - start : position - start + size] if is_there else _NOTHING
         if is_there and accept is not None:
-            # Thousands of messages may be looked at, and a long expression takes up to a millisecond for each. Time in
-            # which the machine did something else does not count.
+            # A long expression takes up to a millisecond for each message; the time of others does not count.
             if scanned >= look_at:
                 before, looked = looked, thread_time()
                 if looked >= filter_end:
