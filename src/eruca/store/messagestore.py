@@ -361,14 +361,20 @@ class MessageStore:
         return cut_encoded(data)
 
     def commit(self) -> None:
-        """Move the transient buffer to the file and show what it held to readers."""
+        """Move the transient buffer to the file and show what it held to readers.
+
+        Records that cannot be dispatched now, because the disk is full, are left for the next time.
+        """
         if self.log.transient is None:
             return
         begin, end = self.log.readable_end, self.log.commit()
         if begin < end:
-            grown = self.dispatch.run(self.log.chain, begin, end)
+            done = self.dispatch.run_until(self.log.chain, begin, end)
+            self.dispatched.tell(done.grown)
+            if done.error is not None:
+                self.log.show_copied(done.end)
+                raise done.error
             self._hashes_waiting = 0
-            self.dispatched.tell(grown)
 
     def _reserve_keys(self, facts: TopicFacts, messages: list[Message]) -> None:
         """Make room in the index for the keys of messages."""

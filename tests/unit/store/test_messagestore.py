@@ -94,6 +94,30 @@ def test_an_arrival_can_be_read_at_once() -> None:
         assert seen == [b"0", b"1", b"2"]
 
 
+def test_what_a_full_disk_kept_from_its_queue_and_index_comes_with_the_next_commit() -> None:
+    disk = make_disk()
+    store = open_small(disk, transient_enabled=True, index_entries=5, commitlog_segment_bytes=1 << 16)
+    seen: list[int] = []
+    store.dispatched.listen(lambda grown: seen.extend([queue.max_offset for queue, _ in grown]))
+    sent = [store.append(make_message(KEYS=f"a{number} b{number} c{number}")) for number in range(8)]
+    disk.full = True
+    with pytest.raises(StoreFull):
+        store.commit()
+    done = get_queue(store).max_offset
+    assert 0 < done < 8
+    with pytest.raises(StoreFull):
+        store.commit()
+    disk.full = False
+    sent.append(store.append(make_message(KEYS="a8 b8 c8")))
+    store.commit()
+    assert get_queue(store).max_offset == 9
+    assert (seen[0], seen[-1]) == (done, 9)
+    for number, message in enumerate(sent):
+        for name in "abc":
+            found = store.reader.find_by_key("orders", f"{name}{number}", 0, FOREVER)
+            assert [position for position, _ in found] == [message.position]
+
+
 @pytest.mark.parametrize("flag", [TRANSACTION_PREPARED, TRANSACTION_ROLLBACK])
 def test_undecided_records_are_in_the_log_alone(flag: int) -> None:
     store = open_small(make_disk())

@@ -144,18 +144,28 @@ class Dispatch:
         self, chain: Chain, start: int, end: int, damage: Sequence[Damage] = (), progress: Progress | None = None
     ) -> Grown:
         """Dispatch the records of the log between two positions, stepping over damage. Raises what the disk raises."""
+        done = self.run_until(chain, start, end, damage, progress)
+        if done.error is not None:
+            raise done.error
+        return done.grown
+
+    def run_until(
+        self, chain: Chain, start: int, end: int, damage: Sequence[Damage] = (), progress: Progress | None = None
+    ) -> Dispatched:
+        """As `run`, for somebody who goes on later behind the last record that was dispatched."""
         grown: Grown = []
-        passed, reported = 0, start
+        store_time, passed, reported = 0, 0, start
         for segment, at, stop in iter_stretches(chain, start, end, damage):
             passed = self.pass_damage(damage, passed, segment.start + at)
             done = self.run_records(segment.buffer, at, stop, segment.start)
-            if done.error is not None:
-                raise done.error
             grown = merge_grown(grown, done.grown)
+            store_time = done.store_time or store_time
+            if done.error is not None:
+                return Dispatched(segment.start + done.end, store_time, grown, done.error)
             if progress is not None:
                 progress(segment.start + stop - reported)
                 reported = segment.start + stop
-        return grown
+        return Dispatched(end, store_time, grown, None)
 
     def run_queues(
         self, chain: Chain, start: int, end: int, damage: Sequence[Damage], keys: Collection[tuple[bytes, int]]
