@@ -190,7 +190,7 @@ class CommitLog:
 
     @property
     def written_end(self) -> int:
-        """Everything before it is in the files; behind readable_end while a replica has a part of a record."""
+        """Everything before it is in the files; behind readable_end while records there are not dispatched."""
         return max(self.readable_end, self._copied_end)
 
     def begin_copy(self) -> None:
@@ -313,7 +313,7 @@ class CommitLog:
     def commit(self) -> int:
         """Move what waits in the transient buffer to the file; returns the position that is readable then."""
         if self.transient is not None:
-            self.readable_end = self.transient.commit()
+            self.readable_end = self._copied_end = self.transient.commit()
         return self.readable_end
 
     # -- inside ------------------------------------------------------------------------------------------------------
