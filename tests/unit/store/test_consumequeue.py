@@ -86,6 +86,21 @@ def test_a_start_at_a_segment_border_needs_no_filling(offset: int) -> None:
     assert queue.entry(offset) == Entry(offset * 100, 100, offset)
 
 
+@pytest.mark.parametrize("offset", [7, 10, 13, 20, 25])
+def test_a_start_does_not_keep_room_that_was_made_elsewhere(offset: int) -> None:
+    disk = make_disk()
+    queue = make_queue(disk)
+    queue.find_room()  # as for a message 0, which is lost
+    assert disk.list(DIRECTORY) == [f"{0:020d}"]
+    queue.start_at(offset)
+    put(queue, 1)
+    assert disk.list(DIRECTORY) == [f"{(offset - offset % QUEUE_ENTRIES) * 20:020d}"]
+    assert (queue.min_offset, queue.max_offset) == (offset, offset + 1)
+    queue.sync()
+    again = make_queue(disk)
+    assert (again.max_offset, again.entry(offset)) == (offset + 1, Entry(offset * 100, 100, offset))
+
+
 def test_a_start_survives_a_power_loss_once_synced() -> None:
     disk = make_disk()
     queue = make_queue(disk)

@@ -163,6 +163,9 @@ class ConsumeQueue:
         """Begin an empty queue at an offset, as after older records were deleted; fills the segment before it."""
         segment_entries = self.chain.segment_bytes // ENTRY_BYTES
         first = offset - offset % segment_entries
+        if self.chain.segments and self.chain.start != first * ENTRY_BYTES:
+            self._release()
+            self.chain.destroy()  # room for an entry that goes elsewhere
         if offset > first:
             self._segment = None
             self._room = 0

@@ -360,7 +360,8 @@ class Dispatch:
                     f"{queue.topic} queue {queue.queue_id} ends at {queue.max_offset} and message {offset} comes next"
                 )
         if is_empty:
-            queue.start_at(offset)
+            with self.guard:
+                queue.start_at(offset)
             return
         start, size = self.last_damage or (0, FILLER_SIZE)
         if start < queue.end_position:
