@@ -370,9 +370,9 @@ class MessageStore:
         begin, end = self.log.readable_end, self.log.commit()
         if begin < end:
             done = self.dispatch.run_until(self.log.chain, begin, end)
+            self.log.show_copied(done.end)
             self.dispatched.tell(done.grown)
             if done.error is not None:
-                self.log.show_copied(done.end)
                 raise done.error
             self._hashes_waiting = 0
 

@@ -22,7 +22,7 @@ Mend = Callable[[ConsumeQueue, int], memoryview | None]
 
 # How many entries one read looks at when a filter lets none through.
 _SCAN_ENTRIES_MIN = 800
-# A quick filter looks at the clock at every eighth message, one that takes longer than this for each at every message.
+# A quick filter looks at the clock at every eighth message; one that took longer than this since then, at the next.
 _LOOKS_BETWEEN = 8
 _QUICK_SECONDS = PULL_FILTER_SECONDS / _LOOKS_BETWEEN
 _NOTHING = memoryview(b"")
