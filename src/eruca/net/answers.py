@@ -1,9 +1,13 @@
-"""What a handler may do besides answering at once: have its connection wait, or wait itself, or refuse."""
+"""What a handler may do besides answering at once: have its connection wait, or wait itself, or refuse.
+
+It may also answer in pieces.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from eruca.errors import ErucaError, RequestRefused
@@ -28,6 +32,16 @@ class InOrder(Awaitable[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self._awaitable.__await__()
+
+
+@dataclass(frozen=True, slots=True)
+class LongAnswer:
+    """An answer that would take too long to copy in one go: one piece in each turn of the loop, while the peer reads.
+
+    An exception of the iterator ends the connection, for the peer has a part of the frame already.
+    """
+
+    pieces: Iterator[bytes]
 
 
 class NotNow(BaseException):

@@ -16,7 +16,7 @@ from eruca.errors import RequestRefused
 from eruca.limits import BODY_BYTES_AT_ONCE, JSON_BODY_BYTES_MAX, JSON_BODY_OBJECTS_MAX
 from eruca.net.answers import InOrder
 from eruca.net.apart import run_apart
-from eruca.net.link import Answer, Handler, Link
+from eruca.net.link import Answer, Handler, Link, ShortAnswer
 from eruca.net.turns import find_turns
 from eruca.wire.catalog import RequestSpec, Right, decode_request, encode_answer_body, find_spec
 from eruca.wire.codes import RequestCode, ResponseCode
@@ -103,7 +103,7 @@ class Handlers(Protocol):
 def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
     has_body = spec.body is not None
 
-    def answer(link: Link, command: Command, header: Header | None, body: Any) -> Answer:
+    def answer(link: Link, command: Command, header: Header | None, body: Any) -> ShortAnswer:
         if header is None and spec.header.__struct_fields__:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{spec.header.__name__}: extFields is missing")
         result = handler(Request(link, command, header, body))

@@ -5,7 +5,7 @@ and written once a turn of the loop. Numbers of calls (`opaque`) are each side's
 
 A connection gets a slice of time in each turn of the loop. What is left of a read then waits in the backlog, in order,
 and nothing more is read until it is done. The same holds while the peer does not read its answers, and while too many
-of its requests wait for theirs.
+of its requests wait for theirs, and while a long answer is on its way: it is written in pieces, one in each turn.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from math import inf
 from time import perf_counter
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from eruca.errors import CallTimeout, ConnectionLost
-from eruca.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX, UNSENT_BYTES_MAX, UNSENT_BYTES_PAUSE
-from eruca.net.answers import InOrder, NotNow, encode_refusal
+from eruca.errors import ConnectionLost
+from eruca.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX
+from eruca.net.answers import InOrder, LongAnswer, NotNow, encode_refusal
+from eruca.net.calls import Calls
+from eruca.net.outbox import Outbox
 from eruca.net.turns import find_turns
 from eruca.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from eruca.wire.frame import Command, FrameBuffer, FrameError, encode_command
@@ -27,19 +29,11 @@ from eruca.wire.frame import Command, FrameBuffer, FrameError, encode_command
 log = logging.getLogger(__name__)
 
 # A handler returns the encoded answer, None for none (or later, by `Link.send`), or something to wait for.
-Answer: TypeAlias = bytes | Awaitable[bytes | None] | None
+ShortAnswer: TypeAlias = bytes | Awaitable[bytes | None] | None
+Later: TypeAlias = Awaitable[bytes | LongAnswer | None]
+Answer: TypeAlias = ShortAnswer | LongAnswer | Later
 Handler: TypeAlias = Callable[["Link", Command], Answer]
 
-_INT32_MAX = 2**31 - 1
-# Answers are gathered up to this many bytes before they are written. Without a bound, one read full of small pulls for
-# large messages would build gigabytes before the first look at whether the peer reads any of it.
-_GATHERED_BYTES_MAX = 1024 * 1024
-# And up to this many frames, so that the peer works on the first of them while we work on the next. Measured with 64
-# sends in flight between two processes: 38,000/s when all 64 go in one write, 70,000/s from 8 to 32, where a write for
-# every 32 costs no more CPU than one for all.
-_GATHERED_FRAMES_MAX = 32
-# The owner is told of bytes that are not sent from here on; what is below is found by its scan.
-_UNSENT_BYTES_TOLD = 64 * 1024
 # What a request in the backlog, or one whose answer comes later, takes besides its body.
 _REQUEST_BYTES: Final = 4096
 
@@ -52,9 +46,9 @@ _TASK_SECONDS: Final = SLICE_SECONDS / 20
 # A request with a larger body takes its time from that of the turn, even when it comes alone.
 _QUICK_BODY_BYTES_MAX: Final = 64 * 1024
 
-# Why a connection takes no more requests: the peer does not read, too many of its requests are unanswered, or one of
-# them is to be done first.
-_UNREAD: Final = 1
+# Why a connection takes no more requests: its outbox is full, too many of its requests are unanswered, or one of them
+# is to be done first.
+_FULL: Final = 1
 _UNANSWERED: Final = 2
 _ORDER: Final = 4
 
@@ -90,10 +84,8 @@ class Link(asyncio.Protocol):
         self._frames = FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._calls: dict[int, tuple[asyncio.Future[Command], float]] = {}
-        self._opaque = 0
-        self._outbox: list[bytes] = []
-        self._outbox_bytes = 0
+        self._calls = Calls(self._loop)
+        self._outbox = Outbox(self, self._loop)
         # Requests that came with others and wait for their turn.
         self._backlog: list[Command] = []
         self._turns = find_turns(self._loop)
@@ -109,13 +101,8 @@ class Link(asyncio.Protocol):
         # before it is done.
         self._tasks: dict[asyncio.Task[None], int] = {}
         self._unanswered_bytes = 0
-        self._reading = False
         # Why no more requests are taken now; 0 for no reason.
         self._waits = 0
-        self._is_unread = False
-        # Who wants to send more when the peer has read what it has.
-        self._drained: asyncio.Event | None = None
-        self._on_writable: list[Callable[[], None]] = []
         self.peer = "?"
         self.local = "?"
         self.peer_host = ("", 0)
@@ -134,7 +121,7 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer, self.peer_host = _name(transport.get_extra_info("peername"))
         self.local, _ = _name(transport.get_extra_info("sockname"))
-        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_PAUSE if self._serves else UNSENT_BYTES_MAX // 4)
+        self._outbox.open(self._transport, to_client=self._serves)
         self.is_open = True
         self._owner.on_open(self)
 
@@ -175,40 +162,37 @@ class Link(asyncio.Protocol):
         """Fail the calls that wait for an answer and tell the owner."""
         self._end()
         self._outbox.clear()
-        self._outbox_bytes = 0
         self._backlog.clear()
         self._frames = FrameBuffer()
-        self._on_writable.clear()
         self._owner.on_close(self)
 
     def _end(self) -> None:
         """Nothing is read any more: no call gets an answer, and nobody needs to wait for room."""
         self.is_open = False
-        calls, self._calls = self._calls, {}
-        for future, _ in calls.values():
-            if not future.done():
-                future.set_exception(ConnectionLost(f"the connection to {self.peer} ended"))
-                future.exception()  # nobody may be waiting any more
-        if self._drained is not None:
-            self._drained.set()
+        self._calls.fail_all(self.peer)
+        self._outbox.let_go()
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly: take no more requests from it."""
-        self._is_unread = True
-        if self._serves:
-            self._wait_for(_UNREAD)
+        """The peer reads too slowly."""
+        self._outbox.pause()
 
     def resume_writing(self) -> None:
         """The peer caught up."""
-        self._is_unread = False
-        if self._drained is not None:
-            self._drained.set()
-        callbacks, self._on_writable = self._on_writable, []
-        for callback in callbacks:
-            callback()
-        # Nothing of it may have filled the buffer again.
-        if self._serves and not self._is_unread:
-            self._wait_no_more(_UNREAD)
+        self._outbox.resume()
+
+    def on_full(self) -> None:
+        """The outbox is full: take no more requests."""
+        if self._serves:
+            self._wait_for(_FULL)
+
+    def on_room(self) -> None:
+        """The outbox has room again."""
+        if self._serves:
+            self._wait_no_more(_FULL)
+
+    def on_unsent(self, size: int) -> None:
+        """This many bytes more wait in the outbox."""
+        self._owner.on_held(self, size)
 
     def _wait_for(self, reason: int) -> None:
         self._waits |= reason
@@ -231,14 +215,15 @@ class Link(asyncio.Protocol):
 
     def _handle_all(self, commands: list[Command]) -> None:
         """Handle commands in their order; what is left when the slice is over, or the peer has to wait, waits."""
-        self._reading = True
+        outbox = self._outbox
+        outbox.is_gathering = True
         handlers, is_over = self._handlers, False
         while not is_over:
             last = len(commands)
             for number, command in enumerate(commands, 1):
                 flag = command.flag
                 if flag & FLAG_RESPONSE:
-                    self._finish_call(command)
+                    self._calls.finish(command)
                     continue
                 try:
                     answer = handlers.get(command.code, self._owner.handle_unknown)(self, command)
@@ -249,12 +234,9 @@ class Link(asyncio.Protocol):
                     break
                 if answer is not None:
                     if not isinstance(answer, bytes):
-                        self._await_answer(command, answer)
+                        self._take_answer(command, answer)
                     elif not flag & FLAG_ONEWAY:
-                        self._outbox.append(answer)
-                        self._outbox_bytes += len(answer)
-                        if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
-                            self._flush()
+                        outbox.send(answer)
                 if self.looks_at_clock or not number & _REQUESTS_BETWEEN_LOOKS:
                     self.looks_at_clock = False
                     if number < last and (self._waits or perf_counter() >= self._slice_end):
@@ -265,8 +247,8 @@ class Link(asyncio.Protocol):
             is_over = self._waits != 0 or perf_counter() >= self._slice_end
             if not is_over:
                 commands = self._cut(b"")
-        self._reading = False
-        self._flush()
+        outbox.is_gathering = False
+        outbox.flush()
         if (self._backlog or self._frames.has_more) and not self._waits:
             self._pause_for_turn()
 
@@ -294,7 +276,11 @@ class Link(asyncio.Protocol):
         self._has_turn = False
         self._wait_no_more(0)
 
-    def _await_answer(self, command: Command, answer: Awaitable[bytes | None]) -> None:
+    def _take_answer(self, command: Command, answer: LongAnswer | Later) -> None:
+        if isinstance(answer, LongAnswer):
+            if not command.flag & FLAG_ONEWAY:
+                self.send_long(answer)
+            return
         if isinstance(answer, InOrder):
             self._wait_for(_ORDER)
             task = self._loop.create_task(self._answer_first(command, answer))
@@ -314,15 +300,19 @@ class Link(asyncio.Protocol):
         if self._waits & _UNANSWERED and self._unanswered_bytes <= UNANSWERED_BYTES_MAX // 2:
             self._wait_no_more(_UNANSWERED)
 
-    async def _answer_later(self, command: Command, answer: Awaitable[bytes | None]) -> None:
+    async def _answer_later(self, command: Command, answer: Later) -> None:
         try:
             data = await answer
         except Exception as error:
             data = encode_refusal(command, error, self.peer)
-        if data is not None and not command.flag & FLAG_ONEWAY:
+        if data is None or command.flag & FLAG_ONEWAY:
+            return
+        if isinstance(data, LongAnswer):
+            self.send_long(data)
+        else:
             self.send(data)
 
-    async def _answer_first(self, command: Command, answer: Awaitable[bytes | None]) -> None:
+    async def _answer_first(self, command: Command, answer: Later) -> None:
         try:
             await self._answer_later(command, answer)
         finally:
@@ -335,7 +325,7 @@ class Link(asyncio.Protocol):
         connection.
         """
         self.looks_at_clock = True
-        if self._has_turn or not self._reading:
+        if self._has_turn or not self._outbox.is_gathering:
             return
         if self._slice_end <= 0:
             self._slice_end = self._turns.begin()
@@ -346,98 +336,59 @@ class Link(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Write a frame with all others of this turn of the loop."""
-        if not self.is_open:
-            return
-        if not self._outbox and not self._reading:
-            self._loop.call_soon(self._flush)
-        self._outbox.append(data)
-        self._outbox_bytes += len(data)
-        if len(self._outbox) >= _GATHERED_FRAMES_MAX or self._outbox_bytes > _GATHERED_BYTES_MAX:
-            self._flush()
+        if self.is_open:
+            self._outbox.send(data)
+
+    def send_long(self, answer: LongAnswer) -> None:
+        """Write a frame piece by piece; no request is taken and no held pull is answered until it is written."""
+        if self.is_open:
+            self._outbox.send_long(answer)
 
     async def drain(self) -> None:
         """Wait while the peer reads too slowly; for those who send much that is never answered."""
-        # One turn of the loop at least now and then: what only sends never lets the loop write.
-        if self._outbox_bytes > _GATHERED_BYTES_MAX // 16:
-            await asyncio.sleep(0)
-        while self._is_unread and self.is_open:
-            if self._drained is None or self._drained.is_set():
-                self._drained = asyncio.Event()
-            await self._drained.wait()
+        await self._outbox.drain()
 
     @property
     def is_writable(self) -> bool:
         """Does the peer read what it gets? Whoever has large answers for it waits while it does not."""
-        return not self._is_unread
+        return not self._outbox.is_full
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Have a function called once, when the peer has read what it has; not at all when the connection ends."""
-        self._on_writable.append(callback)
-
-    def _flush(self) -> None:
-        outbox = self._outbox
-        transport = self._transport
-        if not outbox or transport is None:
-            return
-        self._outbox = []
-        self._outbox_bytes = 0
-        if transport.is_closing():
-            return
-        transport.write(outbox[0] if len(outbox) == 1 else b"".join(outbox))
-        self.last_active = self._loop.time()
-        unsent = transport.get_write_buffer_size()
-        if unsent > _UNSENT_BYTES_TOLD:
-            if self._is_unread and unsent > UNSENT_BYTES_MAX:
-                self._owner.report(self, f"reads too slowly: {unsent} bytes wait for it")
-                self.abort()
-            else:
-                self._owner.on_held(self, sum(map(len, outbox)))
+        self._outbox.when_writable(callback)
 
     # -- calls to the peer -------------------------------------------------------------------------------------------
 
     def call(self, command: Command, timeout_s: float) -> asyncio.Future[Command]:
         """Send a request; the future gets the answer, or an error of ours. The owner's scan ends it when it is late."""
-        future: asyncio.Future[Command] = self._loop.create_future()
         if not self.is_open:
-            future.set_exception(ConnectionLost(f"no connection to {self.peer}"))
-            return future
-        self._opaque = opaque = (self._opaque + 1) & _INT32_MAX
-        command.opaque = opaque
-        self._calls[opaque] = (future, self._loop.time() + timeout_s)
+            return self._fail_call()
+        command.opaque, future = self._calls.begin(timeout_s)
         self.send(encode_command(command))
         return future
 
     def call_frame(self, build: Callable[[int], bytes], timeout_s: float) -> asyncio.Future[Command]:
         """Like `call`, for a request that is so frequent that `build` makes its frame by hand, given its number."""
-        future: asyncio.Future[Command] = self._loop.create_future()
         if not self.is_open:
-            future.set_exception(ConnectionLost(f"no connection to {self.peer}"))
-            return future
-        self._opaque = opaque = (self._opaque + 1) & _INT32_MAX
-        self._calls[opaque] = (future, self._loop.time() + timeout_s)
+            return self._fail_call()
+        opaque, future = self._calls.begin(timeout_s)
         self.send(build(opaque))
+        return future
+
+    def _fail_call(self) -> asyncio.Future[Command]:
+        future: asyncio.Future[Command] = self._loop.create_future()
+        future.set_exception(ConnectionLost(f"no connection to {self.peer}"))
         return future
 
     def notify(self, command: Command) -> None:
         """Send a request that is not answered."""
         command.flag |= FLAG_ONEWAY
-        self._opaque = command.opaque = (self._opaque + 1) & _INT32_MAX
+        command.opaque = self._calls.count_up()
         self.send(encode_command(command))
 
-    def _finish_call(self, command: Command) -> None:
-        waiting = self._calls.pop(command.opaque, None)
-        if waiting is not None and not waiting[0].done():
-            waiting[0].set_result(command)
-
     def expire_calls(self, now: float) -> bool:
-        """Fail the calls whose time is over; one scan finds them all. Says whether there were any."""
-        late = [opaque for opaque, (_, deadline) in self._calls.items() if deadline <= now]
-        for opaque in late:
-            future, _ = self._calls.pop(opaque)
-            if not future.done():
-                future.set_exception(CallTimeout(f"{self.peer} did not answer in time"))
-                future.exception()  # nobody may be waiting any more
-        return bool(late)
+        """Fail the calls whose time is over. Says whether there were any."""
+        return self._calls.expire(now, self.peer)
 
     @property
     def calls_waiting(self) -> int:
@@ -452,7 +403,7 @@ class Link(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         """Bytes of answers that the system has not taken yet."""
-        return self._outbox_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+        return self._outbox.unsent_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -467,7 +418,7 @@ class Link(asyncio.Protocol):
     def close(self) -> None:
         """Write what is left and end the connection."""
         if self._transport is not None:
-            self._flush()
+            self._outbox.write_rest()
             self._transport.close()
             self._end()
 

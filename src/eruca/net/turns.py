@@ -29,6 +29,7 @@ class Turns:
         self.few = asyncio.Semaphore(_LONG_AT_ONCE)
         # When the time for reads of this turn is over, by `perf_counter`; 0 before the first of them.
         self._turn_end = 0.0
+        self._has_given_way = False
 
     def begin(self) -> float:
         """When the work on a read is to end, by `perf_counter`; 0 when this turn of the loop has no time left.
@@ -62,14 +63,25 @@ class Turns:
             end = perf_counter() + SLICE_SECONDS
             while short and perf_counter() < end:
                 short.popleft()()
-        if waiting:
-            waiting.popleft()()
+        if not waiting:
+            return
+        # Reads that took the time of this turn are enough for it, but not twice in a row: long work goes on too.
+        if not self._has_given_way and self._turn_end and perf_counter() >= self._turn_end:
+            self._has_given_way = True
+            return
+        self._has_given_way = False
+        waiting.popleft()()
 
-    async def wait(self) -> None:
+    async def wait(self, *, is_short: bool = False) -> None:
         """Wait for a turn."""
         turn: asyncio.Future[None] = self._loop.create_future()
-        self.call(lambda: None if turn.done() else turn.set_result(None))
+        self.call(lambda: None if turn.done() else turn.set_result(None), is_short=is_short)
         await turn
+
+    async def take_part(self) -> None:
+        """Wait for a turn of the loop with time left: for each of many that wake at once and do something short."""
+        while not self.begin():
+            await self.wait(is_short=True)
 
 
 class Slices:

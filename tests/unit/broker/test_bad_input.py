@@ -288,14 +288,14 @@ async def test_answers_are_not_made_while_nobody_reads_them(
     """A read full of small pulls for a large message must not become gigabytes of answers."""
     await peer.send("T", body=b"x" * 900_000)
     made = 0
-    encode = broker.pull._encode
+    encode = broker.pull._encode_head
 
     def count(*what: Any) -> bytes:
         nonlocal made
         made += 1
         return encode(*what)
 
-    monkeypatch.setattr(broker.pull, "_encode", count)
+    monkeypatch.setattr(broker.pull, "_encode_head", count)
     one = encode_command(make_request(RequestCode.PULL_MESSAGE, pull_header(), opaque=1))
     async with open_peer(broker.standing.port) as greedy:
         greedy.writer.write(one * 600)

@@ -11,15 +11,16 @@ from eruca.broker.app import Broker
 from eruca.broker.options import BrokerRole
 from eruca.wire.bodies import ConsumerData, GroupConfig, HeartbeatData, MessageModel, SubscriptionData, TopicConfig
 from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
-from eruca.wire.frame import make_request
+from eruca.wire.frame import encode_command, make_request
 from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader
 from eruca.wire.properties import parse_properties
 from eruca.wire.record import decode_records
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import Answer, Peer
-from tests.unit.broker.requests import COMMIT, EXPRESSION, pull_header, try_pull
-from tests.unit.net.rawpeer import open_peer
+from tests.unit.broker.requests import COMMIT, EXPRESSION, HOLD, pull_header, try_pull
+from tests.unit.net.rawpeer import open_peer, turn_until
+from tests.unit.net.test_link import make_link
 
 CODE = ResponseCode
 
@@ -120,6 +121,49 @@ async def test_an_answer_has_the_header_type_of_its_request(broker: Broker, peer
     assert (answer.serialization, answer.remark) == (SerializeType.ROCKETMQ, "FOUND")
     assert answer.decode_header(PullMessageAnswerHeader).next_begin_offset == 2
     assert len(decode_records(answer.body)) == 2
+
+
+LARGE = bytes(range(256)) * 3_500
+
+
+@pytest.mark.parametrize("serialization", [SerializeType.JSON, SerializeType.ROCKETMQ])
+async def test_a_large_message_comes_in_pieces_and_in_order(
+    broker: Broker, peer: Peer, serialization: SerializeType
+) -> None:
+    await peer.send("T", body=LARGE)
+    commands = [make_request(RequestCode.PULL_MESSAGE, pull_header(), opaque=number) for number in range(3)]
+    for command in commands:
+        command.serialization = serialization
+    async with open_peer(broker.standing.port) as raw:
+        raw.write(*commands)
+        for number in range(3):
+            answer = await raw.read()
+            assert (answer.opaque, answer.serialization, answer.remark) == (number, serialization, "FOUND")
+            assert [record.body for record in decode_records(answer.body)] == [LARGE]
+
+
+async def test_a_held_pull_gets_a_large_message(broker: Broker, peer: Peer) -> None:
+    await peer.send("T", body=b"first")
+    header = pull_header(queue_offset=1, sys_flag=HOLD | EXPRESSION, suspend_timeout_ms=60_000)
+    async with open_peer(broker.standing.port) as raw:
+        raw.write(*[make_request(RequestCode.PULL_MESSAGE, header, opaque=number) for number in range(3)])
+        await turn_until(lambda: len(broker.pull.holds) == 3)
+        await peer.send("T", body=LARGE)
+        for number in range(3):
+            answer = await raw.read()
+            assert answer.opaque == number
+            assert [record.body for record in decode_records(answer.body)] == [LARGE]
+
+
+async def test_an_answer_in_pieces_ends_with_the_connection_when_the_log_is_cut(broker: Broker, peer: Peer) -> None:
+    await peer.send("T", body=LARGE)
+    link, transport, owner = make_link({RequestCode.PULL_MESSAGE: broker.pull.handle})
+    link.data_received(encode_command(make_request(RequestCode.PULL_MESSAGE, pull_header())))
+    await turn_until(lambda: len(transport.writes) >= 2)
+    broker.store.lineage.was_cut.tell(0)
+    await turn_until(lambda: transport.aborted)
+    assert "the log was cut" in owner.said[0]
+    assert sum(map(len, transport.writes)) < len(LARGE)
 
 
 async def test_a_filter_passes_over_what_does_not_match(peer: Peer) -> None:

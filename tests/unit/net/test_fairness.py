@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from time import perf_counter
 
 import pytest
 
+from eruca.errors import StoreError
 from eruca.limits import SLICE_SECONDS
 from eruca.net import link as link_module
 from eruca.net import turns as turns_module
-from eruca.net.answers import InOrder
+from eruca.net.answers import InOrder, LongAnswer
 from eruca.net.handlers import refuse_unknown
 from eruca.net.link import Answer, Link
 from eruca.net.turns import Slices, Turns
@@ -20,7 +21,7 @@ from eruca.wire.frame import Command, encode_command, make_request
 from tests.unit.net.rawpeer import SECONDS_MAX, RecordingTransport, open_peer, run_server, split_frames, turn_until
 from tests.unit.net.test_link import Owner, join, make_link, requests
 
-SLOW, QUICK, LATER = 34, 35, 11
+SLOW, QUICK, LATER, LONG = 34, 35, 11, 36
 WORK_SECONDS = SLICE_SECONDS / 4
 
 
@@ -228,6 +229,132 @@ async def test_long_work_lets_others_work() -> None:
         while others < 5:
             await slices.rest()
     assert others >= 5
+
+
+async def test_long_work_gives_way_to_reads_that_took_the_turn_but_not_twice() -> None:
+    turns = Turns(asyncio.get_running_loop())
+    seen: list[int] = []
+    for number in range(3):
+        turns.call(lambda number=number: seen.append(number))  # type: ignore[misc]
+    given_way = 0
+    while len(seen) < 3:
+        end, before = turns.begin(), len(seen)
+        while perf_counter() < end:
+            pass  # reads take all of the turn
+        await asyncio.sleep(0)
+        given_way += len(seen) == before
+    assert seen == [0, 1, 2]
+    assert 2 <= given_way <= 4
+
+
+async def test_many_that_wake_at_once_share_the_time_of_turns() -> None:
+    turns = Turns(asyncio.get_running_loop())
+    now = 0
+    seen: list[int] = []
+
+    async def work_when_woken() -> None:
+        await gate.wait()
+        await turns.take_part()
+        end = perf_counter() + WORK_SECONDS
+        while perf_counter() < end:
+            pass
+        seen.append(now)
+
+    gate = asyncio.Event()
+    tasks = [asyncio.create_task(work_when_woken()) for _ in range(40)]
+    await asyncio.sleep(0)
+    gate.set()
+    while len(seen) < 40:
+        now += 1
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert max(map(seen.count, seen)) <= 8, "one turn of the loop did too much"
+
+
+# -- long answers -----------------------------------------------------------------------------------------------------
+
+
+def answer_long(link: Link, command: Command) -> Answer:
+    """An answer in a hundred pieces."""
+    frame = encode_command(command.answer(ResponseCode.SUCCESS, body=bytes(100_000)))
+    step = len(frame) // 100 + 1
+    return LongAnswer(frame[begin : begin + step] for begin in range(0, len(frame), step))
+
+
+LONG_HANDLERS = {**HANDLERS, LONG: answer_long}
+
+
+async def test_a_long_answer_is_written_one_piece_in_a_turn_and_in_order() -> None:
+    link, transport, _ = make_link(LONG_HANDLERS)
+    link.data_received(
+        join([make_request(QUICK, opaque=1), make_request(LONG, opaque=2), make_request(QUICK, opaque=3)])
+    )
+    link.data_received(encode_command(make_request(LONG, opaque=4)))
+    assert list_answers(transport) == [1]
+    assert not is_reading(transport)
+    assert not link.is_writable
+    link.send(encode_command(make_request(QUICK, opaque=9)))  # behind what is being written
+    await turn_until(lambda: is_reading(transport))
+    assert list_answers(transport) == [1, 2, 9, 3, 4]
+    assert max(map(len, transport.writes)) < 3000
+    assert link.is_writable
+
+
+async def test_a_long_answer_waits_while_the_peer_does_not_read() -> None:
+    link, transport, _ = make_link(LONG_HANDLERS)
+    link.data_received(encode_command(make_request(LONG, opaque=1)))
+    told: list[bool] = []
+    link.when_writable(lambda: told.append(True))
+    await turn_until(lambda: len(transport.writes) > 3)
+    link.pause_writing()
+    await asyncio.sleep(0)
+    before = len(transport.writes)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(transport.writes) == before
+    link.resume_writing()
+    assert not told, "it may send more only behind the answer"
+    await turn_until(lambda: bool(told))
+    assert list_answers(transport) == [1]
+    assert is_reading(transport)
+
+
+async def test_two_long_answers_at_once_come_one_after_the_other() -> None:
+    link, transport, _ = make_link(LONG_HANDLERS)
+    for number in range(3):
+        answer = answer_long(link, make_request(LONG, opaque=number))
+        assert isinstance(answer, LongAnswer)
+        link.send_long(answer)
+        link.send(encode_command(make_request(QUICK, opaque=10 + number)))
+    await turn_until(lambda: link.is_writable)
+    assert list_answers(transport) == [0, 10, 1, 11, 2, 12]
+
+
+async def test_a_long_answer_to_a_request_that_wants_none_is_not_sent() -> None:
+    link, transport, _ = make_link(LONG_HANDLERS)
+    link.data_received(join([make_request(LONG, opaque=1, oneway=True), make_request(QUICK, opaque=2)]))
+    await turn_until(lambda: bool(transport.writes))
+    assert list_answers(transport) == [2]
+
+
+async def test_a_long_answer_that_fails_ends_the_connection() -> None:
+    def fail() -> Iterator[bytes]:
+        yield b"half of a frame"
+        raise StoreError("the log was cut")
+
+    link, transport, owner = make_link({LONG: lambda link, command: LongAnswer(fail())})
+    link.data_received(encode_command(make_request(LONG)))
+    await turn_until(lambda: transport.aborted)
+    assert not link.is_open
+    assert "the log was cut" in owner.said[0]
+
+
+async def test_a_connection_that_is_closed_writes_the_rest_of_a_long_answer() -> None:
+    link, transport, _ = make_link(LONG_HANDLERS)
+    link.data_received(encode_command(make_request(LONG, opaque=1)))
+    link.close()
+    assert list_answers(transport) == [1]
+    assert transport.closed
 
 
 # -- peers that ask and do not read, or ask more than can be answered -------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from eruca.errors import CallTimeout, ConfigError, ConnectionLost, RequestRefused
 from eruca.limits import UNSENT_BYTES_MAX
 from eruca.net import link as link_module
-from eruca.net import turns
+from eruca.net import outbox, turns
 from eruca.net.handlers import refuse_unknown
 from eruca.net.link import Answer, Handler, Link
 from eruca.wire.codes import ResponseCode, SerializeType
@@ -238,7 +238,7 @@ async def test_peer_that_does_not_read_is_cut_off_at_the_bound() -> None:
 
 
 async def test_slow_reader_is_cut_off_on_a_real_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "UNSENT_BYTES_MAX", 256 * 1024)
+    monkeypatch.setattr(outbox, "UNSENT_BYTES_MAX", 256 * 1024)
     block = bytes(64 * 1024)
     async with run_server(HANDLERS, refuse_unknown) as server, open_peer(server.port) as peer:
         (link,) = await wait_for_links(server, 1)
@@ -321,7 +321,7 @@ async def test_given_up_call_leaves_no_trace_in_the_log(caplog: pytest.LogCaptur
 
 async def test_call_numbers_start_again_after_the_largest() -> None:
     link, transport, _ = make_link()
-    link._opaque = 2**31 - 2
+    link._calls._opaque = 2**31 - 2
     calls = [link.call(make_request(ECHO), 60) for _ in range(2)]
     await asyncio.sleep(0)
     numbers = [command.opaque for command in split_frames(b"".join(transport.writes))]

@@ -7,15 +7,26 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.errors import StoreError, StoreFull, StoreIOError, TableCorrupt, TableFull
 from eruca.store import jsonfile as jsonfile_module
+from eruca.store.tables import tables as tables_module
 from eruca.store.tables.tables import TableFile, Tables, encode_table
 from eruca.testing.faults import CrashMode, Fault, SimulatedDisk
-from eruca.wire.bodies import ConsumerOffsets, DelayOffsets, GroupConfigTable, TopicConfigTable
+from eruca.wire.bodies import (
+    ConsumerOffsets,
+    DelayOffsets,
+    GroupConfig,
+    GroupConfigTable,
+    JsonBody,
+    TopicConfig,
+    TopicConfigTable,
+    encode_json,
+)
 from tests.unit.store.samples import ROOT, make_disk
 
 DIRECTORY = ROOT / "config"
@@ -320,3 +331,30 @@ def test_a_table_that_cannot_be_read_now_is_not_taken_for_damaged() -> None:
     with pytest.raises(StoreIOError):
         table.load()
     assert table.load() == offsets(2)
+
+
+LARGE_TABLES = [
+    TopicConfigTable(topic_config_table={f"topic-{n}": TopicConfig(topic_name=f"topic-{n}") for n in range(1201)}),
+    GroupConfigTable(subscription_group_table={f"g{n}": GroupConfig(group_name=f"g{n}") for n in range(1000)}),
+    ConsumerOffsets(offset_table={f"topic@g{n}": {0: n, 1: 7} for n in range(501)}),
+    DelayOffsets(offset_table={n: n for n in range(600)}),
+    ConsumerOffsets(offset_table={'"offsetTable": {}': {0: 1}, **{f"a\u2028{n}": {} for n in range(777)}}),
+]
+
+
+@pytest.mark.parametrize("table", LARGE_TABLES, ids=lambda table: table.__class__.__name__)
+def test_a_large_table_is_written_in_parts_as_a_whole_would_be(table: JsonBody) -> None:
+    assert encode_table(table) == msgspec.json.format(encode_json(table), indent=1)
+
+
+def test_no_part_of_a_large_table_keeps_other_threads_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def measure(body: JsonBody) -> bytes:
+        data = encode_json(body)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(tables_module, "encode_json", measure)
+    encode_table(LARGE_TABLES[0])
+    assert max(sizes) < len(encode_json(LARGE_TABLES[0])) / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from eruca.broker.standing import Standing
 from eruca.broker.topics import Topics
 from eruca.limits import OPERATORS_MAX, TOPIC_QUEUES_MAX
 from eruca.net.handlers import HandlerTable, Reply, Request, Result, encode_apart
-from eruca.net.turns import Slices
+from eruca.net.turns import Slices, find_turns
 from eruca.store.background import StoreBackground
 from eruca.store.messagestore import MessageStore
 from eruca.store.tables.saving import TableSaver
@@ -128,7 +129,10 @@ class TopicHandlers:
         with self._operators.wait():
             # What an operator was told is done must be so after a crash.
             await self._saver.wait_until_saved("topics")
+            turns = find_turns(asyncio.get_running_loop())
+            await turns.take_part()
             await self._tell_nameservers()
+            await turns.take_part()
         return Reply(remark=LEFT_OVER_REMARK)
 
     async def delete(self, request: Request) -> Reply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eruca.broker.administering.stats import Stats
@@ -22,7 +23,7 @@ from eruca.core.replication.numbering import was_promoted
 from eruca.errors import RequestRefused, StoreError, TableFull
 from eruca.filter.tags import ExpressionError
 from eruca.limits import HOLD_BYTES, PULL_BYTES_MAX, PULL_COUNT_MAX
-from eruca.net.answers import InOrder, encode_refusal
+from eruca.net.answers import InOrder, LongAnswer, encode_refusal
 from eruca.net.handlers import HandlerTable
 from eruca.net.link import Answer, Link
 from eruca.store.messagestore import MessageStore
@@ -57,6 +58,9 @@ _CODES = {
 _CORRECTIONS = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
 # Copying a larger answer takes its time from that of the turn.
 _QUICK_BYTES_MAX = 128 * 1024
+# A larger one is copied and written in pieces: 4 MB in one go would keep the loop for some milliseconds.
+_WHOLE_BYTES_MAX = 512 * 1024
+_PIECE_BYTES = 256 * 1024
 # A slave has less memory for readers: percent.
 _SLAVE_RATIO_LESS = 10
 
@@ -91,6 +95,9 @@ class PullHandlers:
         self._filters = PullFilters()
         self._memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.holds = Holds(self._resume, self._max_offset)
+        # How often the log was cut: what is written in pieces may not be there any more.
+        self._cuts = 0
+        self._store.lineage.was_cut.listen(self._on_cut)
 
     def register(self, table: HandlerTable) -> None:
         """Take the pull code."""
@@ -113,7 +120,7 @@ class PullHandlers:
 
     async def _compile_and_pull(
         self, link: Link, command: Command, header: PullMessageHeader, kind: str, text: str
-    ) -> bytes | None:
+    ) -> bytes | LongAnswer | None:
         """Answer the first pull with an SQL92 expression."""
         try:
             try:
@@ -137,8 +144,13 @@ class PullHandlers:
             )
         except Exception as error:
             answer = encode_refusal(hold.command, error, hold.link.peer)
-        if answer is not None:
+        if isinstance(answer, LongAnswer):
+            hold.link.send_long(answer)
+        elif answer is not None:
             hold.link.send(answer)
+
+    def _on_cut(self, _position: int) -> None:
+        self._cuts += 1
 
     def _max_offset(self, topic: str, queue_id: int) -> int:
         return self._reads.find_max(self._store.queues.get(topic, queue_id))
@@ -152,7 +164,7 @@ class PullHandlers:
         may_hold: bool,
         first: bool,
         deadline: float | None = None,
-    ) -> bytes | None:
+    ) -> bytes | LongAnswer | None:
         options, is_slave = self._options.now, self._standing.is_slave
         group = self._check_group(header, options)
         self._check_topic(link, header)
@@ -168,7 +180,7 @@ class PullHandlers:
             pull_filter.accept,
             self._reads.find_position() if self._reads.is_bounding else None,
         )
-        if first and result.size > _QUICK_BYTES_MAX:
+        if first and _QUICK_BYTES_MAX < result.size <= _WHOLE_BYTES_MAX:
             link.need_time()
         if first and flags & PULL_COMMIT_OFFSET and not is_slave:
             try:  # noqa: SIM105 - a context manager takes longer than the commit
@@ -195,7 +207,21 @@ class PullHandlers:
         else:
             self._stats.on_miss()
         suggested = self._suggest(header, group, result) if options.slave_read else MASTER_ID
-        return self._encode(command, code, result, suggested, self._find_epoch())
+        head = self._encode_head(command, code, result, suggested, self._find_epoch())
+        if result.size > _WHOLE_BYTES_MAX:
+            return LongAnswer(self._cut_in_pieces(head, result))
+        return b"".join((head, *result.slices))
+
+    def _cut_in_pieces(self, head: bytes, result: ReadResult) -> Iterator[bytes]:
+        """An answer piece by piece, straight from the mapped log."""
+        cuts = self._cuts
+        yield head
+        for part in result.slices:
+            view = memoryview(part)
+            for begin in range(0, len(view), _PIECE_BYTES):
+                if self._cuts != cuts:
+                    raise StoreError("the log was cut while it was read", hint="pull again")
+                yield bytes(view[begin : begin + _PIECE_BYTES])
 
     def _find_epoch(self) -> int | None:
         """The mastership of the log, which readers are told where masters change; nothing where they never did."""
@@ -222,7 +248,10 @@ class PullHandlers:
         return _CODES[result.status]
 
     @staticmethod
-    def _encode(command: Command, code: int, result: ReadResult, suggested: int, epoch: int | None = None) -> bytes:
+    def _encode_head(
+        command: Command, code: int, result: ReadResult, suggested: int, epoch: int | None = None
+    ) -> bytes:
+        """All of an answer but the messages."""
         if command.serialization is SerializeType.JSON:
             head = (
                 _TEMPLATE
@@ -237,8 +266,7 @@ class PullHandlers:
                     result.status.value,
                 )
             ).encode()
-            prefix = FRAME_PREFIX.pack(4 + len(head) + result.size, len(head))
-            return b"".join((prefix, head, *result.slices))
+            return FRAME_PREFIX.pack(4 + len(head) + result.size, len(head)) + head
         header = PullMessageAnswerHeader(
             suggest_which_broker_id=suggested,
             next_begin_offset=result.next_offset,
@@ -246,8 +274,9 @@ class PullHandlers:
             max_offset=result.max_offset,
             eruca_epoch=epoch,
         )
-        body = b"".join(result.slices)
-        return encode_command(command.answer(int(code), header, body, remark=result.status.value))
+        frame = encode_command(command.answer(int(code), header, remark=result.status.value))
+        length, mark = FRAME_PREFIX.unpack_from(frame)
+        return FRAME_PREFIX.pack(length + result.size, mark) + frame[FRAME_PREFIX.size :]
 
     # -- checks ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from eruca.broker.standing import Standing
 from eruca.errors import InvalidName, MessageIllegal, RequestRefused, StoreError, WireError
 from eruca.limits import BATCH_WHOLE_BYTES_MAX
 from eruca.net.answers import InOrder
-from eruca.net.link import Answer, Link
+from eruca.net.link import Link, ShortAnswer
 from eruca.net.turns import find_turns
 from eruca.store.encodedbatch import BatchFacts, StoredBatch
 from eruca.store.messagestore import MessageStore
@@ -59,7 +59,7 @@ class BatchSends:
     _once: OnceAppending
     _answers: SendAnswers
 
-    def take(self, link: Link, command: Command, header: AnySendHeader, *, marked: bool) -> Answer:
+    def take(self, link: Link, command: Command, header: AnySendHeader, *, marked: bool) -> ShortAnswer:
         """Store a batch and say where. `marked`: its messages have marks, and those that are here are dropped."""
         topic = header.topic
         queue_id = self._drafting.choose_queue(header, self._drafting.check_topic(link, header))

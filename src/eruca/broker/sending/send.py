@@ -19,7 +19,7 @@ from eruca.broker.sending.onceappending import OnceAppending
 from eruca.broker.standing import Standing
 from eruca.errors import InvalidName, RequestRefused, StoreError, WireError
 from eruca.net.handlers import HandlerTable
-from eruca.net.link import Answer, Link
+from eruca.net.link import Link, ShortAnswer
 from eruca.store.messagestore import MessageStore
 from eruca.wire.codes import FLAG_ONEWAY, RequestCode
 from eruca.wire.frame import Command
@@ -63,7 +63,7 @@ class SendHandlers:
             RequestCode.SEND_BATCH_MESSAGE, lambda link, command: self.handle(link, command, SendMessageV2Header)
         )
 
-    def handle(self, link: Link, command: Command, header_type: _HeaderType) -> Answer:
+    def handle(self, link: Link, command: Command, header_type: _HeaderType) -> ShortAnswer:
         """Store what was sent and say where."""
         try:
             header: AnySendHeader = command.decode_header(header_type)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import zlib
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -30,6 +31,9 @@ from eruca.wire.bodies import (
 )
 
 log = logging.getLogger(__name__)
+
+# How many entries of a large table are encoded at once: some tenths of a millisecond.
+_ENTRIES_AT_ONCE: Final = 500
 
 Table = TypeVar("Table", bound=JsonBody)
 
@@ -101,9 +105,37 @@ def _fingerprint(data: bytes) -> tuple[int, int]:
     return len(data), zlib.crc32(data)
 
 
+class _Part(JsonBody, kw_only=True):
+    entries: dict[str, Any]
+
+
+# What is around the entries of a part.
+_PART_HEAD, _PART_TAIL = b'{\n "entries": {', b"\n }\n}"
+
+
 def encode_table(table: JsonBody) -> bytes:
-    """The table as JSON, indented as Java's are; integer keys are quoted, which Java reads as well as bare ones."""
-    return msgspec.json.format(encode_json(table), indent=1)
+    """The table as JSON, indented as Java's are; integer keys are quoted, which Java reads as well as bare ones.
+
+    Large ones are written in parts: Python runs one thread at a time, and a table of 10,000 topics in one go would
+    keep the loop waiting for 10 ms.
+    """
+    large = [
+        (field, entries)
+        for field in msgspec.structs.fields(table)
+        if isinstance(entries := getattr(table, field.name), dict) and len(entries) > _ENTRIES_AT_ONCE
+    ]
+    data = _encode_indented(msgspec.structs.replace(table, **{field.name: {} for field, _ in large}))
+    for field, entries in large:
+        left, parts = iter(entries.items()), []
+        while part := dict(islice(left, _ENTRIES_AT_ONCE)):
+            parts.append(_encode_indented(_Part(entries=part))[len(_PART_HEAD) : -len(_PART_TAIL)])
+        before, after = data.split(f'"{field.encode_name}": {{}}'.encode(), 1)
+        data = b"".join((before, f'"{field.encode_name}": {{'.encode(), b",".join(parts), b"\n }", after))
+    return data
+
+
+def _encode_indented(body: JsonBody) -> bytes:
+    return msgspec.json.format(encode_json(body), indent=1)
 
 
 def decode_table(table_type: type[Table], data: bytes) -> Table:

@@ -232,14 +232,14 @@ async def test_consumers_follow_the_suggestion_of_the_broker(group: Group, monke
     await wait_for_copy(slave, master)
     given = Counter[Broker]()
     for broker in (master, slave):
-        handle = broker.pull._encode
+        handle = broker.pull._encode_head
 
         def count(*args: Any, broker: Broker = broker, handle: Any = handle) -> bytes:
             given[broker] += args[2].count
             answer: bytes = handle(*args)
             return answer
 
-        monkeypatch.setattr(broker.pull, "_encode", count)
+        monkeypatch.setattr(broker.pull, "_encode_head", count)
     limits = PullLimits(error_pause_ms=50, suspend_ms=500, batch=10)
     async with Reader(group, limits=limits) as reader:
         await wait_until(lambda: len(reader.seen) == 100)
