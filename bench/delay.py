@@ -39,7 +39,7 @@ from eruca.store.layout import StorePaths, detect_options
 from eruca.store.messagestore import MessageStore, open_store
 from eruca.testing import VirtualClock
 from eruca.wire.properties import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY, encode_properties
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 
 SEED = 6
 LATE_AIM = Aim(200, at_least=False)
@@ -201,7 +201,7 @@ def _read_lates(root: Path, count: int) -> list[int]:
     return sorted(lates)
 
 
-def _read_topic(store: MessageStore, topic: str) -> Iterator[Message]:
+def _read_topic(store: MessageStore, topic: str) -> Iterator[Record]:
     for queue_id in itertools.count():
         queue = store.queues.get(topic, queue_id)
         if queue is None:
@@ -304,6 +304,6 @@ async def _live_through(
 
 
 def _append(store: MessageStore, body: bytes, due_ms: int, properties: dict[str, str]) -> None:
-    message = Message(topic=TOPIC, body=body, properties=encode_properties(properties))
+    message = Record(topic=TOPIC, body=body, properties=encode_properties(properties))
     map_timer(message, due_ms)
     store.append(message)

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from eruca.wire.javahash import hash_continue, java_hash
 from eruca.wire.properties import parse_properties, split_keys
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 
 Facts = tuple[int, int, bytes, int, int, int, int, bytes]
 
@@ -19,7 +19,7 @@ Facts = tuple[int, int, bytes, int, int, int, int, bytes]
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
-class Record(NamedTuple):
+class ReadRecord(NamedTuple):
     """A valid record, and where its parts lie."""
 
     size: int
@@ -35,7 +35,7 @@ class Record(NamedTuple):
     properties: bytes
 
 
-def read_record(data: Any, at: int, end: int, *, check_crc: bool, position: int | None) -> Record | None:
+def read_record(data: Any, at: int, end: int, *, check_crc: bool, position: int | None) -> ReadRecord | None:
     """Read the record at a place, if a valid one is there, all of it before `end`."""
     data = bytes(data[at : min(end, len(data))])
     if len(data) < 91:
@@ -61,7 +61,7 @@ def read_record(data: Any, at: int, end: int, *, check_crc: bool, position: int 
     (store_time,) = struct.unpack_from(">q", data, store_time_at)
     properties_at = at + size - len(rest) + 2
     body_end = at + body_at + body_size
-    return Record(
+    return ReadRecord(
         size,
         topic,
         queue_id,
@@ -76,7 +76,7 @@ def read_record(data: Any, at: int, end: int, *, check_crc: bool, position: int 
     )
 
 
-def may_be_cut(data: Any, at: int, record: Record) -> bool:
+def may_be_cut(data: Any, at: int, record: ReadRecord) -> bool:
     """Is there a zero where a sector of its topic or properties would begin, or its last letter be?"""
     end = at + record.size
     letters = list(range(record.body_end + 1, record.properties_at - 2)) + list(range(record.properties_at, end))
@@ -108,7 +108,7 @@ def read_facts(data: Any, at: int, end: int, base: int, count_max: int) -> list[
     return found
 
 
-def pack_record(message: Message) -> bytes:
+def pack_record(message: Record) -> bytes:
     """The record of a message whose lengths are right."""
     topic = message.topic.encode()
     born, store = message.born_host, message.store_host
@@ -129,7 +129,7 @@ def pack_record(message: Message) -> bytes:
     return struct.pack(">i", len(rest) + 4) + rest
 
 
-def unpack_record(data: bytes, at: int, *, check_crc: bool) -> Message | None:
+def unpack_record(data: bytes, at: int, *, check_crc: bool) -> Record | None:
     """The message of the record at a place, if a valid one is there and its topic is text."""
     record = read_record(data, at, len(data), check_crc=check_crc, position=None)
     if record is None:
@@ -142,7 +142,7 @@ def unpack_record(data: bytes, at: int, *, check_crc: bool) -> Message | None:
     crc, _, flag = struct.unpack_from(">Iii", data, at + 8)
     fields = struct.unpack_from(f">q{born}sq{store}siq", data, at + 40)
     born_time, born_host, store_time, store_host, reconsume_times, prepared = fields
-    return Message(
+    return Record(
         topic, record.queue_id, flag, data[record.body_at : record.body_end], record.properties, record.sys_flag,
         born_time, born_host, store_time, store_host, reconsume_times, prepared, record.queue_offset,
         record.position, crc, record.size,

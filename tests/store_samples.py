@@ -13,7 +13,7 @@ from eruca.testing.clock import VirtualClock
 from eruca.wire.bodies import ConsumerOffsets, TopicConfigTable
 from eruca.wire.bodies.topics import TopicConfig
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 
 # Java keys, as a .conf file would have them.
 PROPERTIES = {
@@ -26,10 +26,10 @@ OPTIONS = from_properties(StoreOptions, PROPERTIES)
 START_MS = 1_700_000_000_000
 
 
-def make_message(number: int, topic: str = "Orders", queues: int = 2) -> Message:
+def make_message(number: int, topic: str = "Orders", queues: int = 2) -> Record:
     """A message that can be told from the others by its body, its key and its unique id."""
     properties = {"KEYS": f"key-{number} common", "UNIQ_KEY": f"{number:032X}", "TAGS": f"Tag{number % 3}"}
-    return Message(
+    return Record(
         topic=topic,
         queue_id=number % queues,
         body=f"body {number} ".encode() * 8,
@@ -40,7 +40,7 @@ def make_message(number: int, topic: str = "Orders", queues: int = 2) -> Message
 
 def fill_store(
     root: Path, count: int = 120, *, options: StoreOptions = OPTIONS, disk: FileSystem | None = None
-) -> list[Message]:
+) -> list[Record]:
     """Make a store with messages of two topics, close it cleanly, and say what is in it."""
     clock = VirtualClock(START_MS)
     store = open_store(root, options, disk=disk, clock=clock)
@@ -54,7 +54,7 @@ def fill_store(
     return messages
 
 
-def append_messages(store: MessageStore, clock: VirtualClock, count: int) -> list[Message]:
+def append_messages(store: MessageStore, clock: VirtualClock, count: int) -> list[Record]:
     """Append messages, one second apart, every fourth to another topic."""
     messages = []
     for number in range(count):

@@ -7,7 +7,7 @@ from pathlib import Path
 from eruca.config import StoreOptions
 from eruca.store.messagestore import open_store
 from eruca.wire.host import pack_host
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 
 TOPIC = "BenchStore"
 QUEUES = 14
@@ -26,7 +26,7 @@ def fill_store(directory: Path, rows: int) -> None:
         for begin in range(0, rows, _BATCH):
             store.append_batch(
                 [
-                    Message(
+                    Record(
                         topic=TOPIC,
                         queue_id=begin // _BATCH % QUEUES,
                         body=_make_body(number),

@@ -9,7 +9,7 @@ from pathlib import Path
 from eruca.config import FlushMode, StoreOptions
 from eruca.store.messagestore import MessageStore, open_store
 from eruca.wire.host import pack_host
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 
 TOPIC = "BenchTopic"
 QUEUES = 4
@@ -31,11 +31,11 @@ class Workload:
         seeded = random.Random(body_bytes)
         self._bodies = [seeded.randbytes(body_bytes) for _ in range(_BODIES)]
 
-    def make(self, first: int, count: int, *, queue_id: int | None = None) -> list[Message]:
+    def make(self, first: int, count: int, *, queue_id: int | None = None) -> list[Record]:
         """Messages as they come out of a send request; they go round the queues unless one is named."""
         bodies = self._bodies
         return [
-            Message(
+            Record(
                 TOPIC,
                 number % QUEUES if queue_id is None else queue_id,
                 0,

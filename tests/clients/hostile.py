@@ -35,8 +35,7 @@ from eruca.wire.headers import (
 )
 from eruca.wire.host import pack_host
 from eruca.wire.properties import CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT, encode_properties
-from eruca.wire.record import Message as Record
-from eruca.wire.record import encode_record
+from eruca.wire.record import Record, encode_record
 from tests.clients.mutations import TEXTS, Step, bend_bytes, bend_header, encode_roughly, spoil, write_tables
 from tests.encoding import build_answer
 

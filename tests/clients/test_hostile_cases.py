@@ -28,8 +28,7 @@ from eruca.wire.headers import (
     ResetOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
-from eruca.wire.record import Message as Record
-from eruca.wire.record import encode_record
+from eruca.wire.record import Record, encode_record
 from tests.clients.hostile import BROKER, MESSAGES, TOPIC, HostilePeer
 from tests.clients.mutations import Step
 from tests.patience import PATIENCE_S

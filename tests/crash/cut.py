@@ -18,7 +18,7 @@ from eruca.store.messagestore import MessageStore, open_store
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message, RecordView, inspect_record
+from eruca.wire.record import Record, RecordView, inspect_record
 from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from tests.crash.ledger import Ledger, Stored, expect
 from tests.crash.world import ROOT
@@ -56,13 +56,13 @@ class Case:
         return f"{self.shape}, cut at byte {self.cut}, then {self.rest}, abort={self.abort}, {place}"
 
 
-def _make_message(number: int, body: bytes, properties: dict[str, str], **fields: object) -> Message:
+def _make_message(number: int, body: bytes, properties: dict[str, str], **fields: object) -> Record:
     fields = {"born_timestamp": 1_690_000_000_000 + number, "born_host": bytes(range(1, 9)), **fields}
     fields.setdefault("store_host", bytes(range(11, 19)))
-    return Message("orders", number % 2, number, body, encode_properties(properties), **fields)  # type: ignore[arg-type]
+    return Record("orders", number % 2, number, body, encode_properties(properties), **fields)  # type: ignore[arg-type]
 
 
-def _append_last(store: MessageStore, shape: str) -> list[Message]:
+def _append_last(store: MessageStore, shape: str) -> list[Record]:
     rng = random.Random(shape)
     if shape == SHAPES[0]:
         properties = {"TAGS": "red", "KEYS": "k1 k2", "UNIQ_KEY": "LAST"}

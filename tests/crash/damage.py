@@ -27,7 +27,7 @@ from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.testing.faults.image import SECTOR, FileImage
 from eruca.wire.bodies import ConsumerOffsets
-from eruca.wire.record import Message, decode_readable
+from eruca.wire.record import Record, decode_readable
 from tests.crash.ledger import expect
 from tests.crash.world import ROOT, draw_message
 from tests.retaining import retain
@@ -56,7 +56,7 @@ class Base:
     """A store that is closed or killed, and all it ever promised."""
 
     # Messages by queue and offset, with all that readers may get from the log.
-    messages: dict[QueueKey, dict[int, Message]] = field(default_factory=dict)
+    messages: dict[QueueKey, dict[int, Record]] = field(default_factory=dict)
     # Where the log began in the end: what lies before it was deleted.
     start: int = 0
     disk: SimulatedDisk = field(default_factory=SimulatedDisk)
@@ -300,10 +300,10 @@ def _judge(base: Base, store: MessageStore, heard: _Heard, doing: str, appended:
     return "mended, and named" if heard.lines else "nothing to mend"
 
 
-def _read_queue(store: MessageStore, key: QueueKey, name: str) -> tuple[dict[int, Message], set[int]]:
+def _read_queue(store: MessageStore, key: QueueKey, name: str) -> tuple[dict[int, Record], set[int]]:
     """Read a queue as a consumer does; gives what it delivers, and what it names as damaged."""
     queue = store.queues.get(*key)
-    seen: dict[int, Message] = {}
+    seen: dict[int, Record] = {}
     damaged: set[int] = set()
     if queue is None:
         return seen, damaged

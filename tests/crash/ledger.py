@@ -15,7 +15,7 @@ from eruca.store.queues.dispatch import has_queue_entry
 from eruca.store.reading.slices import ReadBounds, ReadStatus
 from eruca.wire.javahash import java_hash
 from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.record import Message, decode_record, encode_record
+from eruca.wire.record import Record, decode_record, encode_record
 
 QueueKey = tuple[str, int]
 
@@ -36,7 +36,7 @@ class Stored:
 
     position: int
     data: bytes
-    message: Message
+    message: Record
 
     @property
     def end(self) -> int:
@@ -75,7 +75,7 @@ class Ledger:
     # that it pretends to be, proves nothing.
     altered_from: int | None = None
 
-    def add(self, message: Message) -> None:
+    def add(self, message: Record) -> None:
         """Remember a message whose append returned."""
         stored = Stored(message.position, encode_record(message), message)
         self.records[stored.position] = stored
@@ -257,7 +257,7 @@ def _is_in(damage: Damage, known: list[Damage]) -> bool:
     return any(other.position <= damage.position < other.end for other in known)
 
 
-def _find_tags_code(message: Message) -> int:
+def _find_tags_code(message: Record) -> int:
     """The tags code an entry must have, found in the plainest way."""
     level = int(message.get_property("DELAY") or 0)
     if message.topic == SCHEDULE_TOPIC and level > 0:

@@ -18,7 +18,7 @@ from eruca.storetools.verify import verify_store
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.crash.ledger import Ledger, Stored, expect, read_whole_queue
 from tests.crash.world import ROOT
 
@@ -53,7 +53,7 @@ def make_base(*, step_ms: int = 0, with_checkpoint: bool = True) -> Base:
         number += 1
         clock.advance(step_ms)
         properties = {"UNIQ_KEY": f"U{number}", "KEYS": f"k{number % 5}", "TAGS": rng.choice(("red", "blue"))}
-        message = Message(
+        message = Record(
             rng.choice(("orders", "payments")),
             rng.randrange(2),
             body=rng.randbytes(rng.choice((20, 200, 900))),

@@ -22,7 +22,7 @@ from eruca.testing.faults import CrashMode, SimulatedDisk
 from eruca.wire.bodies import ConsumerOffsets
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED
 from tests.crash.ledger import Ledger, expect
 from tests.retaining import retain
@@ -69,7 +69,7 @@ def draw_options(rng: random.Random, *, transient: bool | None = None) -> StoreO
     )
 
 
-def draw_message(rng: random.Random, number: int, *, topic: str | None = None, queue_id: int | None = None) -> Message:
+def draw_message(rng: random.Random, number: int, *, topic: str | None = None, queue_id: int | None = None) -> Record:
     """A message; the number makes its unique key unique."""
     properties = {"UNIQ_KEY": f"{number:08X}"}
     if rng.random() < 0.5:
@@ -90,7 +90,7 @@ def draw_message(rng: random.Random, number: int, *, topic: str | None = None, q
         sys_flag |= BORN_HOST_V6 | STORE_HOST_V6
         born_host = store_host = bytes(range(1, 21))
     size = rng.choice((0, 1, 40, 300, 300, 700, 1800))
-    return Message(
+    return Record(
         chosen,
         queue_id=rng.randrange(2) if queue_id is None else queue_id,
         flag=rng.randrange(100),

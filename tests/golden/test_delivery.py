@@ -14,7 +14,7 @@ from eruca.testing import VirtualClock
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import CheckTransactionHeader, EndTransactionHeader, SendBackHeader
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 from tests.golden.test_stores import golden_options
 from tests.paths import unpack_golden
 from tests.unit.broker.conftest import allow_new_files as _allow_new_files
@@ -51,9 +51,9 @@ async def broker(root: Path, clock: VirtualClock) -> AsyncIterator[Broker]:
     await broker.stop()
 
 
-def fields(message: Message, **more: object) -> dict[str, object]:
+def fields(message: Record, **more: object) -> dict[str, object]:
     """Everything a copy must share with its original; the order of properties is nobody's promise."""
-    names = set(Message.__struct_fields__) - {"properties"} - PLACE.keys()
+    names = set(Record.__struct_fields__) - {"properties"} - PLACE.keys()
     return {name: getattr(message, name) for name in names} | {"properties": message.read_properties()} | more
 
 

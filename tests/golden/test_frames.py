@@ -22,7 +22,7 @@ from eruca.wire.catalog import (
 from eruca.wire.codes import Language, RequestCode, SerializeType
 from eruca.wire.frame import Command, FrameBuffer, encode_command
 from eruca.wire.headers import EmptyHeader, Header
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.paths import GOLDEN
 
 Row = dict[str, Any]
@@ -176,7 +176,7 @@ def check_body(command: Command, body: object, produces: tuple[type[Any], ...]) 
     assert type(body) in produces
     if isinstance(body, list):
         assert body
-        assert all(type(item) in (Message, BatchItem) for item in body)
+        assert all(type(item) in (Record, BatchItem) for item in body)
     if type(body) is dict:
         assert body
         assert all(type(item) is str for item in body.values())

@@ -19,7 +19,7 @@ from eruca.wire.record import (
     RECORD_MAGIC,
     BlankView,
     InvalidView,
-    Message,
+    Record,
     RecordView,
     decode_record,
     decode_records,
@@ -35,9 +35,9 @@ def extract(name: str, where: Path) -> list[Path]:
     return sorted((unpack_golden(name, where) / "commitlog").iterdir())
 
 
-def walk_segments(segments: list[Path]) -> list[Message]:
+def walk_segments(segments: list[Path]) -> list[Record]:
     """Walk segments as recovery does and check each record on the way; stop where nothing was written."""
-    messages: list[Message] = []
+    messages: list[Record] = []
     for segment in segments:
         base = int(segment.name)
         with open(segment, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -59,7 +59,7 @@ def walk_segments(segments: list[Path]) -> list[Message]:
 
 
 @pytest.fixture(scope="module")
-def messages(tmp_path_factory: pytest.TempPathFactory) -> list[Message]:
+def messages(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     return walk_segments(extract("clean", tmp_path_factory.mktemp("clean")))
 
 
@@ -70,7 +70,7 @@ def served() -> dict[str, Any]:
     return result
 
 
-def test_the_commit_log_holds_what_java_serves(messages: list[Message], served: dict[str, Any]) -> None:
+def test_the_commit_log_holds_what_java_serves(messages: list[Record], served: dict[str, Any]) -> None:
     by_position = {message.position: message for message in messages}
     # Every record is served exactly once, but for the two topics that no consumer may ask for.
     hidden = {message.position for message in messages if message.topic.startswith("RMQ_SYS_TRANS_")}
@@ -103,7 +103,7 @@ def test_the_commit_log_holds_what_java_serves(messages: list[Message], served: 
         assert encode_offset_id(message.store_host, message.position) == expected["offsetMsgId"]
 
 
-def test_properties_are_what_java_parses(messages: list[Message], served: dict[str, Any]) -> None:
+def test_properties_are_what_java_parses(messages: list[Record], served: dict[str, Any]) -> None:
     by_position = {message.position: message for message in messages}
     for expected in served["messages"]:
         raw = by_position[expected["commitLogOffset"]].properties
@@ -114,7 +114,7 @@ def test_properties_are_what_java_parses(messages: list[Message], served: dict[s
             assert get_property(raw, name.encode()) == value.encode()
 
 
-def test_ids_decode(messages: list[Message]) -> None:
+def test_ids_decode(messages: list[Record]) -> None:
     for message in messages:
         located = decode_offset_id(encode_offset_id(message.store_host, message.position))
         assert (located.ip, located.port, located.position) == ("127.0.0.1", 10911, message.position)
@@ -125,7 +125,7 @@ def test_ids_decode(messages: list[Message]) -> None:
             assert (message.born_timestamp - made + 60_000) % 900_000 < 120_000
 
 
-def test_all_kinds_of_messages_are_there(messages: list[Message]) -> None:
+def test_all_kinds_of_messages_are_there(messages: list[Record]) -> None:
     flags = Counter(message.sys_flag for message in messages)
     assert flags[0] and flags[8] and flags[769]
     assert {message.topic for message in messages} >= {"G_Normal", "G_Batch", "G_Big", "G_Delay", "G_Order", "G_Txn"}

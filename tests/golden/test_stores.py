@@ -24,7 +24,7 @@ from eruca.wire.host import unpack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.javahash import tags_code
 from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.record import Message, decode_record, user_body
+from eruca.wire.record import Record, decode_record, user_body
 from tests.paths import GOLDEN, unpack_golden
 
 KINDS = ("clean", "killed", "torn", "rebuild")
@@ -74,7 +74,7 @@ def deliver_what_java_delivered_early(store: MessageStore, clock: VirtualClock, 
     for message, delivered in zip(waiting, early, strict=True):
         clock.set_ms(delivered["storeTimestamp"])
         store.append(
-            Message(
+            Record(
                 topic=message.get_property("REAL_TOPIC") or "",
                 queue_id=int(message.get_property("REAL_QID") or -1),
                 flag=message.flag,
@@ -89,7 +89,7 @@ def deliver_what_java_delivered_early(store: MessageStore, clock: VirtualClock, 
         )
 
 
-def as_java_shows(message: Message) -> dict[str, Any]:
+def as_java_shows(message: Record) -> dict[str, Any]:
     """A message with the fields and spellings of the golden JSON."""
     properties = message.read_properties()
     ip, port = unpack_host(message.store_host)
@@ -251,9 +251,9 @@ def append_every_record(root: Path) -> None:
     writer.close()
 
 
-def sent_together(store: MessageStore) -> Iterator[list[Message]]:
+def sent_together(store: MessageStore) -> Iterator[list[Record]]:
     """The records of a store, those of one batch in one list; a batch shows by its one store time and queue."""
-    run: list[Message] = []
+    run: list[Record] = []
     position = store.log.start
     while position < store.log.tail:
         view = store.reader.view_record(position)

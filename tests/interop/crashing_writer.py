@@ -18,7 +18,7 @@ from eruca.config import StoreOptions
 from eruca.store.messagestore import open_store
 from eruca.wire.host import pack_host
 from eruca.wire.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.interop.workload import QUEUES, make_options
 
 TOPIC: Final = "Roll"
@@ -27,10 +27,10 @@ OPTIONS: Final[StoreOptions] = make_options(256 * 1024)
 _SYNC_EVERY = 400
 
 
-def build(number: int, port: int) -> Message:
+def build(number: int, port: int) -> Record:
     """The message with a number."""
     generator = random.Random(number)
-    return Message(
+    return Record(
         TOPIC,
         number % QUEUES,
         flag=number,

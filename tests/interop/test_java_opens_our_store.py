@@ -29,7 +29,7 @@ from eruca.wire.host import V4_HOST_BYTES, unpack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.properties import DELAY, KEYS, REAL_QID, UNIQ_KEY
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 from tests.interop.javapeer import Dump, JavaBroker, JavaNameServer, Link, Peer, StoreClient, find_broker_port
 from tests.interop.workload import (
     COMMITTED,
@@ -247,9 +247,9 @@ def can_reach(host: bytes) -> bool:
         return probe_socket.connect_ex(unpack_host(host)) == 0
 
 
-def group_due(work: Workload) -> dict[int, list[Message]]:
+def group_due(work: Workload) -> dict[int, list[Record]]:
     """The delayed messages that Java has to deliver, by the queue they go to."""
-    due: dict[int, list[Message]] = {}
+    due: dict[int, list[Record]] = {}
     for message in work.of_topic(SCHEDULE_TOPIC):
         properties = message.read_properties()
         level = int(properties[DELAY])

@@ -38,7 +38,7 @@ from eruca.wire.properties import (
     WAIT,
     encode_properties,
 )
-from eruca.wire.record import Message, body_crc, decode_record, record_size, user_body
+from eruca.wire.record import Record, body_crc, decode_record, record_size, user_body
 from eruca.wire.sysflag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -91,7 +91,7 @@ class Workload:
     store: MessageStore
     clock: VirtualClock
     port: int
-    messages: list[Message] = field(default_factory=list)
+    messages: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.store_host = pack_host("127.0.0.1", self.port)
@@ -107,10 +107,10 @@ class Workload:
         """Bytes that do not compress."""
         return self._random.randbytes(size)
 
-    def make(self, topic: str, queue_id: int = 0, body: bytes = b"", **properties: str) -> Message:
+    def make(self, topic: str, queue_id: int = 0, body: bytes = b"", **properties: str) -> Record:
         """A message as a broker hands it to its store after a plain send."""
         named = {UNIQ_KEY: self._ids.create(), CLUSTER: "DefaultCluster", **properties}
-        return Message(
+        return Record(
             topic,
             queue_id,
             body=body,
@@ -120,18 +120,18 @@ class Workload:
             store_host=self.store_host,
         )
 
-    def append(self, message: Message) -> Message:
+    def append(self, message: Record) -> Record:
         """Append one message and let time pass."""
         self.messages.append(self.store.append(message))
         self.clock.advance(TICK_MS)
         return message
 
-    def append_batch(self, messages: list[Message]) -> None:
+    def append_batch(self, messages: list[Record]) -> None:
         """Append messages behind one another, all stored at one time."""
         self.messages += self.store.append_batch(messages)
         self.clock.advance(TICK_MS)
 
-    def of_topic(self, topic: str) -> list[Message]:
+    def of_topic(self, topic: str) -> list[Record]:
         """What was appended to a topic and has a place in a queue, by queue and offset."""
         shown = [m for m in self.messages if m.topic == topic and has_queue_entry(m.sys_flag)]
         return sorted(shown, key=lambda message: (message.queue_id, message.queue_offset))
@@ -254,8 +254,8 @@ def append_empty(work: Workload) -> None:
     """Messages without body, and without anything but a topic."""
     for number in range(4):
         work.append(work.make("Empty", number % 2))
-    work.append(Message("Empty", 2, store_host=work.store_host))
-    work.append(Message("Empty", 3, body=b"x"))
+    work.append(Record("Empty", 2, store_host=work.store_host))
+    work.append(Record("Empty", 3, body=b"x"))
 
 
 def append_properties(work: Workload) -> None:
@@ -384,7 +384,7 @@ def write_tables(tables: Tables, delivered: Mapping[int, int] = DELIVERED) -> No
 # --- how a message looks ------------------------------------------------------------------------------------------
 
 
-def describe(message: Message) -> dict[str, Any]:
+def describe(message: Record) -> dict[str, Any]:
     """The row that `StoreClient.java` writes for a message."""
     properties = message.read_properties()
     offset_id = encode_offset_id(message.store_host, message.position)
@@ -414,7 +414,7 @@ def describe(message: Message) -> dict[str, Any]:
     }
 
 
-def iterate_queue(store: MessageStore, topic: str, queue_id: int) -> Iterator[Message]:
+def iterate_queue(store: MessageStore, topic: str, queue_id: int) -> Iterator[Record]:
     """Every message of a queue as our own store reads it."""
     queue = store.queues.get(topic, queue_id)
     offset, end = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)

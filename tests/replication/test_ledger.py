@@ -11,7 +11,7 @@ from eruca.config import StoreOptions, from_properties
 from eruca.store.messagestore import open_store
 from eruca.testing.clock import VirtualClock
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.replication.load import NO_ANSWER, TOPIC, Ledger, make_body, read_number
 from tests.replication.segments import (
     Stored,
@@ -28,19 +28,19 @@ SEGMENT = 8192
 OPTIONS = from_properties(StoreOptions, {"mappedFileSizeCommitLog": str(SEGMENT)})
 
 
-def write_store(root: Path, count: int, *, seed: int = 0) -> list[Message]:
+def write_store(root: Path, count: int, *, seed: int = 0) -> list[Record]:
     """A store with numbered messages in two queues."""
     store = open_store(root, OPTIONS, clock=VirtualClock(1_700_000_000_000 + seed))
     bodies = [make_body(number) for number in range(count)]
     messages = [
-        store.append(Message(topic=TOPIC, queue_id=number % 2, body=body, store_host=HOST))
+        store.append(Record(topic=TOPIC, queue_id=number % 2, body=body, store_host=HOST))
         for number, body in enumerate(bodies)
     ]
     store.close()
     return messages
 
 
-def note_all(messages: list[Message]) -> Ledger:
+def note_all(messages: list[Record]) -> Ledger:
     ledger = Ledger()
     for message in messages:
         attempt = ledger.begin()

@@ -15,7 +15,7 @@ from eruca.store.queues.consumequeue import ENTRY
 from eruca.testing.clock import VirtualClock
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.store_samples import OPTIONS, PROPERTIES, START_MS, find_segment, flip, patch
 
@@ -24,14 +24,14 @@ GOLDEN_SIZES = {"mappedFileSizeConsumeQueue": "2000", "maxHashSlotNum": "500", "
 HOST_V4 = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 
 
-def make_rich_store(root: Path, rounds: int = 40, *, options: StoreOptions = OPTIONS) -> list[Message]:
+def make_rich_store(root: Path, rounds: int = 40, *, options: StoreOptions = OPTIONS) -> list[Record]:
     """A store with delayed messages, transactions, a deleted topic that was made again, and odd properties."""
     clock = VirtualClock(START_MS)
     store = open_store(root, replace(options, message_bytes_max=4096), clock=clock)
-    stored: list[Message] = []
+    stored: list[Record] = []
 
     def add(topic: str, queue_id: int, body: bytes, properties: dict[str, str], sys_flag: int = 0) -> None:
-        message = Message(
+        message = Record(
             topic,
             queue_id,
             body=body,
@@ -72,42 +72,42 @@ def make_removals_of_queues(root: Path) -> None:
 # -- what can be wrong with one ----------------------------------------------------------------------------------------
 
 
-def keep_whole(root: Path, stored: list[Message]) -> None:
+def keep_whole(root: Path, stored: list[Record]) -> None:
     """Nothing."""
 
 
-def rot_a_body(root: Path, stored: list[Message]) -> None:
+def rot_a_body(root: Path, stored: list[Record]) -> None:
     """A bit of one body turned over: its CRC is wrong, its lengths are right."""
     path, at = find_segment(root, stored[27].position)
     flip(path, at + 90)
 
 
-def rot_neighbours(root: Path, stored: list[Message]) -> None:
+def rot_neighbours(root: Path, stored: list[Record]) -> None:
     """Two records in a row."""
     for number in (45, 46):
         path, at = find_segment(root, stored[number].position)
         flip(path, at + 92)
 
 
-def lose_a_page(root: Path, stored: list[Message]) -> None:
+def lose_a_page(root: Path, stored: list[Record]) -> None:
     """Zeros over several records."""
     path, at = find_segment(root, stored[60].position)
     patch(path, at, bytes(1500))
 
 
-def lose_the_begin_of_a_segment(root: Path, stored: list[Message]) -> None:
+def lose_the_begin_of_a_segment(root: Path, stored: list[Record]) -> None:
     """Zeros where the second segment begins."""
     path, _ = find_segment(root, OPTIONS.commitlog_segment_bytes)
     patch(path, 0, bytes(700))
 
 
-def expire(root: Path, stored: list[Message]) -> None:
+def expire(root: Path, stored: list[Record]) -> None:
     """The first two segments deleted, as retention does."""
     for path in sorted((root / "commitlog").iterdir())[:2]:
         path.unlink()
 
 
-def repeat_offsets(root: Path, stored: list[Message]) -> None:
+def repeat_offsets(root: Path, stored: list[Record]) -> None:
     """A record that claims an offset its queue has already, and one that claims to be far ahead."""
     orders = [message for message in stored if message.topic == "Bills"]
     for number, offset in ((12, 3), (20, 2**40)):
@@ -115,13 +115,13 @@ def repeat_offsets(root: Path, stored: list[Message]) -> None:
         patch(path, at + 20, struct.pack(">q", offset))
 
 
-def tear_the_end(root: Path, stored: list[Message]) -> None:
+def tear_the_end(root: Path, stored: list[Record]) -> None:
     """The last record written in part."""
     path, at = find_segment(root, stored[-1].position)
     patch(path, at + 100, bytes(stored[-1].size - 100))
 
 
-def go_bad_with_name(root: Path, stored: list[Message]) -> None:
+def go_bad_with_name(root: Path, stored: list[Record]) -> None:
     """A record of a topic that no directory can be named after."""
     message = stored[9]
     path, at = find_segment(root, message.position)
@@ -129,7 +129,7 @@ def go_bad_with_name(root: Path, stored: list[Message]) -> None:
     patch(path, topic_at, b"../etc"[: len(message.topic)])
 
 
-Harm = Callable[[Path, list[Message]], None]
+Harm = Callable[[Path, list[Record]], None]
 HARMS: tuple[Harm, ...] = (
     keep_whole,
     rot_a_body,

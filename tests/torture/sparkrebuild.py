@@ -24,7 +24,7 @@ from eruca.spark.pipelines.job import make_session
 from eruca.store.messagestore import open_store
 from eruca.testing.clock import VirtualClock
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 SEED = 20261115
@@ -79,7 +79,7 @@ def fill_store(root: Path, log_bytes: int, seed: int, bar: Progress | None = Non
         if number == 1_000_000:
             store.detach_topic("Gone")()
         store.append(
-            Message(
+            Record(
                 topic,
                 queue_id,
                 body=body,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from eruca.store.log.cursor import RecordCursor
-from eruca.wire.record import Message, RecordView, decode_readable, inspect_record
+from eruca.wire.record import Record, RecordView, decode_readable, inspect_record
 from tests import readable
 from tests.kernels import load_twins
 
@@ -25,7 +25,7 @@ Change = Callable[[bytearray], None]
 def make(**fields: Any) -> bytes:
     """A record at the position BASE."""
     given = {"body": b"body", "properties": b"KEYS\x01k\x02TAGS\x01a", "topic": TOPIC, **fields}
-    return readable.pack_record(Message(queue_id=QUEUE_ID, queue_offset=OFFSET, position=BASE, **given))
+    return readable.pack_record(Record(queue_id=QUEUE_ID, queue_offset=OFFSET, position=BASE, **given))
 
 
 def put(at: int, form: str, value: int) -> Change:
@@ -139,7 +139,7 @@ def test_all_readers_give_the_same_answer(twin: dict[str, Any], record: bytes) -
     assert len(reading.read_records(data, 0, end, BASE, 2)) == is_sure
     assert reading.read_records(data, 0, end, BASE, 2, True) == readable.read_facts(data, 0, end, BASE, 2)
     message = readable.unpack_record(record, 0, check_crc=False)
-    assert reading.decode_records(record, 0, Message, False, 1)[0] == ([] if message is None else [message])
+    assert reading.decode_records(record, 0, Record, False, 1)[0] == ([] if message is None else [message])
     spans = np.zeros(5, np.int64)
     assert columns.find_records(data, 0, end, BASE, spans, 1)[0] == is_sure
     assert columns.find_records(data, 0, end, -1, spans, 1)[0] == (shaped is not None)

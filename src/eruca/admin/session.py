@@ -21,7 +21,7 @@ from eruca.wire.ext import Header
 from eruca.wire.frame import make_request
 from eruca.wire.headers import EmptyHeader, QueryConsumeQueueHeader
 from eruca.wire.names import MASTER_ID, TOOLS_CONSUMER_GROUP
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 _READ_COUNT = 32
 # How often a broker that returns nothing although there is something is asked, and the pause between.

@@ -30,8 +30,7 @@ from eruca.wire.headers import EndTransactionHeader, MessageIdHeader, QueryMessa
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC
 from eruca.wire.properties import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY
-from eruca.wire.record import Message as Record
-from eruca.wire.record import decode_record
+from eruca.wire.record import Record, decode_record
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, get_transaction
 
 # Messages that one unique id leads to: the committed one, its retries, and what else has the same hash.

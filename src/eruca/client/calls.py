@@ -40,8 +40,7 @@ from eruca.wire.headers import (
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
 )
-from eruca.wire.record import DamagedRecord, decode_readable, decode_records
-from eruca.wire.record import Message as Record
+from eruca.wire.record import DamagedRecord, Record, decode_readable, decode_records
 from eruca.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, sign
 
 _HINTS = {

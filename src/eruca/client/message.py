@@ -14,8 +14,7 @@ from eruca.wire.host import unpack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.properties import KEYS, ORIGIN_MESSAGE_ID, RESERVED, RETRY_TOPIC, TAGS, UNIQ_KEY, split_keys
-from eruca.wire.record import Message as Record
-from eruca.wire.record import user_body
+from eruca.wire.record import Record, user_body
 
 
 class Outcome(Enum):

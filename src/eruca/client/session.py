@@ -43,7 +43,7 @@ from eruca.wire.headers import CheckTransactionHeader, PushReplyHeader
 from eruca.wire.ids import UniqueIds
 from eruca.wire.names import INNER_PRODUCER_GROUP, MASTER_ID
 from eruca.wire.properties import PGROUP
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 log = logging.getLogger(__name__)
 

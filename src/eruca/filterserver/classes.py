@@ -26,7 +26,7 @@ from eruca.net.handlers import HandlerTable, Reply, Request
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import RegisterFilterClassHeader
 from eruca.wire.names import check_group, check_topic
-from eruca.wire.record import Message, body_crc
+from eruca.wire.record import Record, body_crc
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class FilterClasses:
         self._groups.move_to_end((group, topic))
         return found
 
-    async def filter(self, chosen: GroupFilter, messages: Sequence[Message]) -> Verdict:
+    async def filter(self, chosen: GroupFilter, messages: Sequence[Record]) -> Verdict:
         """Ask a class which messages are wanted, without holding up the loop. Raises RequestRefused."""
         async with chosen.turn:
             if chosen.failure:

@@ -23,7 +23,7 @@ from types import ModuleType
 
 from eruca.errors import ConfigError, FilterFailed
 from eruca.filterserver.sandbox import Verdict, read_body
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
-def run_plugin(name: str, plugin: FilterClass, messages: Sequence[Message]) -> Verdict:
+def run_plugin(name: str, plugin: FilterClass, messages: Sequence[Record]) -> Verdict:
     """Ask an installed class about messages. Raises FilterFailed when it raises."""
     wanted = []
     for number, message in enumerate(messages):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from eruca import limits
 from eruca.errors import ConfigError, ErucaError, FilterFailed
-from eruca.wire.record import Message, user_body
+from eruca.wire.record import Record, user_body
 
 if TYPE_CHECKING:
     import wasmtime
@@ -143,7 +143,7 @@ class Sandbox:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def run(self, module: Module, messages: Sequence[Message]) -> Verdict:
+    def run(self, module: Module, messages: Sequence[Record]) -> Verdict:
         """Ask a new instance of a module about messages. Raises FilterFailed when it traps or wants too much.
 
         After half of the time it may take no further message is begun, so that slow but honest modules get along.
@@ -221,13 +221,13 @@ class Sandbox:
             self._engine.increment_epoch()
 
 
-def encode_message(message: Message) -> bytes:
+def encode_message(message: Record) -> bytes:
     """A message as modules read it."""
     properties = message.properties
     return b"".join((_PROPERTIES.pack(len(properties)), properties, read_body(message)))
 
 
-def read_body(message: Message) -> bytes:
+def read_body(message: Record) -> bytes:
     """The body as its sender wrote it, or as it is stored when it cannot be decompressed."""
     try:
         return user_body(message)

@@ -45,7 +45,7 @@ from eruca.store.reading.reader import Reader
 from eruca.store.recovery.checkpoint import AbortMarker, Checkpoint
 from eruca.store.recovery.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from eruca.store.topicfacts import TOPICS_KEPT_MAX, TopicFacts, find_facts
-from eruca.wire.record import Message, record_size
+from eruca.wire.record import Record, record_size
 from eruca.wire.sysflag import HOSTS_V6_MASK, TRANSACTION_MASK
 
 log = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ class MessageStore:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, message: Message) -> Message:
+    def append(self, message: Record) -> Record:
         """Store one message; its offset, position, size and store time are filled in.
 
         Room in log, queue and index is reserved first, which may fail; from then on nothing can. This is the hot
@@ -272,7 +272,7 @@ class MessageStore:
                 listener([(queue, message.queue_offset)])
         return message
 
-    def _append_unusual(self, message: Message, facts: TopicFacts, size: int) -> None:
+    def _append_unusual(self, message: Record, facts: TopicFacts, size: int) -> None:
         """Store a message of a transaction or with a delay, or by way of the transient buffer."""
         queue = None
         message.queue_offset = 0
@@ -287,7 +287,7 @@ class MessageStore:
         elif queue is not None:
             queue.next_offset += 1
 
-    def append_batch(self, messages: list[Message]) -> list[Message]:
+    def append_batch(self, messages: list[Record]) -> list[Record]:
         """Store messages of one queue, one behind the other in one segment."""
         if self._blocked:
             self._raise_blocked()
@@ -376,7 +376,7 @@ class MessageStore:
                 raise done.error
             self._hashes_waiting = 0
 
-    def _reserve_keys(self, facts: TopicFacts, messages: list[Message]) -> None:
+    def _reserve_keys(self, facts: TopicFacts, messages: list[Record]) -> None:
         """Make room in the index for the keys of messages."""
         if self.index is None:
             return
@@ -470,7 +470,7 @@ class MessageStore:
             raise StoreReadOnly(self._fence)
         raise StoreFull(self._refusal)
 
-    def _check_sizes(self, message: Message) -> int:
+    def _check_sizes(self, message: Record) -> int:
         """The size of the message's record, or an error that says which part is too large."""
         body, topic, properties = len(message.body), len(message.topic.encode()), len(message.properties)
         if body > self.options.message_bytes_max:

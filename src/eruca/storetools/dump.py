@@ -18,7 +18,7 @@ from eruca.storetools.readonly import ReadOnlyStore
 from eruca.wire.host import unpack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.properties import KEYS, TAGS, UNIQ_KEY, split_keys
-from eruca.wire.record import Message, RecordView, body_crc, decode_record, user_body
+from eruca.wire.record import Record, RecordView, body_crc, decode_record, user_body
 from eruca.wire.sysflag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -179,7 +179,7 @@ def make_row(record: bytes, view: RecordView, at: int, position: int, body_bytes
     )
 
 
-def _decode(record: bytes, view: RecordView, at: int) -> Message:
+def _decode(record: bytes, view: RecordView, at: int) -> Record:
     try:
         return decode_record(record, check_crc=False)
     except WireError:
@@ -191,7 +191,7 @@ def _decode(record: bytes, view: RecordView, at: int) -> Message:
         return message
 
 
-def preview_body(message: Message, bytes_max: int) -> tuple[str, bool, bool]:
+def preview_body(message: Record, bytes_max: int) -> tuple[str, bool, bool]:
     """The beginning of a body as text, or as hexadecimal when it is not text; is it text; is it cut off."""
     try:
         body = user_body(message)

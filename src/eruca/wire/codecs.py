@@ -13,7 +13,7 @@ from eruca.wire.batch import BatchItem, decode_batch, encode_batch
 from eruca.wire.codes import VERSION_ROUTE_STRICT_JSON
 from eruca.wire.ext import Header
 from eruca.wire.headers import RegisterBrokerHeader, RouteHeader, SendMessageHeader, SendMessageV2Header
-from eruca.wire.record import Message, decode_record, decode_records, encode_record
+from eruca.wire.record import Record, decode_record, decode_records, encode_record
 
 
 class BodyCodec(Protocol):
@@ -115,11 +115,11 @@ class RecordsCodec:
 
     produces: tuple[type[Any], ...] = (list,)
 
-    def decode(self, data: bytes, header: Header | None, version: int) -> list[Message]:
+    def decode(self, data: bytes, header: Header | None, version: int) -> list[Record]:
         """Read all of them."""
         return decode_records(data)
 
-    def encode(self, value: list[Message], header: Header | None, version: int) -> bytes:
+    def encode(self, value: list[Record], header: Header | None, version: int) -> bytes:
         """Write all of them."""
         return b"".join(map(encode_record, value))
 
@@ -127,13 +127,13 @@ class RecordsCodec:
 class RecordCodec:
     """One record."""
 
-    produces: tuple[type[Any], ...] = (Message,)
+    produces: tuple[type[Any], ...] = (Record,)
 
-    def decode(self, data: bytes, header: Header | None, version: int) -> Message:
+    def decode(self, data: bytes, header: Header | None, version: int) -> Record:
         """Read it."""
         return decode_record(data)
 
-    def encode(self, value: Message, header: Header | None, version: int) -> bytes:
+    def encode(self, value: Record, header: Header | None, version: int) -> bytes:
         """Write it."""
         return encode_record(value)
 

@@ -73,7 +73,7 @@ _SEARCH_BYTES: Final = 1024 * 1024
 _ALL: Final = 1 << 62
 
 
-class Message(msgspec.Struct, gc=False):
+class Record(msgspec.Struct, gc=False):
     """A message with everything its record holds; body and properties are as stored."""
 
     topic: str
@@ -151,7 +151,7 @@ def encode_blank(rest: int) -> bytes:
     return BLANK_HEAD.pack(rest, BLANK_MAGIC)
 
 
-def encode_record(message: Message) -> bytes:
+def encode_record(message: Record) -> bytes:
     """Encode a message as its record; size and CRC are computed, the message's own are not looked at."""
     topic = message.topic.encode()
     body = message.body
@@ -165,16 +165,14 @@ def encode_record(message: Message) -> bytes:
     return pack_record(message, topic, record_size(len(body), len(topic), len(properties), sys_flag))
 
 
-def pack_record(message: Message, topic: bytes, size: int) -> bytes:
+def pack_record(message: Record, topic: bytes, size: int) -> bytes:
     """Encode a message whose topic is encoded and whose lengths are checked already; `size` is its record's size."""
     record = bytearray(size)
     write_record(record, 0, message, topic, size)
     return bytes(record)
 
 
-def write_record(
-    buffer: bytearray | memoryview | mmap.mmap, at: int, message: Message, topic: bytes, size: int
-) -> None:
+def write_record(buffer: bytearray | memoryview | mmap.mmap, at: int, message: Record, topic: bytes, size: int) -> None:
     """Write what `pack_record` returns at a place of a buffer, without making it first."""
     writing.write_record(
         buffer,
@@ -278,12 +276,12 @@ def find_record(buffer: BytesLike, at: int, end: int, base: int, stop: int | Non
     return -1
 
 
-def decode_record(buffer: BytesLike, at: int = 0, *, check_crc: bool = True) -> Message:
+def decode_record(buffer: BytesLike, at: int = 0, *, check_crc: bool = True) -> Record:
     """Decode the record at `at`; raise WireError with the reason when there is none."""
-    messages, _, problem = reading.decode_records(buffer, at, Message, check_crc, 1)
+    messages, _, problem = reading.decode_records(buffer, at, Record, check_crc, 1)
     if not messages:
         raise _refuse(buffer, at, problem)
-    message: Message = messages[0]
+    message: Record = messages[0]
     return message
 
 
@@ -299,10 +297,10 @@ def _refuse(data: BytesLike, at: int, problem: int) -> WireError:
     )
 
 
-def decode_records(data: BytesLike, *, check_crc: bool = True) -> list[Message]:
+def decode_records(data: BytesLike, *, check_crc: bool = True) -> list[Record]:
     """Decode records that lie one after the other, as in a pull answer; raise WireError when bytes are left over."""
-    messages: list[Message]
-    messages, at, problem = reading.decode_records(data, 0, Message, check_crc, _ALL)
+    messages: list[Record]
+    messages, at, problem = reading.decode_records(data, 0, Record, check_crc, _ALL)
     if problem:
         raise _refuse(data, at, problem)
     return messages
@@ -316,13 +314,13 @@ class DamagedRecord:
     reason: str
 
 
-def decode_readable(data: BytesLike) -> tuple[list[Message], list[DamagedRecord]]:
+def decode_readable(data: BytesLike) -> tuple[list[Record], list[DamagedRecord]]:
     """Decode records that lie one after the other, stepping over those that are damaged; returns both."""
-    messages: list[Message] = []
+    messages: list[Record] = []
     damaged: list[DamagedRecord] = []
     at, end = 0, len(data)
     while at < end:
-        run, at, problem = reading.decode_records(data, at, Message, True, _ALL)
+        run, at, problem = reading.decode_records(data, at, Record, True, _ALL)
         messages += run
         if problem:
             reason = str(_refuse(data, at, problem))
@@ -347,7 +345,7 @@ def _find_head(data: BytesLike, at: int) -> int:
     return len(whole)
 
 
-def user_body(message: Message) -> bytes:
+def user_body(message: Record) -> bytes:
     """Return the body as its sender wrote it: decompressed when sysFlag says it is compressed."""
     if message.sys_flag & COMPRESSED:
         return decompress(message.body, message.sys_flag)

@@ -18,7 +18,7 @@ from eruca.errors import ClientClosed, ConfigError, NetError, NoRoute
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from eruca.wire.properties import RETRY_TOPIC, UNIQ_KEY
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from tests.unit.admin.staging import bury, read_bodies
 
 

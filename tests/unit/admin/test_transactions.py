@@ -19,7 +19,7 @@ from eruca.testing.embedded import EmbeddedBroker
 from eruca.wire.host import NO_HOST
 from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
 from eruca.wire.properties import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY, encode_properties
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from tests.unit.admin.staging import (
     TRANSACTION_GROUP,
     decide,

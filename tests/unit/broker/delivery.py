@@ -14,7 +14,7 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import PullMessageHeader, SendMessageV2Header
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message, decode_record, decode_records
+from eruca.wire.record import Record, decode_record, decode_records
 from tests.patience import PATIENCE_S
 from tests.unit.broker.peer import Peer
 
@@ -24,7 +24,7 @@ HELD = 2 | 4
 
 async def pull(
     peer: Peer, topic: str, queue_id: int = 0, offset: int = 0, *, expression: str = "*", kind: str = "TAG"
-) -> list[Message]:
+) -> list[Record]:
     """Pull once, waiting up to 10 s for a message."""
     header = PullMessageHeader(
         consumer_group="readers",
@@ -43,7 +43,7 @@ async def pull(
     return decode_records(answer.command.body) if answer.code == ResponseCode.SUCCESS else []
 
 
-async def send_half(peer: Peer, topic: str = "Orders", *, born_ms: int, group: str = "payers", **more: str) -> Message:
+async def send_half(peer: Peer, topic: str = "Orders", *, born_ms: int, group: str = "payers", **more: str) -> Record:
     """Send a half message; gives it as it is stored."""
     properties = {"TRAN_MSG": "true", "PGROUP": group, "UNIQ_KEY": "0" * 32, "WAIT": "true", "TAGS": "TagA"} | more
     header = SendMessageV2Header(
@@ -62,14 +62,14 @@ async def send_half(peer: Peer, topic: str = "Orders", *, born_ms: int, group: s
     return look(peer.broker, int(answer.ext["msgId"][-16:], 16))
 
 
-def look(broker: Broker, position: int) -> Message:
+def look(broker: Broker, position: int) -> Record:
     """The message at a position of the commit log."""
     view = broker.store.reader.view_record(position)
     assert view is not None
     return decode_record(view)
 
 
-def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[Message]:
+def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[Record]:
     """Every message of a queue, also of topics nobody may pull."""
     store = broker.store
     queue = store.queues.get(topic, queue_id)
@@ -109,7 +109,7 @@ def cut_unheard(root: Path, position: int) -> None:
     store.close()
 
 
-def append_to(root: Path, message: Message) -> None:
+def append_to(root: Path, message: Record) -> None:
     """Append a message to the log of a stopped broker, as its master may while it is a slave."""
     store = open_store(root, detect_options(LocalFileSystem(), StorePaths(root)))
     store.append(message)

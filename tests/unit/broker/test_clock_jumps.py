@@ -10,7 +10,7 @@ from eruca.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from eruca.wire.codes import RequestCode
 from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import send_half, stored
 from tests.unit.broker.test_schedule import append_delayed
@@ -190,5 +190,5 @@ async def test_a_level_of_thousands_of_digits_is_stored_and_breaks_nothing(make_
     broker = await make_broker()
     store = broker.store
     properties = encode_properties({"DELAY": "9" * 5000, "REAL_TOPIC": "Orders", "REAL_QID": "0"})
-    message = store.append(Message(topic="SCHEDULE_TOPIC_XXXX", queue_id=0, body=b"x", properties=properties))
+    message = store.append(Record(topic="SCHEDULE_TOPIC_XXXX", queue_id=0, body=b"x", properties=properties))
     assert message.position >= 0

@@ -12,7 +12,7 @@ from eruca.broker.app import Broker
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, make_request
 from eruca.wire.headers import PullMessageAnswerHeader
-from eruca.wire.record import Message, decode_records
+from eruca.wire.record import Record, decode_records
 from tests.unit.broker.conftest import MakeBroker
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.requests import COMMIT, EXPRESSION, HOLD, pull_header
@@ -68,7 +68,7 @@ def append(broker: Broker, body: bytes = b"new", *, queue_id: int = 0, tags: str
     """Put a message into the store, in this turn of the loop."""
     properties = f"TAGS\x01{tags}\x02".encode() if tags else b""
     broker.store.append(
-        Message(
+        Record(
             topic="T",
             queue_id=queue_id,
             body=body,

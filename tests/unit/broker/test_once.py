@@ -19,7 +19,7 @@ from eruca.errors import MessageIllegal
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.batch import BatchItem, encode_batch
 from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import append_to, cut_unheard, stored
 from tests.unit.broker.peer import Answer, Peer
@@ -231,7 +231,7 @@ async def test_a_cut_that_nobody_was_told_of_is_noticed_when_the_table_is_loaded
     await broker.stop()
     await asyncio.to_thread(cut_unheard, tmp_path / "store", position)
     if is_longer:  # than the table knows
-        other = Message(topic="Other", queue_id=0, body=bytes(10_000), properties=b"")
+        other = Record(topic="Other", queue_id=0, body=bytes(10_000), properties=b"")
         await asyncio.to_thread(append_to, tmp_path / "store", other)
     again = await make_broker()
     await send_rows(make_peer(again), range(6))

@@ -17,7 +17,7 @@ from eruca.testing.faults import SimulatedDisk
 from eruca.wire.codes import RequestCode
 from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import pull, stored
@@ -29,11 +29,11 @@ SECONDS_MAX = 60
 
 def append_delayed(
     broker: Broker, level: int = 1, topic: str = "Orders", queue: str = "0", body: bytes = b"x"
-) -> Message:
+) -> Record:
     """Put a message straight into the delay topic."""
     properties = {"DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": queue}
     return broker.store.append(
-        Message(topic=SCHEDULE_TOPIC, queue_id=level - 1, body=body, properties=encode_properties(properties))
+        Record(topic=SCHEDULE_TOPIC, queue_id=level - 1, body=body, properties=encode_properties(properties))
     )
 
 

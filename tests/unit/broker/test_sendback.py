@@ -11,7 +11,7 @@ from eruca.wire.bodies import GroupConfig, TopicConfig
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import SendBackHeader
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import look, pull, stored
 from tests.unit.broker.peer import Peer
@@ -22,12 +22,12 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 
 
-async def send(peer: Peer) -> Message:
+async def send(peer: Peer) -> Record:
     ext = await peer.send("Orders", body=b"work", TAGS="TagA", KEYS="k1", USER="me")
     return look(peer.broker, int(ext["msgId"][-16:], 16))
 
 
-def give_back(message: Message, level: int = 0, times_max: int | None = None, group: str = "workers") -> SendBackHeader:
+def give_back(message: Record, level: int = 0, times_max: int | None = None, group: str = "workers") -> SendBackHeader:
     return SendBackHeader(
         offset=message.position, group=group, delay_level=level, max_reconsume_times=times_max, origin_topic="Orders"
     )

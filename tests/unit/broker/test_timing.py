@@ -21,7 +21,7 @@ from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.headers import SendMessageV2Header
 from eruca.wire.names import TIMER_TOPIC
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import cut_unheard, pull, stored
 
@@ -56,9 +56,9 @@ def run_until(broker: Broker, clock: VirtualClock, end_ms: int, step_ms: int) ->
         run(broker)
 
 
-def append(broker: Broker, due_ms: int, body: bytes = b"x", unique_id: str = "id") -> Message:
+def append(broker: Broker, due_ms: int, body: bytes = b"x", unique_id: str = "id") -> Record:
     """Put a message straight into the timer topic."""
-    message = Message(topic="Orders", queue_id=0, body=body, properties=encode_properties({"UNIQ_KEY": unique_id}))
+    message = Record(topic="Orders", queue_id=0, body=body, properties=encode_properties({"UNIQ_KEY": unique_id}))
     map_timer(message, due_ms)
     return broker.store.append(message)
 
@@ -76,7 +76,7 @@ def put_files(files: dict[Path, bytes], lost: str = "nothing") -> None:
             path.unlink()
 
 
-def read_survivors(broker: Broker) -> list[Message]:
+def read_survivors(broker: Broker) -> list[Record]:
     """The messages of the queue; a power loss may have taken some that nobody was told are stored."""
     queue = broker.store.queues.get("Orders", 0)
     entries = [] if queue is None else [queue.entry(offset) for offset in range(queue.min_offset, queue.max_offset)]
@@ -295,7 +295,7 @@ async def test_old_records_roll_and_come_once(make_broker: MakeBroker, tmp_path:
     assert queue is not None
     # Twice each, and what waits is never older than two days: the log keeps three.
     assert queue.max_offset == 6
-    cancel = Message(topic="Orders", body=b"c", properties=encode_properties({"TIMER_DEL_UNIQKEY": "cancelled"}))
+    cancel = Record(topic="Orders", body=b"c", properties=encode_properties({"TIMER_DEL_UNIQKEY": "cancelled"}))
     map_timer(cancel, clock.now_ms() + 40 * DAY_MS)
     broker.store.append(cancel)
     await broker.stop()
@@ -372,7 +372,7 @@ async def test_after_a_power_loss_nothing_is_lost_and_nothing_early(make_broker:
             name = rng.choice(list(due))
             if due[name] > clock.now_ms() and name not in cancelled:
                 cancelled[name] = number
-                cancel = Message("Orders", body=b"c", properties=encode_properties({"TIMER_DEL_UNIQKEY": name}))
+                cancel = Record("Orders", body=b"c", properties=encode_properties({"TIMER_DEL_UNIQKEY": name}))
                 map_timer(cancel, due[name])
                 broker.store.append(cancel)
         elif what < 0.8:

@@ -26,7 +26,7 @@ from eruca.wire.frame import make_request
 from eruca.wire.headers import CheckTransactionHeader, EndTransactionHeader, MessageIdHeader
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import Inbox, pull, send_half, stored
 from tests.unit.broker.peer import Peer
@@ -50,7 +50,7 @@ async def broker(make_broker: MakeBroker, clock: VirtualClock) -> Broker:
     return await make_broker(clock=clock, transaction_check_interval_ms=NEVER_MS, transaction_check_max=2)
 
 
-def decide(half: Message, decision: int, group: str = "payers") -> EndTransactionHeader:
+def decide(half: Record, decision: int, group: str = "payers") -> EndTransactionHeader:
     return EndTransactionHeader(
         producer_group=group,
         half_offset=half.queue_offset,
@@ -143,7 +143,7 @@ async def test_the_first_decision_counts(broker: Broker, peer: Peer, clock: Virt
 
 async def test_a_slave_decides_nothing(make_broker: MakeBroker, make_peer: MakePeer) -> None:
     broker = await make_broker(role=BrokerRole.SLAVE, broker_id=1)
-    half = Message(topic=HALF_TOPIC)
+    half = Record(topic=HALF_TOPIC)
     code, _ = await make_peer(broker).refused(END, decide(half, COMMIT))
     assert code == ResponseCode.SLAVE_NOT_AVAILABLE
 
@@ -179,7 +179,7 @@ def fail_ops(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool]
     """Says whether the store refuses op records."""
     append, failing = broker.store.append, [False]
 
-    def refuse_ops(message: Message) -> Message:
+    def refuse_ops(message: Record) -> Record:
         if failing[0] and message.topic == OP_HALF_TOPIC:
             raise StoreFull("the disk is full")
         return append(message)

@@ -27,7 +27,7 @@ from eruca.javaconf import parse_conf
 from eruca.nameserver.options import NameServerOptions
 from eruca.store.messagestore import open_store
 from eruca.storetools.verify import verify_store
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.paths import GOLDEN
 from tests.store_samples import OPTIONS as SMALL
 from tests.store_samples import fill_store
@@ -310,12 +310,12 @@ def test_lengths_of_3x_can_be_set(tmp_path: Path) -> None:
     limits = {"topicNameLengthMax": "255", "propertiesLengthMax": "65535"}
     settings = gather(overrides=[f"{key}={text}" for key, text in (small | limits).items()])
     store = open_store(tmp_path, settings.build(StoreOptions))
-    store.append(Message(long_name, body=b"x", properties=properties))
-    store.append_batch([Message(long_name, body=b"y", properties=properties)])
+    store.append(Record(long_name, body=b"x", properties=properties))
+    store.append_batch([Record(long_name, body=b"y", properties=properties)])
     with pytest.raises(InvalidName, match="the most is 255"):
-        store.append(Message("t" * 256))
+        store.append(Record("t" * 256))
     with pytest.raises(MessageIllegal, match="the most is 65535"):
-        store.append(Message(long_name, properties=properties + b"b"))
+        store.append(Record(long_name, properties=properties + b"b"))
     store.close()
     (tmp_path / "abort").touch()
     assert verify_store(tmp_path, small).errors == 0
@@ -323,9 +323,9 @@ def test_lengths_of_3x_can_be_set(tmp_path: Path) -> None:
     store = open_store(tmp_path, gather(overrides=[f"{key}={text}" for key, text in small.items()]).build(StoreOptions))
     assert len(store.reader.read(long_name, 0, 0).slices) == 2
     with pytest.raises(InvalidName, match="the most is 127"):
-        store.append(Message(long_name))
+        store.append(Record(long_name))
     with pytest.raises(MessageIllegal, match="the most is 32767"):
-        store.append(Message("t", properties=properties))
+        store.append(Record("t", properties=properties))
     store.close()
 
 

@@ -17,7 +17,7 @@ from eruca.client.message import Message
 from eruca.client.produce.outgoing import DELAY_LEVELS_MS
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.compression import compress
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from eruca.wire.sysflag import COMPRESSION_ZLIB, set_compression
 from tests.interop.javapeer import find_ports
 from tests.unit.cli.upprocess import SECONDS_MAX, Up, make_command, make_environment, run_eruca

@@ -24,7 +24,7 @@ from eruca.errors import ClientClosed, NetError
 from eruca.nameserver.app import NameServer
 from eruca.observe.telemetry import Telemetry
 from eruca.testing.embedded import EmbeddedBroker
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from tests.clients.stage import make_consumer
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import SECONDS_MAX, ScriptedCluster, wait_until

@@ -10,7 +10,7 @@ from eruca.wire.bodies import MessageQueue
 from eruca.wire.compression import compress
 from eruca.wire.host import pack_host
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from eruca.wire.sysflag import COMPRESSION_ZLIB, set_compression
 
 QUEUE = MessageQueue("broker-a", 3, "orders")

@@ -23,14 +23,14 @@ from eruca.wire.batch import decode_batch
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.names import TRACE_TOPIC
 from eruca.wire.properties import parse_properties
-from eruca.wire.record import Message, user_body
+from eruca.wire.record import Record, user_body
 from eruca.wire.trace import EndTransactionTrace, PubTrace, TracedKind, TraceRecord, decode_traces
 from tests.unit.broker.delivery import stored
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import ScriptedCluster, wait_until
 
 
-def read_messages(broker: Broker, topic: str = TRACE_TOPIC) -> list[Message]:
+def read_messages(broker: Broker, topic: str = TRACE_TOPIC) -> list[Record]:
     """The messages of a topic in the order they were stored: traces go every half a second, to queues in turn."""
     found = [message for queue_id in range(4) for message in stored(broker, topic, queue_id)]
     return sorted(found, key=lambda message: message.position)

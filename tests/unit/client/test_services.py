@@ -20,7 +20,7 @@ from eruca.client.message import Message, Outcome
 from eruca.errors import ConfigError, NetError, RetryLater
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from tests.patience import PATIENCE_S
 
 SECONDS_MAX = PATIENCE_S

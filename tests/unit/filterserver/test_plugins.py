@@ -9,7 +9,7 @@ import pytest
 from eruca.errors import ConfigError, FilterFailed
 from eruca.filterserver.plugins import load_plugins, run_plugin
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 
 SOURCE = """
 from eruca.filterserver.plugins import FilterClass, FilterMessage
@@ -35,10 +35,10 @@ def test_classes_are_found_and_asked(tmp_path: Path) -> None:
     install(tmp_path / "p")
     plugins = load_plugins(tmp_path / "p")
     assert list(plugins) == ["EuOnly"]
-    messages = [Message("orders", body=b"x", properties=encode_properties({"region": where})) for where in ("eu", "us")]
+    messages = [Record("orders", body=b"x", properties=encode_properties({"region": where})) for where in ("eu", "us")]
     assert run_plugin("EuOnly", plugins["EuOnly"], messages).wanted == [0]
     with pytest.raises(FilterFailed, match="EuOnly failed: KeyError"):
-        run_plugin("EuOnly", plugins["EuOnly"], [Message("orders")])
+        run_plugin("EuOnly", plugins["EuOnly"], [Record("orders")])
 
 
 def test_what_others_can_write_is_not_run(tmp_path: Path) -> None:

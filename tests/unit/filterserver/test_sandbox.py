@@ -12,12 +12,12 @@ import pytest
 from eruca.errors import FilterFailed
 from eruca.filterserver.sandbox import Sandbox, SandboxLimits, encode_message
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import COMPRESSED
 from tests.unit.filterserver import modules
 from tests.unit.filterserver.modules import NAME
 
-MESSAGES = [Message("t", body=body) for body in (b"Anna", b"Bob", b"Albert", b"Cleo")]
+MESSAGES = [Record("t", body=body) for body in (b"Anna", b"Bob", b"Albert", b"Cleo")]
 # So much that a busy machine gets to the last message: after half of it none is begun.
 TIME_MS = 60_000
 
@@ -32,20 +32,20 @@ def sandbox() -> Iterator[Sandbox]:
 def test_messages_are_chosen_by_body_and_by_properties(sandbox: Sandbox) -> None:
     by_body = sandbox.run(sandbox.compile(NAME, modules.want_first("A")), MESSAGES)
     assert (by_body.wanted, by_body.done) == ([0, 2], 4)
-    named = [Message("t", properties=encode_properties({name: "1"})) for name in ("alpha", "beta")]
+    named = [Record("t", properties=encode_properties({name: "1"})) for name in ("alpha", "beta")]
     assert sandbox.run(sandbox.compile(NAME, modules.want_first_property("b")), named).wanted == [1]
 
 
 def test_a_compressed_body_is_shown_as_it_was_written(sandbox: Sandbox) -> None:
-    packed = Message("t", body=zlib.compress(b"Anna" * 100), sys_flag=COMPRESSED)
-    broken = Message("t", body=b"Anna", sys_flag=COMPRESSED)
+    packed = Record("t", body=zlib.compress(b"Anna" * 100), sys_flag=COMPRESSED)
+    broken = Record("t", body=b"Anna", sys_flag=COMPRESSED)
     assert encode_message(packed) == b"\0\0\0\0" + b"Anna" * 100
     assert sandbox.run(sandbox.compile(NAME, modules.want_first("A")), [packed, broken]).wanted == [0, 1]
 
 
 def test_a_large_message_does_not_make_a_good_module_fail(sandbox: Sandbox) -> None:
     limit = sandbox.limits.memory_bytes
-    large, too_large = (Message("t", body=b"B" * size) for size in (limit // 2 - 8, limit))
+    large, too_large = (Record("t", body=b"B" * size) for size in (limit // 2 - 8, limit))
     # What cannot be shown is left to the consumer.
     assert sandbox.run(sandbox.compile(NAME, modules.want_first("A")), [large, too_large]).wanted == [1]
 
@@ -114,7 +114,7 @@ def test_a_slow_module_is_asked_about_fewer_messages() -> None:
     )
     sandbox = Sandbox(SandboxLimits(fuel=2**62, time_ms=1000))
     try:
-        verdict = sandbox.run(sandbox.compile(NAME, slow), [Message("t")] * 100_000)
+        verdict = sandbox.run(sandbox.compile(NAME, slow), [Record("t")] * 100_000)
     finally:
         sandbox.close()
     assert 0 < verdict.done < 100_000

@@ -18,7 +18,7 @@ from eruca import Message, MessageQueue, sync
 from eruca.errors import NetError
 from eruca.integrations.taskiq import ErucaBroker
 from eruca.testing.embedded import EmbeddedBroker
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from eruca.wire.sysflag import COMPRESSED
 from tests.unit.broker.conftest import excuse_new_files
 

@@ -17,7 +17,7 @@ from eruca.wire.bodies import MessageQueue
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader
-from eruca.wire.record import Message, encode_record
+from eruca.wire.record import Record, encode_record
 from tests.patience import PATIENCE_S
 from tests.unit.client.scripted import make_route_data, wait_until
 
@@ -34,7 +34,7 @@ Script = Callable[[PullMessageHeader], Step | None]
 def make_record(offset: int, **fields: object) -> bytes:
     """The record of one message of the queue."""
     usual: dict[str, object] = {"topic": TOPIC, "queue_offset": offset, "body": b"message-%d" % offset}
-    return encode_record(Message(**usual | fields))  # type: ignore[arg-type]
+    return encode_record(Record(**usual | fields))  # type: ignore[arg-type]
 
 
 class PullServer:

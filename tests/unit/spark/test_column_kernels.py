@@ -25,7 +25,7 @@ from eruca.wire.properties import parse_properties, split_keys
 from eruca.wire.record import (
     BlankView,
     InvalidView,
-    Message,
+    Record,
     RecordView,
     decode_record,
     encode_blank,
@@ -81,7 +81,7 @@ TOPICS = st.text(st.characters(codec="utf-8"), max_size=20).filter(lambda text: 
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> Message:
+def messages(draw: st.DrawFn) -> Record:
     """A message of any kind a record can hold."""
     flag = draw(st.integers(0, 3)) << 2
     body = draw(st.binary(max_size=60))
@@ -96,7 +96,7 @@ def messages(draw: st.DrawFn) -> Message:
         size = 16 if v6 else 4
         return draw(st.binary(min_size=size, max_size=size)) + struct.pack(">i", draw(INT32))
 
-    return Message(
+    return Record(
         topic=draw(TOPICS),
         queue_id=draw(INT32),
         flag=draw(INT32),
@@ -113,7 +113,7 @@ def messages(draw: st.DrawFn) -> Message:
     )
 
 
-def lay_out(items: list[Message], base: int) -> bytes:
+def lay_out(items: list[Record], base: int) -> bytes:
     """Records one after the other, each at the position it claims."""
     data = b""
     for item in items:
@@ -127,7 +127,7 @@ def format_host(packed: bytes) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
-def read_body(message: Message) -> bytes | None:
+def read_body(message: Record) -> bytes | None:
     try:
         return user_body(message)
     except WireError:
@@ -181,7 +181,7 @@ def read_rows(data: bytes, base: int, broker: str) -> list[dict[str, Any]]:
 @each_twin
 @settings(deadline=None)
 @given(items=st.lists(messages(), min_size=1, max_size=6), damaged=st.integers(0, 5))
-def test_every_column_is_what_the_decoder_says(twin: Twin, items: list[Message], damaged: int) -> None:
+def test_every_column_is_what_the_decoder_says(twin: Twin, items: list[Record], damaged: int) -> None:
     data = bytearray(lay_out(items, BASE))
     if damaged < len(items) and items[damaged].body:
         view = inspect_record(data, items[damaged].position - BASE, len(data), False)
@@ -217,7 +217,7 @@ def test_every_column_is_what_the_decoder_says(twin: Twin, items: list[Message],
     ],
 )
 def test_odd_properties(twin: Twin, properties: bytes) -> None:
-    items = [Message("Orders", properties=b"a\x01b"), Message("Orders", properties=properties), Message("Bills")]
+    items = [Record("Orders", properties=b"a\x01b"), Record("Orders", properties=properties), Record("Bills")]
     data = lay_out(items, 0)
     rows = with_twin(twin, functools.partial(read_rows, data, -1, ""))
     assert rows[1]["properties"] == parse_properties(properties)
@@ -234,7 +234,7 @@ def test_no_records(twin: Twin) -> None:
 
 @each_twin
 def test_times_that_no_calendar_has_are_cut(twin: Twin) -> None:
-    data = lay_out([Message("Orders", born_timestamp=2**63 - 1, store_timestamp=-(2**63))], 0)
+    data = lay_out([Record("Orders", born_timestamp=2**63 - 1, store_timestamp=-(2**63))], 0)
     (row,) = with_twin(twin, functools.partial(read_rows, data, -1, ""))
     assert (row["bornTimestamp"], row["storeTimestamp"]) == (253_402_300_799_999_000, -62_135_596_800_000_000)
 
@@ -250,7 +250,7 @@ def test_times_that_no_calendar_has_are_cut(twin: Twin) -> None:
     rest=st.sampled_from([b"", encode_blank(100) + bytes(92), bytes(200), b"\xda\xa3\x20\xa7" * 40]),
 )
 def test_the_walk_ends_at_what_is_no_record(
-    twin: Twin, items: list[Message], changes: list[tuple[int, int]], rest: bytes
+    twin: Twin, items: list[Record], changes: list[tuple[int, int]], rest: bytes
 ) -> None:
     data = bytearray(lay_out(items, BASE) + rest)
     for at, value in changes:
@@ -283,13 +283,13 @@ def test_the_walk_ends_at_what_is_no_record(
 
 @each_twin
 def test_a_record_without_properties_does_not_end_the_walk(twin: Twin) -> None:
-    data = lay_out([Message("Orders", body=b"b")] * 1 + [Message("Bills"), Message("Orders")], BASE)
+    data = lay_out([Record("Orders", body=b"b")] * 1 + [Record("Bills"), Record("Orders")], BASE)
     assert with_twin(twin, lambda: find_records(data, base=BASE)).count == 3
 
 
 @each_twin
 def test_only_some_topics_and_only_so_many(twin: Twin) -> None:
-    items = [Message("Orders" if number % 3 else "Bills", queue_offset=number) for number in range(20)]
+    items = [Record("Orders" if number % 3 else "Bills", queue_offset=number) for number in range(20)]
     data = lay_out(items, BASE)
     some = with_twin(twin, lambda: find_records(data, base=BASE, topics={b"Bills"}))
     assert (some.count, some.end) == (7, len(data))
@@ -310,7 +310,7 @@ def test_garbage_is_no_record(twin: Twin, data: bytes) -> None:
 def test_crcs_of_bodies_of_any_length(twin: Twin) -> None:
     noise = bytes((number * 37 + number // 11) % 256 for number in range(1600))
     lengths = [*range(40), 255, 256, 511, 512, 513, 1023, 1600]
-    items = [Message("Orders", body=noise[:length], properties=b"a\x01b") for length in lengths]
+    items = [Record("Orders", body=noise[:length], properties=b"a\x01b") for length in lengths]
     data = bytearray(lay_out(items, BASE))
     records = find_records(data, base=BASE)
     assert with_twin(twin, lambda: check_crcs(records)).all()
@@ -320,7 +320,7 @@ def test_crcs_of_bodies_of_any_length(twin: Twin) -> None:
 
 
 def test_records_are_split_by_bytes_and_selected() -> None:
-    items = [Message("Orders", body=bytes(100 * number), properties=b"a\x01b") for number in range(10)]
+    items = [Record("Orders", body=bytes(100 * number), properties=b"a\x01b") for number in range(10)]
     data = lay_out(items, BASE)
     records = find_records(data, base=BASE)
     parts = list(split(records, 1000))

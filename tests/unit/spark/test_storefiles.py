@@ -22,7 +22,7 @@ from eruca.store.messagestore import open_store
 from eruca.store.queues.consumequeue import ENTRY
 from eruca.store.queues.removed import RemovedTopics
 from eruca.testing.clock import VirtualClock
-from eruca.wire.record import Message, decode_record, encode_record
+from eruca.wire.record import Record, decode_record, encode_record
 from tests.paths import unpack_golden
 from tests.spark.stores import (
     GOLDEN_NAMES,
@@ -199,7 +199,7 @@ def test_several_stores_and_wild_cards(tmp_path: Path) -> None:
 # --- pieces ---------------------------------------------------------------------------------------------------------
 
 
-def check_pieces(log: StoreLog, tasks: list[list[Piece]], stored: list[Message]) -> None:
+def check_pieces(log: StoreLog, tasks: list[list[Piece]], stored: list[Record]) -> None:
     """Every record is in one piece, and pieces begin and end at records."""
     pieces = [piece for task in tasks for piece in task]
     assert [piece.begin for piece in pieces] == sorted(piece.begin for piece in pieces)
@@ -261,12 +261,12 @@ def test_a_body_that_holds_a_record_is_not_taken_for_one(tmp_path: Path) -> None
     stored = []
     for number in range(60):
         body_at = store.log.tail + 88
-        inner = [Message("Inner", number, body=b"inner", properties=b"a\x01b") for _ in range(3)]
+        inner = [Record("Inner", number, body=b"inner", properties=b"a\x01b") for _ in range(3)]
         body = b""
         for each in inner:
             each.position = body_at + len(body)
             body += encode_record(each)
-        stored.append(store.append(Message("Outer", 0, body=body, properties=b"a\x01b")))
+        stored.append(store.append(Record("Outer", 0, body=body, properties=b"a\x01b")))
     store.close()
     with StoreLog(root) as log:
         (planned,) = plan_pieces([log], piece_bytes=150, count_min=1, count_max=None)
@@ -426,7 +426,7 @@ def test_records_that_end_with_a_zero_come_in_whole_batches(tmp_path: Path) -> N
     """The fast walk stops at each, and they are put together again."""
     root, clock = tmp_path / "store", VirtualClock(START_MS)
     store = open_store(root, make_options(), clock=clock)
-    stored = [store.append(Message("Orders", properties=b"a\x01" + b"b" * (number % 9))) for number in range(100)]
+    stored = [store.append(Record("Orders", properties=b"a\x01" + b"b" * (number % 9))) for number in range(100)]
     store.close()
     for message in stored[:-1:3]:
         path, at = find_segment(root, message.position + message.size - 1)

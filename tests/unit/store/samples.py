@@ -17,7 +17,7 @@ from eruca.storetools.diverged import dump_diverged
 from eruca.testing import VirtualClock
 from eruca.testing.faults import SimulatedDisk
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 
 ROOT = Path("/store")
 SEGMENT_BYTES = 4096
@@ -52,9 +52,9 @@ def open_small(
 
 def make_message(
     topic: str = "orders", queue_id: int = 0, body: bytes = b"body", sys_flag: int = 0, **properties: str
-) -> Message:
+) -> Record:
     """A message with the properties given by name."""
-    return Message(
+    return Record(
         topic,
         queue_id,
         body=body,
@@ -66,7 +66,7 @@ def make_message(
     )
 
 
-def sized_message(size: int, topic: str = "orders", queue_id: int = 0) -> Message:
+def sized_message(size: int, topic: str = "orders", queue_id: int = 0) -> Record:
     """A message whose record has exactly this size."""
     fixed = 91 + len(topic)
     assert size >= fixed

@@ -19,7 +19,7 @@ from eruca.store.queues.indexfile import HEADER
 from eruca.testing import VirtualClock
 from eruca.wire.batch import BatchItem, decode_batch, encode_batch, find_ends
 from eruca.wire.digest import index_prefix
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 from tests.kernels import load_twins
 from tests.readable import digest, put_index_entries
 
@@ -35,14 +35,14 @@ TWINS = {
 Twins = tuple[ModuleType, ...]
 
 
-def make_messages(topic: str, queue_id: int, items: list[BatchItem], facts: BatchFacts = FACTS) -> list[Message]:
+def make_messages(topic: str, queue_id: int, items: list[BatchItem], facts: BatchFacts = FACTS) -> list[Record]:
     """What the long way of a broker makes of a batch."""
 
     def join(own: bytes) -> bytes:
         return own + facts.shared if not own or own.endswith(b"\x02") else own + b"\x02" + facts.shared
 
     return [
-        Message(
+        Record(
             topic,
             queue_id,
             item.flag,

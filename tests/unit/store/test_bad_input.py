@@ -25,7 +25,7 @@ from eruca.storetools.rebuild import rebuild_store
 from eruca.storetools.summary import describe_store
 from eruca.storetools.verify import verify_store
 from eruca.wire.bodies import TopicConfigTable
-from eruca.wire.record import Message, encode_record
+from eruca.wire.record import Record, encode_record
 from eruca.wire.sysflag import TRANSACTION_PREPARED
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
@@ -302,7 +302,7 @@ def test_a_topic_name_that_is_a_path_never_reaches_the_disk(root: Path, topic: s
     fill_store(root, 10)
     store = open_store(root, OPTIONS)
     before = hash_files(root.parent)
-    for message in (Message(topic, body=b"x", sys_flag=sys_flag), Message(topic, queue_id=1, sys_flag=sys_flag)):
+    for message in (Record(topic, body=b"x", sys_flag=sys_flag), Record(topic, queue_id=1, sys_flag=sys_flag)):
         with pytest.raises((InvalidName, MessageIllegal)):
             store.append(message)
         with pytest.raises((InvalidName, MessageIllegal)):
@@ -317,7 +317,7 @@ def test_a_topic_name_that_is_a_path_never_reaches_the_disk(root: Path, topic: s
 def test_a_negative_queue_is_refused(root: Path) -> None:
     store = open_store(root, OPTIONS)
     with pytest.raises(InvalidName):
-        store.append(Message("T", queue_id=-1))
+        store.append(Record("T", queue_id=-1))
     store.close()
 
 
@@ -326,7 +326,7 @@ def test_a_record_with_a_path_for_a_topic_stays_in_the_log(root: Path, topic: st
     messages = fill_store(root, 10)
     end = messages[-1].position + messages[-1].size
     path, at = find_segment(root, end)
-    evil = encode_record(Message(topic, position=end, body=b"x", store_timestamp=START_MS))
+    evil = encode_record(Record(topic, position=end, body=b"x", store_timestamp=START_MS))
     patch(path, at, evil)
     good = encode_record(replace_position(make_message(10), end + len(evil)))
     patch(path, at + len(evil), good)
@@ -342,7 +342,7 @@ def test_a_record_with_a_path_for_a_topic_stays_in_the_log(root: Path, topic: st
     assert sorted(path.name for path in (root / "consumequeue").iterdir()) == ["Bills", "Orders"]
 
 
-def replace_position(message: Message, position: int) -> Message:
+def replace_position(message: Record, position: int) -> Record:
     message.position = position
     message.queue_offset = 5
     message.store_timestamp = START_MS + 10_000_000

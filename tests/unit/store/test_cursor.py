@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from eruca.store.log.cursor import RecordCursor
-from eruca.wire.record import BlankView, InvalidView, Message, RecordView, encode_blank, encode_record
+from eruca.wire.record import BlankView, InvalidView, Record, RecordView, encode_blank, encode_record
 from tests.unit.store.samples import HOST
 
 BASE = 4096
 
 
 def make(position: int, *, properties: bytes = b"k\x01v", body: bytes = b"b") -> bytes:
-    message = Message(
+    message = Record(
         "orders", body=body, properties=properties, born_host=HOST, store_host=HOST, position=BASE + position
     )
     return encode_record(message)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.wire.record import Message, RecordView, encode_record, inspect_record
+from eruca.wire.record import Record, RecordView, encode_record, inspect_record
 from tests.kernels import load_twins
 
 TWINS = load_twins("eruca.store.kernel.entries")
@@ -25,7 +25,7 @@ def make_log() -> tuple[bytes, list[tuple[int, int]]]:
     data, places = b"", []
     for number in range(6):
         hosts = bytes(range(20 if number % 2 else 8))
-        message = Message(
+        message = Record(
             "orders",
             QUEUE_ID,
             body=b"b" * (30 * number),

@@ -17,7 +17,7 @@ from eruca.store.flush import FlushSchedule, GroupCommit
 from eruca.store.messagestore import MessageStore, open_store
 from eruca.testing import VirtualClock
 from eruca.testing.faults import Fault, SimulatedDisk
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.unit.store.samples import (
     SEGMENT_BYTES,
     get_queue,
@@ -38,7 +38,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def end_of(message: Message) -> int:
+def end_of(message: Record) -> int:
     """The position behind a stored message."""
     return message.position + message.size
 

@@ -22,7 +22,7 @@ from eruca.testing.faults import Fault, SimulatedDisk
 from eruca.wire.javahash import java_hash
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.properties import parse_properties
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.unit.store.samples import (
     ROOT,
@@ -178,7 +178,7 @@ def test_a_batch_at_the_border_needs_its_sum_and_eight() -> None:
         ([make_message(NOTE="x" * 33_000)], "properties"),
     ],
 )
-def test_a_batch_that_contradicts_itself_is_refused_whole(batch: list[Message], what: str) -> None:
+def test_a_batch_that_contradicts_itself_is_refused_whole(batch: list[Record], what: str) -> None:
     store = open_small(make_disk(), message_bytes_max=1000)
     store.append(make_message())
     with pytest.raises(MessageIllegal, match=what):
@@ -218,7 +218,7 @@ def test_a_batch_with_one_bad_message_leaves_nothing_behind(transient: bool) -> 
         (make_message(queue_id=2**31), InvalidName),
     ],
 )
-def test_an_illegal_message_is_refused_and_changes_nothing(message: Message, error: type[Exception]) -> None:
+def test_an_illegal_message_is_refused_and_changes_nothing(message: Record, error: type[Exception]) -> None:
     disk = make_disk()
     store = open_small(disk, message_bytes_max=1000)
     store.append(make_message())
@@ -599,7 +599,7 @@ class Model:
     queues: dict[tuple[str, int], list[tuple[bytes, str, int]]] = field(default_factory=dict)
     synced: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def add(self, message: Message, body: bytes, key: str) -> None:
+    def add(self, message: Record, body: bytes, key: str) -> None:
         """Note a message that was appended."""
         held = self.queues.setdefault((message.topic, message.queue_id), [])
         assert message.queue_offset == len(held)
@@ -649,7 +649,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store is not None
         return self.store
 
-    def make(self, queue: tuple[str, int], size: int, key: str) -> tuple[Message, bytes]:
+    def make(self, queue: tuple[str, int], size: int, key: str) -> tuple[Record, bytes]:
         """A message with a body nobody else has."""
         self.number += 1
         body = (b"%d-" % self.number).ljust(size, b"x")

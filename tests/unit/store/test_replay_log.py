@@ -25,7 +25,7 @@ from eruca.testing import VirtualClock
 from eruca.testing.faults import Fault, SimulatedDisk
 from eruca.wire.digest import index_prefix
 from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.record import Message, encode_record
+from eruca.wire.record import Record, encode_record
 from eruca.wire.sysflag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -75,7 +75,7 @@ class Log:
             offset = self.ends.get((topic, queue_id), 0)
             self.ends[topic, queue_id] = offset + 1
         self.data += encode_record(
-            Message(
+            Record(
                 topic,
                 queue_id=queue_id,
                 body=b"body",

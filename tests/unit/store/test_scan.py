@@ -7,7 +7,7 @@ from typing import Any
 
 from eruca.store.log.chain import Chain
 from eruca.store.log.scan import iter_records, scan_log
-from eruca.wire.record import Message, encode_record
+from eruca.wire.record import Record, encode_record
 from tests.unit.store.samples import HOST, ROOT, make_disk
 
 COUNT = 3000
@@ -21,7 +21,7 @@ def make_log() -> tuple[Chain, int]:
     segment = chain.segment_for(0)
     at = 0
     for number in range(COUNT):
-        message = Message(
+        message = Record(
             "orders",
             body=b"b",
             properties=b"k\x01v\0",
@@ -41,7 +41,7 @@ def test_many_records_that_end_in_a_zero_byte() -> None:
     assert sys.getrecursionlimit() < COUNT
     chain, end = make_log()
     good = encode_record(
-        Message("orders", body=b"last", properties=b"k\x01v", born_host=HOST, store_host=HOST, position=end)
+        Record("orders", body=b"last", properties=b"k\x01v", born_host=HOST, store_host=HOST, position=end)
     )
     chain.segments[0].buffer[end : end + len(good)] = good
     scan = scan_log(chain, 0)

@@ -21,7 +21,7 @@ from eruca.storetools.summary import describe_store, measure_log
 from eruca.storetools.verify import format_ranges, verify_opened, verify_store
 from eruca.testing.clock import VirtualClock
 from eruca.testing.faults import SimulatedDisk
-from eruca.wire.record import Message, encode_record
+from eruca.wire.record import Record, encode_record
 from eruca.wire.sysflag import COMPRESSED, COMPRESSION_ZLIB, TRANSACTION_COMMIT
 from tests.store_samples import (
     OPTIONS,
@@ -203,12 +203,12 @@ def test_dump_shows_bodies_as_well_as_they_can_be_shown(root: Path) -> None:
     store = open_store(root, OPTIONS, clock=VirtualClock(START_MS))
     text = "grün-" * 100
     flags = COMPRESSED | COMPRESSION_ZLIB | TRANSACTION_COMMIT
-    store.append(Message("T", body=zlib.compress(text.encode()), sys_flag=flags))
-    store.append(Message("T", body=b"\x00\x01\xff"))
-    store.append(Message("T", body="é".encode() * 100))
-    store.append(Message("T", body=b"not zlib", sys_flag=COMPRESSED))
-    store.append(Message("T"))
-    store.append(Message("T", body=b"\x1b[31mred"))
+    store.append(Record("T", body=zlib.compress(text.encode()), sys_flag=flags))
+    store.append(Record("T", body=b"\x00\x01\xff"))
+    store.append(Record("T", body="é".encode() * 100))
+    store.append(Record("T", body=b"not zlib", sys_flag=COMPRESSED))
+    store.append(Record("T"))
+    store.append(Record("T", body=b"\x1b[31mred"))
     store.close()
     rows = list(dump_records(root, body_bytes=7))
     assert [row.body for row in rows] == ["grün-g", "0001ff", "ééé", "not zli", "", "1b5b33316d7265"]
@@ -311,7 +311,7 @@ def test_verify_names_a_record_with_an_impossible_topic(root: Path) -> None:
     messages = fill_store(root, 5)
     end = messages[-1].position + messages[-1].size
     path, at = find_segment(root, end)
-    patch(path, at, encode_record(Message("../../etc", position=end, body=b"x", store_timestamp=START_MS)))
+    patch(path, at, encode_record(Record("../../etc", position=end, body=b"x", store_timestamp=START_MS)))
     found = errors_of(root)
     assert [(f.kind, f.position) for f in found] == [(Kind.RECORD, end)]
     assert "../../etc" in found[0].reason
@@ -638,7 +638,7 @@ def test_rebuild_keeps_the_offset_of_a_queue_without_records(root: Path) -> None
     messages = fill_store(root)
     # The queue "Bills" was last written long ago: its records go with the first segments.
     store = open_store(root, OPTIONS, clock=VirtualClock(START_MS + 10**6))
-    fresh = [store.append(Message("Orders", queue_id=0, body=b"x" * 500)) for _ in range(40)]
+    fresh = [store.append(Record("Orders", queue_id=0, body=b"x" * 500)) for _ in range(40)]
     segments = store.log.chain.segments
     keep_from = max(segment.start for segment in segments if segment.start <= fresh[10].position)
     store.close()
@@ -655,7 +655,7 @@ def test_rebuild_keeps_the_offset_of_a_queue_without_records(root: Path) -> None
         queue = store.queues.get(topic, queue_id)
         assert queue is not None
         assert queue.max_offset == expected
-    assert store.append(Message("Bills", queue_id=1)).queue_offset == 30
+    assert store.append(Record("Bills", queue_id=1)).queue_offset == 30
     store.close()
 
 
@@ -669,7 +669,7 @@ def test_rebuild_keeps_an_offset_wherever_it_lies_in_a_segment(root: Path, old_m
     (directory / f"{first * 20:020d}").write_bytes(entries.ljust(400, b"\0"))
     assert rebuild_store(root).empty_queues == ["Gone/0"]
     store = open_store(root, OPTIONS)
-    assert store.append(Message("Gone")).queue_offset == old_max
+    assert store.append(Record("Gone")).queue_offset == old_max
     store.close()
 
 

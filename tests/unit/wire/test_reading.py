@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eruca.errors import WireError
 from eruca.wire.record import (
-    Message,
+    Record,
     RecordView,
     encode_blank,
     encode_record,
@@ -32,7 +32,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 @st.composite
-def draw_messages(draw: st.DrawFn) -> list[Message]:
+def draw_messages(draw: st.DrawFn) -> list[Record]:
     """Messages with every kind of host, sign and length."""
     messages = []
     for _ in range(draw(st.integers(0, 5))):
@@ -40,7 +40,7 @@ def draw_messages(draw: st.DrawFn) -> list[Message]:
         born_v6, store_v6 = draw(st.booleans()), draw(st.booleans())
         flag |= (BORN_HOST_V6 if born_v6 else 0) | (STORE_HOST_V6 if store_v6 else 0)
         messages.append(
-            Message(
+            Record(
                 draw(st.text(alphabet="abcé", max_size=20)),
                 queue_id=draw(INT32),
                 body=draw(st.binary(max_size=40)),
@@ -125,7 +125,7 @@ def test_records_are_inspected(twin: Any, log: tuple[bytes, int, int, int], chec
 def test_records_are_decoded_alike(twin: Any, log: tuple[bytes, int, int, int], check_crc: bool) -> None:
     data, at, end, _ = log
     answer = data[at:end]
-    expected: list[Message] = []
+    expected: list[Record] = []
     stop = 0
     while stop < len(answer):
         message = unpack_record(answer, stop, check_crc=check_crc)
@@ -133,10 +133,10 @@ def test_records_are_decoded_alike(twin: Any, log: tuple[bytes, int, int, int], 
             break
         expected.append(message)
         stop += message.size
-    messages, reached, problem = twin.decode_records(answer, 0, Message, check_crc, 100)
+    messages, reached, problem = twin.decode_records(answer, 0, Record, check_crc, 100)
     assert (messages, reached, problem == 0) == (expected, stop, stop == len(answer))
     for count in range(len(expected)):
-        assert twin.decode_records(answer, 0, Message, check_crc, count)[0] == expected[:count]
+        assert twin.decode_records(answer, 0, Record, check_crc, count)[0] == expected[:count]
 
 
 @each_twin
@@ -150,7 +150,7 @@ def test_noise_is_no_record(twin: Any, data: bytes, at: int, base: int) -> None:
 
 @each_twin
 def test_an_end_behind_the_buffer_is_not_read(twin: Any) -> None:
-    record = encode_record(Message("t", body=b"b", properties=b"p"))
+    record = encode_record(Record("t", body=b"b", properties=b"p"))
     torn = record[:-1]
     assert twin.skip_records(torn, 0, len(record), 0, True)[1] == 0
     assert twin.read_records(torn, 0, len(record), 0, 1) == []
@@ -167,7 +167,7 @@ def test_a_closed_mapping_is_an_error_and_not_a_crash(twin: Any) -> None:
         assert twin.read_records(mapped, 0, 4096, 0, 1) == []
 
 
-def write_with(twin: Any, buffer: bytearray | mmap.mmap, at: int, message: Message, size: int) -> None:
+def write_with(twin: Any, buffer: bytearray | mmap.mmap, at: int, message: Record, size: int) -> None:
     """Hand a message to a twin as `record.write_record` does."""
     twin.write_record(
         buffer, at, size, message.queue_id, message.flag, message.queue_offset, message.position, message.sys_flag,
@@ -179,7 +179,7 @@ def write_with(twin: Any, buffer: bytearray | mmap.mmap, at: int, message: Messa
 @each_writing_twin
 @given(messages=draw_messages(), numbers=st.tuples(INT32, INT64, INT32, INT64, INT64), at=st.integers(0, 9))
 def test_records_are_written_alike(
-    twin: Any, messages: list[Message], numbers: tuple[int, int, int, int, int], at: int
+    twin: Any, messages: list[Record], numbers: tuple[int, int, int, int, int], at: int
 ) -> None:
     for message in messages:
         message.flag, message.born_timestamp, message.reconsume_times = numbers[:3]
@@ -195,20 +195,18 @@ def test_records_are_written_alike(
 @pytest.mark.parametrize(
     ("at", "size", "message"),
     [
-        (0, 95, Message("t", body=b"b", properties=b"p")),  # a byte more than it has
-        (0, 93, Message("t", body=b"b", properties=b"p")),
-        (-1, 94, Message("t", body=b"b", properties=b"p")),
-        (7, 94, Message("t", body=b"b", properties=b"p")),  # runs out of the buffer
-        (2**62, 94, Message("t", body=b"b", properties=b"p")),
-        (0, 94, Message("t", body=b"b", properties=b"p", born_host=b"short")),
-        (0, 94, Message("t", body=b"b", properties=b"p", store_host=b"s" * 20)),
-        (0, 92 + 128, Message("t" * 128, body=b"b")),
-        (0, 92 + 2**15, Message("t", properties=b"p" * 2**15)),
+        (0, 95, Record("t", body=b"b", properties=b"p")),  # a byte more than it has
+        (0, 93, Record("t", body=b"b", properties=b"p")),
+        (-1, 94, Record("t", body=b"b", properties=b"p")),
+        (7, 94, Record("t", body=b"b", properties=b"p")),  # runs out of the buffer
+        (2**62, 94, Record("t", body=b"b", properties=b"p")),
+        (0, 94, Record("t", body=b"b", properties=b"p", born_host=b"short")),
+        (0, 94, Record("t", body=b"b", properties=b"p", store_host=b"s" * 20)),
+        (0, 92 + 128, Record("t" * 128, body=b"b")),
+        (0, 92 + 2**15, Record("t", properties=b"p" * 2**15)),
     ],
 )
-def test_a_record_that_does_not_fit_is_an_error_and_not_a_crash(
-    twin: Any, at: int, size: int, message: Message
-) -> None:
+def test_a_record_that_does_not_fit_is_an_error_and_not_a_crash(twin: Any, at: int, size: int, message: Record) -> None:
     buffer = bytearray(100)
     with pytest.raises((ValueError, WireError), match=r"record|hosts"):
         write_with(twin, buffer, at, message, size)
@@ -220,4 +218,4 @@ def test_a_record_cannot_be_written_to_a_closed_mapping(twin: Any) -> None:
     mapped = mmap.mmap(-1, 4096)
     mapped.close()
     with pytest.raises(ValueError, match="closed"):
-        write_with(twin, mapped, 0, Message("t", body=b"b", properties=b"p"), 94)
+        write_with(twin, mapped, 0, Record("t", body=b"b", properties=b"p"), 94)

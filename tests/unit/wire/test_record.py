@@ -16,7 +16,7 @@ from eruca.wire.host import pack_host
 from eruca.wire.record import (
     BlankView,
     InvalidView,
-    Message,
+    Record,
     RecordView,
     body_crc,
     decode_record,
@@ -51,14 +51,14 @@ topics = st.text(st.characters(exclude_categories=["Cs"]), max_size=31) | st.jus
 
 
 @st.composite
-def build_messages(draw: st.DrawFn) -> Message:
+def build_messages(draw: st.DrawFn) -> Record:
     body = draw(st.binary(max_size=200))
     topic = draw(topics)
     properties = draw(st.binary(max_size=200))
     born_host = draw(hosts)
     store_host = draw(hosts)
     sys_flag = set_host_bits(draw(st.integers(0, 0x7FF) | int32), born_host, store_host)
-    return Message(
+    return Record(
         topic=topic,
         queue_id=draw(int32),
         flag=draw(int32),
@@ -90,7 +90,7 @@ def patch(data: bytes, at: int, value: int, size: int = 4) -> bytes:
 
 def test_the_captured_record() -> None:
     message = decode_record(GOLDEN_RECORD)
-    assert message == Message(
+    assert message == Record(
         topic="TopicA",
         body=b"hello0",
         properties=GOLDEN_PROPERTIES,
@@ -115,7 +115,7 @@ def test_fixed_sizes() -> None:
 
 
 @given(build_messages())
-def test_records_come_back(message: Message) -> None:
+def test_records_come_back(message: Record) -> None:
     data = encode_record(message)
     assert len(data) == message.size
     assert decode_record(data) == message
@@ -123,12 +123,12 @@ def test_records_come_back(message: Message) -> None:
 
 
 @given(st.lists(build_messages(), max_size=4))
-def test_rows_of_records_come_back(messages: list[Message]) -> None:
+def test_rows_of_records_come_back(messages: list[Record]) -> None:
     assert decode_records(b"".join(map(encode_record, messages))) == messages
 
 
 @given(build_messages(), st.binary(max_size=10))
-def test_all_kinds_of_buffers_give_the_same_view(message: Message, before: bytes) -> None:
+def test_all_kinds_of_buffers_give_the_same_view(message: Record, before: bytes) -> None:
     data = encode_record(message)
     whole = before + data
     at, end = len(before), len(whole)
@@ -160,7 +160,7 @@ def test_arbitrary_bytes_never_raise(data: bytes, at: int, check_crc: bool) -> N
 
 
 @given(build_messages(), st.data())
-def test_mutated_records_never_raise_and_never_reach_past_the_end(message: Message, data: st.DataObject) -> None:
+def test_mutated_records_never_raise_and_never_reach_past_the_end(message: Record, data: st.DataObject) -> None:
     raw = bytearray(encode_record(message))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(raw) - 1))
@@ -174,7 +174,7 @@ def test_mutated_records_never_raise_and_never_reach_past_the_end(message: Messa
 
 
 @given(build_messages(), st.data())
-def test_a_cut_record_is_never_valid(message: Message, data: st.DataObject) -> None:
+def test_a_cut_record_is_never_valid(message: Record, data: st.DataObject) -> None:
     raw = encode_record(message)
     end = data.draw(st.integers(0, len(raw) - 1))
     assert type(inspect_record(raw, 0, end)) is InvalidView
@@ -201,7 +201,7 @@ def test_reasons() -> None:
     assert "claims position 0 but lies at 5" in inspect_reason(data, 0, 5)
     assert "5 bytes left" in inspect_reason(data, 187)
     assert "nothing was written here" in inspect_reason(bytes(200))
-    assert "smaller than its fixed fields" in inspect_reason(patch(encode_record(Message("")), 36, 48))
+    assert "smaller than its fixed fields" in inspect_reason(patch(encode_record(Record("")), 36, 48))
 
 
 def test_only_zeros_count_as_empty() -> None:
@@ -220,7 +220,7 @@ def test_a_wrong_crc_passes_when_nobody_asks() -> None:
 
 
 def test_as_much_as_the_length_fields_can_say_is_valid() -> None:
-    largest = Message("t" * 255, properties=bytes(65535))
+    largest = Record("t" * 255, properties=bytes(65535))
     record = encode_record(largest)
     view = inspect_record(record, 0, len(record))
     assert type(view) is RecordView
@@ -246,11 +246,11 @@ def test_leftover_bytes_after_records_are_refused() -> None:
 
 
 def test_what_does_not_fit_a_record_is_refused() -> None:
-    for message in (Message("t" * 256), Message("中" * 86), Message("t", properties=bytes(65536))):
+    for message in (Record("t" * 256), Record("中" * 86), Record("t", properties=bytes(65536))):
         with pytest.raises(WireError, match="at most 255 and 65535"):
             encode_record(message)
     v6 = pack_host("::1", 1)
-    for message in (Message("t", born_host=v6), Message("t", sys_flag=32), Message("t", store_host=b"")):
+    for message in (Record("t", born_host=v6), Record("t", sys_flag=32), Record("t", store_host=b"")):
         with pytest.raises(WireError, match="wants hosts"):
             encode_record(message)
 
@@ -264,7 +264,7 @@ def test_the_next_record_is_found_after_damage(monkeypatch: pytest.MonkeyPatch) 
     # A small window, so that records lie across its borders.
     monkeypatch.setattr(record, "_SEARCH_BYTES", 64)
     base = 4096
-    first, second, third = (encode_record(Message("T", body=bytes(40), position=base + i * 132)) for i in range(3))
+    first, second, third = (encode_record(Record("T", body=bytes(40), position=base + i * 132)) for i in range(3))
     assert len(first) == 132
     log = first + second + third + bytes(50)
     assert find_record(log, 0, len(log), base) == 0
@@ -280,9 +280,9 @@ def test_the_next_record_is_found_after_damage(monkeypatch: pytest.MonkeyPatch) 
 
 def test_user_bodies_are_decompressed() -> None:
     text = b"hello " * 100
-    assert user_body(Message("T", body=text)) == text
+    assert user_body(Record("T", body=text)) == text
     for kind in (COMPRESSION_ZLIB, COMPRESSION_LZ4):
-        message = Message("T", body=compress(text, kind), sys_flag=set_compression(0, kind))
+        message = Record("T", body=compress(text, kind), sys_flag=set_compression(0, kind))
         assert message.body != text
         assert user_body(message) == text
-    assert user_body(Message("T", body=zlib.compress(text), sys_flag=1)) == text
+    assert user_body(Record("T", body=zlib.compress(text), sys_flag=1)) == text

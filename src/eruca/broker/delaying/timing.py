@@ -44,7 +44,7 @@ from eruca.wire.properties import (
     get_property,
     parse_properties,
 )
-from eruca.wire.record import Message, RecordView, inspect_record
+from eruca.wire.record import Record, RecordView, inspect_record
 
 log = logging.getLogger(__name__)
 
@@ -283,7 +283,7 @@ class Timing:
         self._cancelled[_key_of(topic, unique_id)] = until_ms + _MET_MS
         self._cancelled_changed = True
 
-    def _is_cancelled(self, message: Message) -> bool:
+    def _is_cancelled(self, message: Record) -> bool:
         if not self._cancelled:
             return False
         properties = message.read_properties()
@@ -320,7 +320,7 @@ class Timing:
             size += entry.size
         return True
 
-    def _read(self, entry: TimerEntry) -> Message | None:
+    def _read(self, entry: TimerEntry) -> Record | None:
         """The message of an entry; None when its record is gone, or another one is in its place."""
         message = read_message(self._store, entry.position)
         return message if message is not None and message.topic == TIMER_TOPIC and message.size == entry.size else None

@@ -36,7 +36,7 @@ from eruca.wire.frame import Command, encode_command
 from eruca.wire.headers import EmptyHeader, PullMessageAnswerHeader, PullMessageHeader
 from eruca.wire.names import MASTER_ID, OFFSET_MOVED_TOPIC, READ
 from eruca.wire.properties import encode_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 
 _TEMPLATE = (
@@ -388,7 +388,7 @@ class PullHandlers:
         group = header.consumer_group
         try:
             note = self._store.append(
-                Message(
+                Record(
                     topic=OFFSET_MOVED_TOPIC,
                     body=fastjson.write(event),
                     properties=encode_properties({"KEYS": group, "DELAY": "0", "TAGS": group}),

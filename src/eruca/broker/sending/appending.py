@@ -14,7 +14,7 @@ from eruca.store.messagestore import MessageStore
 from eruca.wire.batch import BatchItem, decode_batch
 from eruca.wire.codes import ResponseCode
 from eruca.wire.ids import encode_offset_id
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class Appending:
     # Do properties that have TIMER_MARK delay a message?
     _wants_timer: Callable[[bytes], bool]
 
-    def append(self, message: Message) -> None:
+    def append(self, message: Record) -> None:
         """Store a message."""
         try:
             self._store.append(message)
@@ -71,10 +71,10 @@ class Appending:
         return StoredBatch(len(messages), messages[0].queue_offset, size, last.position + last.size, ids)
 
 
-def _make_messages(topic: str, queue_id: int, items: list[BatchItem], facts: BatchFacts) -> list[Message]:
+def _make_messages(topic: str, queue_id: int, items: list[BatchItem], facts: BatchFacts) -> list[Record]:
     """The messages of a batch, each with what all of them have in common."""
     return [
-        Message(
+        Record(
             topic=topic,
             queue_id=queue_id,
             flag=item.flag,

@@ -28,7 +28,7 @@ from eruca.wire.headers import AnySendHeader
 from eruca.wire.host import pack_host
 from eruca.wire.names import DLQ_PREFIX, FORBIDDEN_TO_SEND, READ, RETRY_PREFIX, WRITE
 from eruca.wire.properties import does_wait, get_property, is_half
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, set_host_bits
 
 _HOST_NOTE = "host"
@@ -38,7 +38,7 @@ _LEVEL_DIGITS_MAX = 10
 class Draft(msgspec.Struct, gc=False):
     """A message that is ready to be stored, the queue its sender is told, and whether it waits for disk and slaves."""
 
-    message: Message
+    message: Record
     queue_id: int
     waits: bool
 
@@ -69,7 +69,7 @@ class Drafting:
         text = header.properties
         ordinary = take_ordinary(text, self.cluster_property) if text else None
         born_host, store_host = host_of(link), self._standing.store_host
-        message = Message(
+        message = Record(
             topic=topic,
             queue_id=queue_id,
             flag=header.flag,

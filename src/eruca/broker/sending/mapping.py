@@ -23,7 +23,7 @@ from eruca.wire.properties import (
     encode_properties,
     parse_properties,
 )
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import TRANSACTION_MASK
 
 _WAIT = b"\x02WAIT\x01true"
@@ -41,7 +41,7 @@ class DelayLevels:
         """The longest delay's level."""
         return len(self.delays_ms)
 
-    def map(self, message: Message, level: int) -> None:
+    def map(self, message: Record, level: int) -> None:
         """Send a message to the delay topic instead; a level above the highest is taken for it."""
         level = min(level, self.highest)
         properties = parse_properties(message.properties)
@@ -90,7 +90,7 @@ def find_due_time(raw: bytes, now_ms: int, delay_max_ms: int) -> int | None:
     return due_ms if due_ms > now_ms or TIMER_DEL_UNIQKEY in properties else None
 
 
-def map_timer(message: Message, due_ms: int) -> None:
+def map_timer(message: Record, due_ms: int) -> None:
     """Send a message to the timer topic instead, until it is due."""
     properties = parse_properties(message.properties)
     properties[TIMER_OUT_MS] = str(due_ms)
@@ -101,7 +101,7 @@ def map_timer(message: Message, due_ms: int) -> None:
     message.queue_id = 0
 
 
-def map_half(message: Message) -> None:
+def map_half(message: Record) -> None:
     """Send a message to the half topic instead, until its transaction is decided."""
     properties = parse_properties(message.properties)
     properties[REAL_TOPIC] = message.topic

@@ -13,7 +13,7 @@ from eruca.store.encodedbatch import BatchFacts, StoredBatch
 from eruca.store.messagestore import MessageStore
 from eruca.wire.batch import BatchItem, decode_batch, find_ends
 from eruca.wire.codes import ResponseCode
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class OnceAppending:
     _store: MessageStore
     _stats: Stats
 
-    def append(self, message: Message, topic: str, queue_id: int) -> bool:
+    def append(self, message: Record, topic: str, queue_id: int) -> bool:
         """Store a message that was sent to a queue of a topic; False when it is here already."""
         mark = _read_mark(message.properties)
         if queue_id < 0:

@@ -24,7 +24,7 @@ from eruca.wire.headers import AnySendHeader, PushReplyHeader, SendMessageAnswer
 from eruca.wire.host import unpack_host
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, encode_properties, parse_properties
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class ReplyHandlers:
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
-    def _keep(self, message: Message) -> bool:
+    def _keep(self, message: Record) -> bool:
         """Store the reply, if replies are to be stored; that the client has it counts more than that we have it."""
         if not self._options.now.store_replies:
             return False

@@ -31,7 +31,7 @@ from eruca.wire.properties import (
     encode_properties,
     parse_properties,
 )
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import TOPIC_UNIT_SUBSCRIBED
 
 # Clients from 3.4.9 on say themselves how often they try.
@@ -97,7 +97,7 @@ class SendBackHandlers:
 
     # -- the copy ----------------------------------------------------------------------------------------------------
 
-    def _build(self, header: SendBackHeader, group: GroupConfig, found: Message, times_max: int) -> Message:
+    def _build(self, header: SendBackHeader, group: GroupConfig, found: Record, times_max: int) -> Record:
         """The copy to store: in the dead letter topic, or in the delay topic on its way to the retry topic."""
         properties = parse_properties(found.properties)
         properties.setdefault(RETRY_TOPIC, found.topic)
@@ -117,26 +117,26 @@ class SendBackHandlers:
             self._delays.map(copy, level)
         return copy
 
-    def _append(self, copy: Message) -> None:
+    def _append(self, copy: Record) -> None:
         try:
             self._store.append(copy)
         except StoreError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
-    def _count(self, header: SendBackHeader, copy: Message) -> None:
+    def _count(self, header: SendBackHeader, copy: Record) -> None:
         stats = self._stats
         if copy.topic == SCHEDULE_TOPIC:
             stats.on_put(copy.topic, 1, copy.size, copy.queue_id)
         stats.on_send_back(header.group, copy.get_property(RETRY_TOPIC) or copy.topic)
 
-    def _acknowledge(self, copy: Message) -> Result:
+    def _acknowledge(self, copy: Record) -> Result:
         # The consumer forgets the message when it has the answer, so disk and slaves must have the copy by then. (Java
         # does not wait here, whatever the flush mode and role.)
         if self._acknowledgement.needs_wait(True):
             return self._answer_when_safe(copy)
         return Reply()
 
-    async def _answer_when_safe(self, copy: Message) -> Reply:
+    async def _answer_when_safe(self, copy: Record) -> Reply:
         code = await self._acknowledgement.wait(copy.position + copy.size)
         # Without a slave there is nothing to wait for, and a refusal would leave one more copy with every try.
         if code in (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE):

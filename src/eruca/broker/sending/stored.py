@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from eruca.errors import WireError
 from eruca.store.messagestore import MessageStore
-from eruca.wire.record import Message, decode_record
+from eruca.wire.record import Record, decode_record
 
 
-def read_message(store: MessageStore, position: int) -> Message | None:
+def read_message(store: MessageStore, position: int) -> Record | None:
     """The message at a commit-log position, or None when there is none or it is damaged.
 
     The body's CRC is checked, because the copy will get a new one: damage must not be given a clean bill.
@@ -23,9 +23,9 @@ def read_message(store: MessageStore, position: int) -> Message | None:
         return None
 
 
-def copy_message(message: Message, topic: str, queue_id: int, properties: bytes | None = None) -> Message:
+def copy_message(message: Record, topic: str, queue_id: int, properties: bytes | None = None) -> Record:
     """A message to be stored anew: body, flags, times and hosts of its birth as they are, another destination."""
-    return Message(
+    return Record(
         topic=topic,
         queue_id=queue_id,
         flag=message.flag,

@@ -54,7 +54,7 @@ from eruca.wire.headers import CheckTransactionHeader
 from eruca.wire.ids import encode_offset_id
 from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC
 from eruca.wire.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY, WAIT, encode_properties, parse_properties
-from eruca.wire.record import Message, decode_record, encode_record
+from eruca.wire.record import Record, decode_record, encode_record
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class CheckBackService:
         self._turn = 0
         self._reporter = Reporter(log)
         # The half that is being decided; read once, used by what is done with it.
-        self._message: Message | None = None
+        self._message: Record | None = None
 
     def start(self) -> None:
         """Begin; does nothing on a slave. Must come before the first message does."""
@@ -226,12 +226,12 @@ class CheckBackService:
 
     # -- writing and asking ------------------------------------------------------------------------------------------
 
-    def _append(self, message: Message) -> Message:
+    def _append(self, message: Record) -> Record:
         stored = self._store.append(message)
         self._stats.on_own(stored.size)
         return stored
 
-    def _give_up(self, message: Message) -> None:
+    def _give_up(self, message: Record) -> None:
         self._topics.create_internal(MAX_CHECK_TOPIC, 1)
         self._append(copy_message(message, MAX_CHECK_TOPIC, 0))
         log.error(
@@ -241,7 +241,7 @@ class CheckBackService:
             MAX_CHECK_TOPIC,
         )
 
-    def _ask(self, found: Message, copy: Message) -> None:
+    def _ask(self, found: Record, copy: Record) -> None:
         """Ask a producer of the group; the answer will name the copy."""
         group = copy.get_property(PGROUP) or ""
         producer = self._choose_producer(group)
@@ -268,7 +268,7 @@ class CheckBackService:
         return members[self._turn % len(members)]
 
 
-def _as_sent(found: Message, copy: Message) -> Message:
+def _as_sent(found: Record, copy: Record) -> Record:
     """The half as its producer knows it: its own topic and queue, but the place of the copy that is to be decided."""
     properties = parse_properties(copy.properties)
     sent = copy_message(

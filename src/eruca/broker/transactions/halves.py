@@ -18,7 +18,7 @@ from eruca.wire.properties import (
     get_property,
     parse_properties,
 )
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import TRANSACTION_COMMIT, set_host_bits, set_transaction
 
 # The group under whose name the progress in both queues is kept.
@@ -30,7 +30,7 @@ _DECIDED_TAG = "d"
 _OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: _DECIDED_TAG})
 
 
-def read_half(message: Message, timeout_ms: int) -> Half:
+def read_half(message: Record, timeout_ms: int) -> Half:
     """What decisions need of a half message."""
     immunity = get_property(message.properties, CHECK_IMMUNITY_TIME_IN_SECONDS.encode())
     immunity_ms = None
@@ -47,7 +47,7 @@ def read_half(message: Message, timeout_ms: int) -> Half:
     )
 
 
-def read_op(message: Message) -> Op:
+def read_op(message: Record) -> Op:
     """What decisions need of an op record."""
     is_decision = get_property(message.properties, TAGS.encode()) == _DECIDED_TAG.encode()
     return Op(message.queue_offset, message.position, _read_whole(message.body) if is_decision else None)
@@ -57,9 +57,9 @@ def _read_whole(raw: bytes | None) -> int | None:
     return read_digits(raw)
 
 
-def make_op(half_offset: int, host: bytes, now_ms: int) -> Message:
+def make_op(half_offset: int, host: bytes, now_ms: int) -> Record:
     """The record that says a half is decided."""
-    return Message(
+    return Record(
         topic=OP_HALF_TOPIC,
         queue_id=QUEUE,
         body=b"%d" % half_offset,
@@ -71,7 +71,7 @@ def make_op(half_offset: int, host: bytes, now_ms: int) -> Message:
     )
 
 
-def make_committed(half: Message) -> Message | None:
+def make_committed(half: Record) -> Record | None:
     """The message a half becomes when it is committed; None when the half does not say where it goes."""
     topic, queue_id = half.get_property(REAL_TOPIC), read_digits(half.get_property(REAL_QID))
     if topic is None or queue_id is None:
@@ -92,7 +92,7 @@ def _drop_root(properties: bytes) -> bytes:
     return encode_properties(kept)
 
 
-def make_copy(half: Message, root: int | None, *, checks: int | None = None, waits: bool = True) -> Message:
+def make_copy(half: Record, root: int | None, *, checks: int | None = None, waits: bool = True) -> Record:
     """The half once more, for the end of its queue; it names its root, or keeps the one it names already."""
     properties = parse_properties(half.properties)
     if root is not None:

@@ -24,7 +24,7 @@ from eruca.wire.headers import EndTransactionHeader
 from eruca.wire.ids import decode_offset_id
 from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
 from eruca.wire.properties import PGROUP
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class TransactionHandlers:
         code = await self._acknowledgement.wait(self._store.log.tail)
         return Reply(code=code, remark=None if code == ResponseCode.SUCCESS else code.name)
 
-    def _find_half(self, header: EndTransactionHeader) -> Message:
+    def _find_half(self, header: EndTransactionHeader) -> Record:
         """The half a decision is about; every field that names it must agree."""
         store = self._store
         # A decision often follows its half at once, and a transient buffer may still have that.
@@ -103,7 +103,7 @@ class TransactionHandlers:
             refuse(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         return message
 
-    def _commit(self, half: Message) -> None:
+    def _commit(self, half: Record) -> None:
         committed = make_committed(half)
         if committed is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the half message does not say where it goes")

@@ -49,7 +49,7 @@ from eruca.wire.bodies import (
 )
 from eruca.wire.names import DEFAULT_CONSUMER_GROUP, RETRY_PREFIX, check_topic
 from eruca.wire.properties import RETRY_TOPIC
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 log = logging.getLogger(__name__)
 

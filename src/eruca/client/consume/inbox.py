@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from eruca.client.consume.subscriptions import Subscription
 from eruca.core.processqueue import ProcessQueue
 from eruca.wire.bodies import MessageQueue, ProcessQueueInfo
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 
 class LastRead(NamedTuple):

@@ -26,7 +26,7 @@ from eruca.limits import START_SECONDS_MAX
 from eruca.repeating import Repeating
 from eruca.wire.bodies import MessageQueue
 from eruca.wire.names import RETRY_PREFIX
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from eruca.client.message import Message, Outcome
 from eruca.errors import ErucaError
 from eruca.wire.names import RETRY_PREFIX
 from eruca.wire.properties import RETRY_TOPIC
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 log = logging.getLogger(__name__)
 

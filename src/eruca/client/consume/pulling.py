@@ -18,7 +18,7 @@ from eruca.wire.codes import ResponseCode
 from eruca.wire.headers import PullMessageHeader
 from eruca.wire.names import MASTER_ID
 from eruca.wire.properties import TAGS
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from eruca.wire.sysflag import PULL_CLASS_FILTER, PULL_SUBSCRIPTION, PULL_SUSPEND
 
 log = logging.getLogger(__name__)

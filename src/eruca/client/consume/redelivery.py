@@ -27,7 +27,7 @@ from eruca.wire.properties import (
     UNIQ_KEY,
     encode_properties,
 )
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from eruca.client.session import Session
 from eruca.errors import CallTimeout, ConfigError, ErucaError
 from eruca.wire.bodies import ConsumeFromWhere, MessageQueue
 from eruca.wire.names import RETRY_PREFIX
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 log = logging.getLogger(__name__)
 

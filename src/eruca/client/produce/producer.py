@@ -31,7 +31,7 @@ from eruca.wire.codes import RequestCode
 from eruca.wire.headers import CheckTransactionHeader, PushReplyHeader
 from eruca.wire.names import DEFAULT_PRODUCER_GROUP, check_group
 from eruca.wire.properties import TIMER_DEL_UNIQKEY
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 log = logging.getLogger(__name__)
 

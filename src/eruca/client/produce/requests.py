@@ -20,7 +20,7 @@ from eruca.wire.bodies import MessageQueue
 from eruca.wire.headers import PushReplyHeader
 from eruca.wire.host import NO_HOST, pack_host
 from eruca.wire.properties import ARRIVE_TIME, CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY_TO_CLIENT, TTL
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from eruca.wire.sysflag import set_host_bits
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from eruca.wire.headers import CheckTransactionHeader, EndTransactionHeader
 from eruca.wire.ids import decode_offset_id
 from eruca.wire.names import MASTER_ID, SELF_TEST_TOPIC
 from eruca.wire.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, MSG_REGION, PGROUP, TRAN_MSG
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from eruca.wire.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_NONE,

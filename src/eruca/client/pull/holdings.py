@@ -16,7 +16,7 @@ from eruca.client.message import Message, Settle
 from eruca.client.session import Session
 from eruca.errors import ErucaError
 from eruca.wire.bodies import MessageQueue
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from eruca.wire.sysflag import PULL_LITE
 
 log = logging.getLogger(__name__)

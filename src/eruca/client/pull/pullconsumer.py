@@ -39,7 +39,7 @@ from eruca.wire.bodies import (
     MessageQueue,
 )
 from eruca.wire.names import DEFAULT_CONSUMER_GROUP, check_topic
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 
 _LITE_LIMITS = PullLimits(suspend_ms=20_000)
 _POLL_COUNT_MAX = 10_000

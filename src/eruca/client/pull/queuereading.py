@@ -23,7 +23,7 @@ from eruca.wire.headers import PullMessageHeader, QueryMessageHeader
 from eruca.wire.ids import decode_offset_id, decode_unique_id
 from eruca.wire.names import MASTER_ID, check_topic
 from eruca.wire.properties import UNIQ_KEY
-from eruca.wire.record import Message as Record
+from eruca.wire.record import Record
 from eruca.wire.sysflag import PULL_SUSPEND
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from eruca.errors import StoreError, StoreFull
 from eruca.store.filesystem import Buffer, FileSystem
 from eruca.store.log.chain import Chain
 from eruca.store.log.segment import Segment
-from eruca.wire.record import BLANK_BYTES, Message, RecordView, encode_blank, pack_record, write_record
+from eruca.wire.record import BLANK_BYTES, Record, RecordView, encode_blank, pack_record, write_record
 
 # How far ahead of the tail pages are touched in the background: 1 KiB appends cost a third less on touched pages, and
 # a bound keeps a new segment from becoming resident memory all at once.
@@ -118,7 +118,7 @@ class CommitLog:
         self._enter(following)
         return self.tail
 
-    def append(self, message: Message, topic: bytes, size: int) -> None:
+    def append(self, message: Record, topic: bytes, size: int) -> None:
         """Write the record of a message, `size` bytes, at the tail; its position and size are filled in.
 
         Only making room can fail, so after a `reserve` this cannot.
@@ -138,7 +138,7 @@ class CommitLog:
         if end > self._prefaulted:
             self._prefault()
 
-    def append_batch(self, messages: list[Message], topic: bytes, sizes: list[int]) -> None:
+    def append_batch(self, messages: list[Record], topic: bytes, sizes: list[int]) -> None:
         """Write the records of messages one behind the other in one segment; an error leaves none of them."""
         position = self.reserve(sum(sizes))
         start = self.segment_start

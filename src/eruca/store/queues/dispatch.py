@@ -30,7 +30,7 @@ from eruca.wire.digest import digest_properties, index_prefix
 from eruca.wire.kernel.reading import read_records
 from eruca.wire.names import SCHEDULE_TOPIC
 from eruca.wire.properties import RAW_DELAY, get_property
-from eruca.wire.record import FIXED_BYTES_V4, Message
+from eruca.wire.record import FIXED_BYTES_V4, Record
 from eruca.wire.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 log = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class Dispatch:
             if at >= end:
                 return Dispatched(at, store_time, grown, None)
 
-    def run_written(self, message: Message, queue: ConsumeQueue, prefix: int, entries: Buffer, entries_at: int) -> bool:
+    def run_written(self, message: Record, queue: ConsumeQueue, prefix: int, entries: Buffer, entries_at: int) -> bool:
         """Dispatch a message that was just written, the next one of a queue, whose `find_room` gave place and buffer.
 
         As `run_records`, for the hottest path of all. What that finds out anew (which queue it is, whether it is the

@@ -186,7 +186,7 @@ def decode_records(
 ) -> tuple[list[Any], int, int]:
     """Decode up to `count_max` records that lie one after the other from `at` on.
 
-    Returns what `make`, called with what `record.Message` takes, returned for each, where the first bytes lie that are
+    Returns what `make`, called with what `record.Record` takes, returned for each, where the first bytes lie that are
     none or were left, and what is wrong with them: VALID if nothing is.
     """
     view: cython.const[cython.uchar][::1] = data

@@ -21,7 +21,7 @@ from eruca.store.retention import Retention
 from eruca.wire.bodies import EpochStart, ReplicationState
 from eruca.wire.codes import RequestCode, ResponseCode
 from eruca.wire.frame import Command
-from eruca.wire.record import Message
+from eruca.wire.record import Record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.replication.pairs import INTERVALS, make_slave, read_log, wait_until_equal
 from tests.unit.broker.requests import try_send
@@ -37,7 +37,7 @@ async def master(make_broker: MakeBroker) -> Broker:
     return await make_broker(name="master", **INTERVALS)
 
 
-def fill(broker: Broker, count: int, size: int = 100, *, mark: bytes = b"x") -> list[Message]:
+def fill(broker: Broker, count: int, size: int = 100, *, mark: bytes = b"x") -> list[Record]:
     """Store messages."""
     store = broker.store
     return [store.append(make_message(body=mark * size, KEYS="k")) for _ in range(count)]
