@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 RETRY_S = 1.0
 # A longer wait is made of waits of this length, because event loops differ in what they take.
 _WAIT_S_MAX = 86_400.0
+# Timers of uvloop have whole milliseconds and may ring a part of one early. Waiting for the rest is a busy loop there.
+_EARLY_S = 0.001
 
 
 class Repeating:
@@ -104,7 +106,7 @@ class Repeating:
         share = spread(1.0, self._jitter)
         while True:
             left_s = began + (self._read_interval() * share if told_s is None else told_s) - loop.time()
-            if left_s <= 0 or self._is_woken:
+            if left_s < _EARLY_S or self._is_woken:
                 self._is_woken = False
                 # Others get their turn in between, also when there is nothing to wait for.
                 return await asyncio.sleep(0)

@@ -192,3 +192,32 @@ async def test_trouble_that_is_expected_is_a_warning_but_a_mistake_of_ours_is_no
         await work.wait_for(3)
         await repeating.stop()
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+
+
+def test_a_timer_that_rings_a_part_of_a_millisecond_early_makes_no_busy_loop() -> None:
+    """Those of uvloop do, and its clock stands still within a turn."""
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not made for this system")
+    looks = 0
+
+    def look() -> float:
+        nonlocal looks
+        looks += 1
+        return 0.0053
+
+    async def run() -> None:
+        done = asyncio.Event()
+        runs = 0
+
+        async def work() -> None:
+            nonlocal runs
+            runs += 1
+            if runs == 50:
+                done.set()
+
+        repeating = Repeating("a test", work, look)
+        repeating.start()
+        await done.wait()
+        await repeating.stop()
+
+    uvloop.run(run())
+    assert looks <= 102, "the interval is looked at before each wait and behind it"

@@ -21,7 +21,7 @@ from eruca.errors import ConnectionLost
 from eruca.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX
 from eruca.net.answers import InOrder, LongAnswer, NotNow, encode_refusal
 from eruca.net.calls import Calls
-from eruca.net.outbox import Outbox
+from eruca.net.outbox import GATHERED_FRAME_BYTES_MAX, GATHERED_FRAMES_MAX, Outbox
 from eruca.net.turns import find_turns
 from eruca.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from eruca.wire.frame import Command, FrameBuffer, FrameError, encode_command
@@ -90,8 +90,9 @@ class Link(asyncio.Protocol):
         self._backlog: list[Command] = []
         self._turns = find_turns(self._loop)
         self._is_queued = False
-        # When the slice of a turn is over, by `perf_counter`.
-        self._slice_end = 0.0
+        # When the slice of a turn is over, by `perf_counter`. A client takes the answers it asked for at once: there is
+        # nobody else to be fair to.
+        self._slice_end = 0.0 if serves else inf
         #: Look at the clock behind this request: it may have taken long. Otherwise that is done at every eighth.
         self.looks_at_clock = False
         self._has_turn = False
@@ -128,20 +129,17 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle the whole frames of one read and answer them in few writes."""
         self.last_active = self.last_heard = self._loop.time()
-        commands = self._cut(data)
-        # A client takes the answers it asked for at once: there is nobody else to be fair to.
-        self._slice_end = 0.0 if self._serves else inf
-        if not commands:
-            self._owner.on_held(self, len(data))
-            if self._serves and not self._waits and not self._turns.begin():
-                self._pause_for_turn()  # a large body comes in many reads
-        elif self._serves and (len(commands) > 1 or len(commands[0].body) > _QUICK_BODY_BYTES_MAX):
-            self._slice_end = self._turns.begin()
-            if not self._slice_end and not self._backlog and not self._waits:
-                # Others have had the time of this turn already: whoever has much to do waits for another.
-                self._backlog = commands
-                self._pause_for_turn()
+        try:
+            commands = self._frames.feed(data, _FRAMES_AT_ONCE)
+        except FrameError as bad:
+            commands = self._note_bad(bad)
+        if len(commands) == 1 and commands[0].flag & FLAG_RESPONSE and not self._backlog:
+            self._calls.finish(commands[0])  # what a client reads nearly always
+            if not self._ends and not self._frames.has_more:
                 return
+            commands = []
+        if self._serves and not self._may_begin(commands, len(data)):
+            return
         if self._backlog or self._waits:
             self._backlog += commands
         else:
@@ -149,14 +147,37 @@ class Link(asyncio.Protocol):
             if self._ends and not self._backlog:
                 self.close()
 
-    def _cut(self, data: bytes) -> list[Command]:
-        """The next commands of what was read; bad bytes behind them end the connection when they are done."""
+    def _may_begin(self, commands: list[Command], size: int) -> bool:
+        """See how much time of this turn there is for what was read; False when it waits for another."""
+        if len(commands) == 1 and len(commands[0].body) <= _QUICK_BODY_BYTES_MAX:
+            self._slice_end = 0.0
+            return True
+        if not commands:
+            self._slice_end = 0.0
+            self._owner.on_held(self, size)
+            if not self._waits and not self._turns.begin():
+                self._pause_for_turn()  # a large body comes in many reads
+            return True
+        self._slice_end = self._turns.begin()
+        if self._slice_end or self._backlog or self._waits:
+            return True
+        # Others have had the time of this turn already: whoever has much to do waits for another.
+        self._backlog = commands
+        self._pause_for_turn()
+        return False
+
+    def _cut_more(self) -> list[Command]:
+        """The next commands of what was read before."""
         try:
-            return self._frames.feed(data, _FRAMES_AT_ONCE)
+            return self._frames.feed(b"", _FRAMES_AT_ONCE)
         except FrameError as bad:
-            self._owner.report(self, f"sent a bad frame: {bad}")
-            self._ends = True
-            return bad.commands
+            return self._note_bad(bad)
+
+    def _note_bad(self, error: FrameError) -> list[Command]:
+        """Bad bytes end the connection when the commands before them, which this returns, are done."""
+        self._owner.report(self, f"sent a bad frame: {error}")
+        self._ends = True
+        return error.commands
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the calls that wait for an answer and tell the owner."""
@@ -236,9 +257,13 @@ class Link(asyncio.Protocol):
                     if not isinstance(answer, bytes):
                         self._take_answer(command, answer)
                     elif not flag & FLAG_ONEWAY:
-                        outbox.send(answer)
+                        outbox.frames.append(answer)
+                        if len(answer) > GATHERED_FRAME_BYTES_MAX:
+                            outbox.flush()
                 if self.looks_at_clock or not number & _REQUESTS_BETWEEN_LOOKS:
                     self.looks_at_clock = False
+                    if len(outbox.frames) >= GATHERED_FRAMES_MAX:
+                        outbox.flush()
                     if number < last and (self._waits or perf_counter() >= self._slice_end):
                         self._backlog = commands[number:]
                         break
@@ -246,7 +271,7 @@ class Link(asyncio.Protocol):
                 break
             is_over = self._waits != 0 or perf_counter() >= self._slice_end
             if not is_over:
-                commands = self._cut(b"")
+                commands = self._cut_more()
         outbox.is_gathering = False
         outbox.flush()
         if (self._backlog or self._frames.has_more) and not self._waits:
@@ -272,7 +297,7 @@ class Link(asyncio.Protocol):
         self._slice_end = perf_counter() + SLICE_SECONDS
         backlog, self._backlog = self._backlog, []
         self._has_turn = True
-        self._handle_all(backlog or self._cut(b""))
+        self._handle_all(backlog or self._cut_more())
         self._has_turn = False
         self._wait_no_more(0)
 
@@ -364,7 +389,7 @@ class Link(asyncio.Protocol):
         if not self.is_open:
             return self._fail_call()
         command.opaque, future = self._calls.begin(timeout_s)
-        self.send(encode_command(command))
+        self._outbox.send(encode_command(command))
         return future
 
     def call_frame(self, build: Callable[[int], bytes], timeout_s: float) -> asyncio.Future[Command]:
@@ -372,7 +397,7 @@ class Link(asyncio.Protocol):
         if not self.is_open:
             return self._fail_call()
         opaque, future = self._calls.begin(timeout_s)
-        self.send(build(opaque))
+        self._outbox.send(build(opaque))
         return future
 
     def _fail_call(self) -> asyncio.Future[Command]:

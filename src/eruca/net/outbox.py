@@ -11,15 +11,17 @@ from eruca.limits import UNSENT_BYTES_MAX, UNSENT_BYTES_PAUSE
 from eruca.net.answers import LongAnswer
 from eruca.net.turns import find_turns
 
-# Frames are gathered up to this many bytes before they are written. Without a bound, one read full of small pulls for
-# large messages would build gigabytes before the first look at whether the peer reads any of it.
-_GATHERED_BYTES_MAX = 1024 * 1024
-# And up to this many frames, so that the peer works on the first of them while we work on the next. Measured with 64
-# sends in flight between two processes: 38,000/s when all 64 go in one write, 70,000/s from 8 to 32, where a write for
-# every 32 costs no more CPU than one for all.
-_GATHERED_FRAMES_MAX = 32
-# The connection is told of bytes that are not sent from here on; what is below is found by a scan.
+# So many frames are gathered before they are written, so that the peer works on the first of them while we work on the
+# next. Measured with 64 sends in flight between two processes: 38,000/s when all 64 go in one write, 70,000/s from 8 to
+# 32, where a write for every 32 costs no more CPU than one for all.
+GATHERED_FRAMES_MAX = 32
+# A larger frame is written at once, with what is before it. Otherwise one read full of small pulls for large messages
+# would build gigabytes before the first look at whether the peer reads any of it.
+GATHERED_FRAME_BYTES_MAX = 32 * 1024
+# The connection is told of writes from here on, and of all while the peer does not read; a scan finds the rest.
 _UNSENT_BYTES_TOLD = 64 * 1024
+# Whoever only sends lets the loop write when it has gathered this much.
+_DRAIN_BYTES = 64 * 1024
 
 
 class Connection(Protocol):
@@ -52,8 +54,8 @@ class Outbox:
         self._loop = loop
         self._turns = find_turns(loop)
         self._transport: asyncio.Transport | None = None
-        self._frames: list[bytes] = []
-        self._bytes = 0
+        #: What is gathered. Whoever handles a read adds to it and calls `flush`: `send` for each answer takes longer.
+        self.frames: list[bytes] = []
         #: The connection writes by itself when it has handled a read; until then frames are gathered.
         self.is_gathering = False
         # Long answers whose pieces are being written; all frames wait behind them.
@@ -71,37 +73,39 @@ class Outbox:
 
     def send(self, data: bytes) -> None:
         """Write a frame with all others of this turn of the loop."""
-        if not self._frames and not self.is_gathering:
+        frames = self.frames
+        if not frames and not self.is_gathering:
             self._loop.call_soon(self.flush)
-        self._frames.append(data)
-        self._bytes += len(data)
-        if len(self._frames) >= _GATHERED_FRAMES_MAX or self._bytes > _GATHERED_BYTES_MAX:
+            self._connection.last_active = self._loop.time()
+        frames.append(data)
+        if len(frames) >= GATHERED_FRAMES_MAX or len(data) > GATHERED_FRAME_BYTES_MAX:
             self.flush()
 
     def flush(self) -> None:
         """Write what was gathered."""
-        frames, transport = self._frames, self._transport
+        frames, transport = self.frames, self._transport
         if not frames or self._long or transport is None:
             return
-        self._frames = []
-        self._bytes = 0
+        self.frames = []
         if transport.is_closing():
             return
-        transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
-        connection = self._connection
-        connection.last_active = self._loop.time()
-        unsent = transport.get_write_buffer_size()
-        if unsent > _UNSENT_BYTES_TOLD:
-            if self._is_unread and unsent > UNSENT_BYTES_MAX:
-                connection.complain(f"reads too slowly: {unsent} bytes wait for it")
-                connection.abort()
-            else:
-                connection.on_unsent(sum(map(len, frames)))
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        transport.write(data)
+        if self._is_unread or len(data) > _UNSENT_BYTES_TOLD:
+            self._count_unsent(transport.get_write_buffer_size(), len(data))
+
+    def _count_unsent(self, unsent: int, added: int) -> None:
+        if self._is_unread and unsent > UNSENT_BYTES_MAX:
+            self._connection.complain(f"reads too slowly: {unsent} bytes wait for it")
+            self._connection.abort()
+        elif unsent > _UNSENT_BYTES_TOLD:
+            self._connection.on_unsent(added)
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes that the system has not taken yet."""
-        return self._bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+        gathered = sum(map(len, self.frames))
+        return gathered + (0 if self._transport is None else self._transport.get_write_buffer_size())
 
     # -- long answers ------------------------------------------------------------------------------------------------
 
@@ -113,10 +117,9 @@ class Outbox:
             self._queue_piece()
             self._connection.on_full()
             return
-        if self._frames:  # what came between two of them
-            self._add_long(self._frames)
-            self._frames = []
-            self._bytes = 0
+        if self.frames:  # what came between two of them
+            self._add_long(self.frames)
+            self.frames = []
         self._add_long(answer.pieces)
 
     def _add_long(self, pieces: Iterable[bytes]) -> None:
@@ -137,8 +140,7 @@ class Outbox:
         if piece is not None:
             transport.write(piece)
             self._connection.last_active = self._loop.time()
-            if transport.get_write_buffer_size() > _UNSENT_BYTES_TOLD:
-                self._connection.on_unsent(len(piece))
+            self._count_unsent(transport.get_write_buffer_size(), len(piece))
             if not self._is_unread:
                 self._queue_piece()
         elif self._connection.is_open:
@@ -196,7 +198,7 @@ class Outbox:
     async def drain(self) -> None:
         """Wait while the peer reads too slowly; for those who send much that is never answered."""
         # One turn of the loop at least now and then: what only sends never lets the loop write.
-        if self._bytes > _GATHERED_BYTES_MAX // 16:
+        if sum(map(len, self.frames)) > _DRAIN_BYTES:
             await asyncio.sleep(0)
         while self._is_unread and self._connection.is_open:
             if self._drained is None or self._drained.is_set():
@@ -218,7 +220,6 @@ class Outbox:
 
     def clear(self) -> None:
         """Forget what is left: the connection ended."""
-        self._frames.clear()
-        self._bytes = 0
+        self.frames.clear()
         self._long.clear()
         self._on_writable.clear()
