@@ -133,12 +133,13 @@ class Link(asyncio.Protocol):
             commands = self._frames.feed(data, _FRAMES_AT_ONCE)
         except FrameError as bad:
             commands = self._note_bad(bad)
-        if len(commands) == 1 and commands[0].flag & FLAG_RESPONSE and not self._backlog:
-            self._calls.finish(commands[0])  # what a client reads nearly always
-            if not self._ends and not self._frames.has_more:
+        if self._serves:
+            self._slice_end = 0.0
+            is_quick = len(commands) == 1 and len(commands[0].body) <= _QUICK_BODY_BYTES_MAX
+            if not is_quick and not self._may_begin(commands, len(data)):
                 return
-            commands = []
-        if self._serves and not self._may_begin(commands, len(data)):
+        elif len(commands) == 1 and commands[0].flag & FLAG_RESPONSE and not self._backlog and not self._ends:
+            self._calls.finish(commands[0])  # what a client reads nearly always
             return
         if self._backlog or self._waits:
             self._backlog += commands
@@ -149,11 +150,7 @@ class Link(asyncio.Protocol):
 
     def _may_begin(self, commands: list[Command], size: int) -> bool:
         """See how much time of this turn there is for what was read; False when it waits for another."""
-        if len(commands) == 1 and len(commands[0].body) <= _QUICK_BODY_BYTES_MAX:
-            self._slice_end = 0.0
-            return True
         if not commands:
-            self._slice_end = 0.0
             self._owner.on_held(self, size)
             if not self._waits and not self._turns.begin():
                 self._pause_for_turn()  # a large body comes in many reads
