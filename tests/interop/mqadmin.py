@@ -139,10 +139,10 @@ class Side:
         (row,) = self._program.ask({"do": "run", "nameServer": self._cluster.name_server, "arguments": arguments})
         text = Path(self._words["home"], ask.file).read_text("utf-8") if ask.file else row["out"]
         items = parse_fields(self._hide(text))
+        more = ask.more if self._cluster.kind == "eruca" else ()
         if ask.names_only:
-            items = list_names(items)
+            items = [name for name in list_names(items) if name not in more]
         else:
-            more = ask.more if self._cluster.kind == "eruca" else ()
             items = [item for item in items if not _is_idle_retry(item) and not any(name in more for name in item)]
             items = [hide_fields(item, ask.differs) for item in items]
             if ask.unordered:

@@ -40,17 +40,29 @@ def sides(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
 
 # Settings that Eruca has and Java does not, and some of Java's that its brokers leave out as long as they are not set.
 BROKER_SETTINGS = {
+    "archivedPosition",
     "bindAddress",
     "channelExpiredTimeout",
     "configBlackList",
     "deleteFilesBatchMax",
+    "deleteOnlyArchived",
     "diskSpaceCleanForciblyRatio",
     "diskSpaceWarningLevelRatio",
     "enableBatchPush",
+    "etcdEndpoints",
+    "etcdPrefix",
+    "failover",
+    "failoverLeaseSeconds",
     "filterServerExpiredTimeout",
+    "haCatchUpBytesPerSecond",
+    "haCopyOldest",
+    "haMetadataInterval",
+    "haReconnectInterval",
+    "inSyncReplicas",
     "logLevel",
     "propertiesLengthMax",
     "pullRequestHoldScanInterval",
+    "readConfirmedOnly",
     "rebalanceLockMaxLiveTime",
     "rmqAddressServerDomain",
     "scanNotActiveClientInterval",
@@ -68,6 +80,8 @@ BROKER_SETTINGS = {
     "readOnlyCommitLogStorePaths",
     "storePathDLedgerCommitLog",
 }
+# What Eruca tells of itself besides what Java tells.
+BROKER_STATUS = {"erucaEpoch", "erucaOnce", "erucaOnceDropped", "erucaRole", "erucaSlaves"}
 NAME_SERVER_SETTINGS = {
     "bindAddress",
     "brokerChannelExpiredTime",
@@ -126,7 +140,7 @@ READS = [
         differs={"InTPS(LOAD)": RATE, "OutTPS(LOAD)": RATE, "PCWait(ms)": RATE, "Hour": CLOCK, "SPACE": MACHINE},
     ),
     Ask("clusterList -m"),
-    Ask("brokerStatus -b {broker}", names_only="rates, times, disks and paths"),
+    Ask("brokerStatus -b {broker}", names_only="rates, times, disks and paths", more=BROKER_STATUS),
     Ask("brokerConsumeStats -b {broker}", unordered=True),
     Ask("brokerConsumeStats -b {broker} -l 1", unordered=True),
     Ask("consumerProgress", differs={"TPS": RATE}, unordered=True),
