@@ -141,8 +141,8 @@ def test_an_installation_without_compiler_and_cython_works(tmp_path: Path) -> No
         import sys
         sys.modules["cython"] = None
         import eruca.broker.sending.kernel, eruca.spark.kernel, eruca.store.kernel.dispatch as dispatch
-        from eruca.wire.record import Message, decode_record, encode_record
-        message = decode_record(encode_record(Message("t", body=b"b", properties=b"p")))
+        from eruca.wire.record import Record, decode_record, encode_record
+        message = decode_record(encode_record(Record("t", body=b"b", properties=b"p")))
         print(message.topic, message.body, dispatch.compiled)
     """
     assert run(tmp_path, code).stdout == "t b'b' False\n"
