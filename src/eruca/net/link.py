@@ -291,7 +291,8 @@ class Link(asyncio.Protocol):
         self._is_queued = False
         if self._waits or not self.is_open:
             return
-        self._slice_end = perf_counter() + SLICE_SECONDS
+        if self._serves:
+            self._slice_end = perf_counter() + SLICE_SECONDS
         backlog, self._backlog = self._backlog, []
         self._has_turn = True
         self._handle_all(backlog or self._cut_more())
@@ -301,7 +302,7 @@ class Link(asyncio.Protocol):
     def _take_answer(self, command: Command, answer: LongAnswer | Later) -> None:
         if isinstance(answer, LongAnswer):
             if not command.flag & FLAG_ONEWAY:
-                self.send_long(answer)
+                self.send(answer)
             return
         if isinstance(answer, InOrder):
             self._wait_for(_ORDER)
@@ -327,11 +328,7 @@ class Link(asyncio.Protocol):
             data = await answer
         except Exception as error:
             data = encode_refusal(command, error, self.peer)
-        if data is None or command.flag & FLAG_ONEWAY:
-            return
-        if isinstance(data, LongAnswer):
-            self.send_long(data)
-        else:
+        if data is not None and not command.flag & FLAG_ONEWAY:
             self.send(data)
 
     async def _answer_first(self, command: Command, answer: Later) -> None:
@@ -356,15 +353,17 @@ class Link(asyncio.Protocol):
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
-    def send(self, data: bytes) -> None:
-        """Write a frame with all others of this turn of the loop."""
-        if self.is_open:
-            self._outbox.send(data)
+    def send(self, data: bytes | LongAnswer) -> None:
+        """Write a frame with all others of this turn of the loop, or a long one piece by piece.
 
-    def send_long(self, answer: LongAnswer) -> None:
-        """Write a frame piece by piece; no request is taken and no held pull is answered until it is written."""
-        if self.is_open:
-            self._outbox.send_long(answer)
+        No request is taken and no held pull is answered until a long one is written.
+        """
+        if not self.is_open:
+            return
+        if isinstance(data, LongAnswer):
+            self._outbox.send_long(data)
+        else:
+            self._outbox.send(data)
 
     async def drain(self) -> None:
         """Wait while the peer reads too slowly; for those who send much that is never answered."""

@@ -324,7 +324,7 @@ async def test_two_long_answers_at_once_come_one_after_the_other() -> None:
     for number in range(3):
         answer = answer_long(link, make_request(LONG, opaque=number))
         assert isinstance(answer, LongAnswer)
-        link.send_long(answer)
+        link.send(answer)
         link.send(encode_command(make_request(QUICK, opaque=10 + number)))
     await turn_until(lambda: link.is_writable)
     assert list_answers(transport) == [0, 10, 1, 11, 2, 12]
@@ -431,3 +431,16 @@ async def test_a_request_that_must_stay_in_order_holds_back_those_behind_it() ->
     await turn_until(lambda: len(list_answers(transport)) == 3)
     assert list_answers(transport) == [1, 2, 3]
     assert is_reading(transport)
+
+
+async def test_a_client_takes_what_it_reads_at_once_also_after_a_request_that_had_to_wait() -> None:
+    async def answer(command: Command) -> bytes | None:
+        return encode_command(command.answer(ResponseCode.SUCCESS))
+
+    link = Link(Owner({**HANDLERS, LATER: lambda link, command: InOrder(answer(command))}))
+    transport = RecordingTransport()
+    link.connection_made(transport)
+    link.data_received(join([make_request(LATER, opaque=100), make_request(QUICK, opaque=101)]))
+    await turn_until(lambda: list_answers(transport) == [100, 101])
+    link.data_received(join(requests(30, SLOW)))
+    assert list_answers(transport) == [100, 101, *range(30)]

@@ -144,9 +144,7 @@ class PullHandlers:
             )
         except Exception as error:
             answer = encode_refusal(hold.command, error, hold.link.peer)
-        if isinstance(answer, LongAnswer):
-            hold.link.send_long(answer)
-        elif answer is not None:
+        if answer is not None:
             hold.link.send(answer)
 
     def _on_cut(self, _position: int) -> None:
