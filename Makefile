@@ -125,7 +125,7 @@ demo: $(READY) ## orders produced, consumed by a group, streamed by Spark into h
 	@$(BIN)/eruca demo --spark $(ARGS)
 
 docs: $(READY) ## write docs/CONFIG.md from the options
-	@$(PY) -m eruca.cli.configdoc docs/CONFIG.md
+	@$(PY) -m eruca._cli.configdoc docs/CONFIG.md
 
 # --- quality -----------------------------------------------------------------------------------------------------
 

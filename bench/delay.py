@@ -29,17 +29,17 @@ from pathlib import Path
 
 from bench.runner import Aim, BenchError, Run, Sample
 from bench.up import _read_anonymous, _started, _up_command
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions
-from eruca.broker.sending.mapping import map_timer
-from eruca.client.produce.producer import Producer
-from eruca.config import StoreOptions
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.layout import StorePaths, detect_options
-from eruca.store.messagestore import MessageStore, open_store
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions
+from eruca._broker.sending.mapping import map_timer
+from eruca._client.produce.producer import Producer
+from eruca._ground.config import StoreOptions
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.layout import StorePaths, detect_options
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._wire.properties import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY, encode_properties
+from eruca._wire.record import Record, decode_record
 from eruca.testing import VirtualClock
-from eruca.wire.properties import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY, encode_properties
-from eruca.wire.record import Record, decode_record
 
 SEED = 6
 LATE_AIM = Aim(200, at_least=False)

@@ -36,8 +36,8 @@ from rich.table import Table
 
 import bench
 import eruca
+from eruca._wire.kernel import reading
 from eruca.errors import ErucaError
-from eruca.wire.kernel import reading
 
 REPEATS = 5
 REPEATS_QUICK = 1

@@ -27,8 +27,8 @@ from bench.parts.spark_kafka import KafkaBroker, fetch_jars, make_kafka_topic
 from bench.parts.spark_session import CpuMeter, started_session
 from bench.parts.spark_store import RECORD_BYTES, fill_store
 from bench.runner import Aim, BenchError, Figure, Measurement, Run, Sample
-from eruca.client.produce.producer import Producer
-from eruca.spark.columns import MESSAGE_COLUMNS, make_schema
+from eruca._client.produce.producer import Producer
+from eruca._spark.columns import MESSAGE_COLUMNS, make_schema
 from tests.clients.stage import create_topic
 from tests.interop.brokers import ErucaCluster
 

@@ -18,10 +18,10 @@ from bench.parts.beside import compare_rows
 from bench.parts.plain import check_plainly, copy_out_plainly, copy_plainly, sync_plainly, write_plainly
 from bench.parts.workload import CHUNK, QUEUES, TOPIC, Workload, open_bench_store
 from bench.runner import Aim, BenchError, Run, Sample, make_environment
-from eruca.config import FlushMode
-from eruca.store.background import StoreBackground
-from eruca.store.messagestore import MessageStore
-from eruca.wire.record import encode_record
+from eruca._ground.config import FlushMode
+from eruca._store.background import StoreBackground
+from eruca._store.messagestore import MessageStore
+from eruca._wire.record import encode_record
 from tests.paths import REPOSITORY
 
 KNOWS_BEFORE = True

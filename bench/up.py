@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.runner import Aim, BenchError, Run, Sample, make_environment
-from eruca.client.produce.producer import Producer
+from eruca._client.produce.producer import Producer
 
 START_AIM = Aim(2000, at_least=False)
 STOP_AIM = Aim(2000, at_least=False)

@@ -31,7 +31,7 @@ def main(stage: Stage) -> None:
     with open_spark() as spark:
         from pyspark.sql import functions
 
-        from eruca.spark.decoding import decode_json, split_bad
+        from eruca.spark import decode_json, split_bad
 
         # These are the three lines.
         source = spark.read.format("rocketmq").option("nameServer", stage.nameserver).option("subscribe", topic)

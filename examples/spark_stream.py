@@ -39,7 +39,7 @@ def main(stage: Stage) -> None:
 
 def stream(spark: Any, stage: Stage, topic: str, directory: Path) -> None:
     """Write what is new to Parquet, and end."""
-    from eruca.spark.committing import commit_progress
+    from eruca.spark import commit_progress
 
     # Offsets are in the checkpoint; the group only gets a copy, so that its lag shows in `eruca offset show`.
     commits = commit_progress(spark)

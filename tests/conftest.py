@@ -13,7 +13,7 @@ import pytest
 from blockbuster import BlockBuster, BlockBusterFunction
 from hypothesis import settings
 
-from eruca.cli.store import raise_open_files_limit
+from eruca._cli.store import raise_open_files_limit
 from tests.figures import take_figures
 from tests.needs import declare_needs, describe_left_out, leave_out, list_needs
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from eruca.wire.catalog import encode_answer_body
-from eruca.wire.ext import Header
-from eruca.wire.frame import Command
-from eruca.wire.replication import LogChunk, encode_chunk_head
+from eruca._wire.catalog import encode_answer_body
+from eruca._wire.ext import Header
+from eruca._wire.frame import Command
+from eruca._wire.replication import LogChunk, encode_chunk_head
 
 
 def build_answer(

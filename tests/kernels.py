@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from eruca.wire.kernel import PLAIN, PlainFinder
+from eruca._wire.kernel import PLAIN, PlainFinder
 from tests.paths import REPOSITORY
 
 SOURCES = REPOSITORY / "src"

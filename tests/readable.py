@@ -9,9 +9,9 @@ import struct
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from eruca.wire.javahash import hash_continue, java_hash
-from eruca.wire.properties import parse_properties, split_keys
-from eruca.wire.record import Record
+from eruca._wire.javahash import hash_continue, java_hash
+from eruca._wire.properties import parse_properties, split_keys
+from eruca._wire.record import Record
 
 Facts = tuple[int, int, bytes, int, int, int, int, bytes]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eruca.store.retention import Retention, RetentionPlan
+from eruca._store.retention import Retention, RetentionPlan
 
 
 def retain(retention: Retention, *, asked: bool = False) -> RetentionPlan:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from eruca.config import StoreOptions, from_properties
-from eruca.store.filesystem import FileSystem
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.tables.tables import Tables
-from eruca.testing.clock import VirtualClock
-from eruca.wire.bodies import ConsumerOffsets, TopicConfigTable
-from eruca.wire.bodies.topics import TopicConfig
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
+from eruca._ground.config import StoreOptions, from_properties
+from eruca._store.filesystem import FileSystem
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.tables.tables import Tables
+from eruca._testing.clock import VirtualClock
+from eruca._wire.bodies import ConsumerOffsets, TopicConfigTable
+from eruca._wire.bodies.topics import TopicConfig
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
 
 # Java keys, as a .conf file would have them.
 PROPERTIES = {

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 _PAGE = Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md"
-# A room, modules of it, and at the end a class with a method, a class or a function.
-_NAME = re.compile(r"`((?:broker|core|net|nameserver|client|signals|store|storetools|wire)(?:\.\w+)+)`")
+# A room without its underscore, modules of it, and at the end a class with a method, a class or a function.
+_NAME = re.compile(r"`((?:broker|core|ground|net|nameserver|client|spark|store|storetools|wire)(?:\.\w+)+)`")
 
 
 def _list_names(heading: str, end: str) -> list[str]:
@@ -23,7 +23,7 @@ NAMES = _list_names("## The map of the server rooms", "## The clients")
 
 
 def _exists(name: str) -> bool:
-    parts = ["eruca", *name.split(".")]
+    parts = ["eruca", *f"_{name}".split(".")]
     for count in range(len(parts), 0, -1):
         try:
             found: object = importlib.import_module(".".join(parts[:count]))

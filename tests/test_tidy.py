@@ -198,7 +198,7 @@ def find_missing_docstrings(file: SourceFile) -> Iterator[Finding]:
 
 def find_prints(file: SourceFile) -> Iterator[Finding]:
     """Only the command line talks to the terminal."""
-    if not file.is_in("src/") or file.path.startswith("src/eruca/cli/"):
+    if not file.is_in("src/") or file.path.startswith("src/eruca/_cli/"):
         return
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Call) and call_name(node) == "print":
@@ -361,7 +361,7 @@ def find_dead_modules(files: Iterable[SourceFile], entry_points: set[str]) -> li
 
 
 def list_imports(file: SourceFile) -> Iterator[str]:
-    """Every dotted name a file may import, lazily loaded ones ("eruca.cli.store:store") included."""
+    """Every dotted name a file may import, lazily loaded ones ("eruca._cli.store:store") included."""
     package = file.module.split(".") if file.path.endswith("__init__.py") else file.module.split(".")[:-1]
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Import):
@@ -376,10 +376,11 @@ def list_imports(file: SourceFile) -> Iterator[str]:
 
 
 def read_entry_points() -> set[str]:
-    """The modules that pyproject.toml names as commands or plugins."""
+    """The modules that users name: those that pyproject.toml has as commands or plugins, and the public ones."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = [project.get("scripts", {}), *project.get("entry-points", {}).values()]
-    return {target.partition(":")[0] for group in groups for target in group.values()}
+    public = {f"eruca.{path.stem}" for path in (REPOSITORY / "src/eruca").glob("[a-z]*.py")}
+    return public | {target.partition(":")[0] for group in groups for target in group.values()}
 
 
 # --- the tests ----------------------------------------------------------------------------------------------------
@@ -425,15 +426,15 @@ SAMPLES: dict[Rule, tuple[SourceFile, SourceFile]] = {
     ),
     find_vague_names: (SourceFile("src/a.py", "class TopicManager: ..."), SourceFile("src/a.py", "class Simple: ...")),
     find_missing_docstrings: (SourceFile("src/a.py", "x = 1"), SourceFile("src/a.py", '"""What it is."""')),
-    find_prints: (SourceFile("src/eruca/a.py", "print(1)"), SourceFile("src/eruca/cli/a.py", "print(1)")),
+    find_prints: (SourceFile("src/eruca/a.py", "print(1)"), SourceFile("src/eruca/_cli/a.py", "print(1)")),
     find_dangerous_calls: (SourceFile("src/a.py", "f(shell=True)"), SourceFile("src/a.py", "re.compile('a')")),
     find_compiled_branches: (
-        SourceFile("src/eruca/store/a.py", "if x and kernel.compiled: f()"),
-        SourceFile("src/eruca/store/a.py", "if compiled.imports: f(kernel.compiled)"),
+        SourceFile("src/eruca/_store/a.py", "if x and kernel.compiled: f()"),
+        SourceFile("src/eruca/_store/a.py", "if compiled.imports: f(kernel.compiled)"),
     ),
     find_kernels_elsewhere: (
-        SourceFile("src/eruca/wire/a.py", "import cython"),
-        SourceFile("src/eruca/wire/kernel/a.py", "import cython"),
+        SourceFile("src/eruca/_wire/a.py", "import cython"),
+        SourceFile("src/eruca/_wire/kernel/a.py", "import cython"),
     ),
     find_sleeps: (SourceFile("tests/a.py", "time.sleep(1)"), SourceFile("tests/a.py", "clock.sleep(1)")),
     find_long_waits: (
@@ -462,8 +463,8 @@ MORE_BAD: list[tuple[Rule, SourceFile]] = [
     (find_dangerous_calls, SourceFile("src/a.py", "exec(x)")),
     (find_compiled_branches, SourceFile("src/eruca/a.py", "f = a.f if a.compiled else g")),
     (find_compiled_branches, SourceFile("src/eruca/a.py", "done = COMPILED and f()")),
-    (find_kernels_elsewhere, SourceFile("src/eruca/wire/a.pxd", "")),
-    (find_kernels_elsewhere, SourceFile("src/eruca/a.py", "from eruca.wire.kernel import nocython as cython")),
+    (find_kernels_elsewhere, SourceFile("src/eruca/_wire/a.pxd", "")),
+    (find_kernels_elsewhere, SourceFile("src/eruca/a.py", "from eruca._wire.kernel import nocython as cython")),
     (find_sleeps, SourceFile("tests/a.py", "from time import sleep")),
     (find_skips_without_reason, SourceFile("tests/a.py", "@pytest.mark.skip\ndef test_a(): ...")),
     (find_skips_without_reason, SourceFile("tests/a.py", "@pytest.mark.skipif(x)\ndef test_a(): ...")),
@@ -493,12 +494,12 @@ def test_rule_refuses(rule: Rule, bad: SourceFile) -> None:
 
 
 def test_dead_module_is_found() -> None:
-    used = SourceFile("src/eruca/wire/used.py", "")
-    lazy = SourceFile("src/eruca/cli/lazy.py", "")
-    dead = SourceFile("src/eruca/wire/dead.py", "from eruca.wire import dead")
-    user = SourceFile("src/eruca/wire/__init__.py", "from .used import x\nNAMES = ['eruca.cli.lazy:main']")
+    used = SourceFile("src/eruca/_wire/used.py", "")
+    lazy = SourceFile("src/eruca/_cli/lazy.py", "")
+    dead = SourceFile("src/eruca/_wire/dead.py", "from eruca._wire import dead")
+    user = SourceFile("src/eruca/_wire/__init__.py", "from .used import x\nNAMES = ['eruca._cli.lazy:main']")
     assert find_dead_modules([used, lazy, dead, user], set()) == [dead.path]
-    assert find_dead_modules([dead], {"eruca.wire.dead"}) == []
+    assert find_dead_modules([dead], {"eruca._wire.dead"}) == []
 
 
 def test_files_are_listed_with_and_without_git() -> None:

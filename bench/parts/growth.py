@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.parts.workload import CHUNK, Workload, open_bench_store
-from eruca.store.messagestore import MessageStore
+from eruca._store.messagestore import MessageStore
 
 _SAMPLE_BYTES = 32 * 1024 * 1024
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eruca.config import StoreOptions
-from eruca.store.messagestore import open_store
-from eruca.wire.host import pack_host
-from eruca.wire.record import Record
+from eruca._ground.config import StoreOptions
+from eruca._store.messagestore import open_store
+from eruca._wire.host import pack_host
+from eruca._wire.record import Record
 
 TOPIC = "BenchStore"
 QUEUES = 14

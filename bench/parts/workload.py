@@ -6,10 +6,10 @@ import random
 from concurrent.futures import Executor
 from pathlib import Path
 
-from eruca.config import FlushMode, StoreOptions
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.wire.host import pack_host
-from eruca.wire.record import Record
+from eruca._ground.config import FlushMode, StoreOptions
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._wire.host import pack_host
+from eruca._wire.record import Record
 
 TOPIC = "BenchTopic"
 QUEUES = 4

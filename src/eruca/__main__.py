@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eruca.cli.main import main
+from eruca._cli.main import main
 
 if __name__ == "__main__":
     main(prog_name="eruca")

@@ -7,20 +7,20 @@
 
 from __future__ import annotations
 
-from eruca.client.consume.pulling import PullLimits
-from eruca.client.consume.subscriptions import ClassFilter, Sql
-from eruca.client.message import Outcome
-from eruca.client.options import ClientOptions
-from eruca.client.produce.outgoing import Outgoing, Receipt, SendStatus
-from eruca.client.produce.transactions import Decision, Half, TransactionReceipt
-from eruca.client.sync.base import Message
-from eruca.client.sync.consumer import Consumer
-from eruca.client.sync.producer import Producer
-from eruca.client.sync.pullconsumer import PullConsumer, PullResult
-from eruca.client.sync.scheduledpull import PullContext, ScheduledPull
-from eruca.client.sync.transactions import TransactionalProducer
+from eruca._client.group.pulling import PullLimits
+from eruca._client.group.subscriptions import ClassFilter, Sql
+from eruca._client.message import Outcome
+from eruca._client.options import ClientOptions
+from eruca._client.produce.outgoing import Outgoing, Receipt, SendStatus
+from eruca._client.produce.transactions import Decision, Half, TransactionReceipt
+from eruca._client.sync.base import Message
+from eruca._client.sync.consumer import Consumer
+from eruca._client.sync.producer import Producer
+from eruca._client.sync.pullconsumer import PullConsumer, PullResult
+from eruca._client.sync.scheduledpull import PullContext, ScheduledPull
+from eruca._client.sync.transactions import TransactionalProducer
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import RetryLater
-from eruca.wire.bodies import MessageQueue
 
 __all__ = [
     "ClassFilter",

@@ -4,7 +4,7 @@ One of them that cannot be imported would hide all others, so a missing extra on
 """
 
 try:
-    from eruca.spark.source import RocketMQSource as DefaultSource
+    from eruca._spark.datasource import RocketMQSource as DefaultSource
 except ImportError:
     pass
 else:

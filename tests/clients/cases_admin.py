@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from eruca import Consumer, Message, Outcome, Producer, Sql
-from eruca.client.session import Session
-from eruca.errors import RequestRefused
-from eruca.wire.bodies import ConsumeDirectlyResult, ConsumeResult, ConsumerRunningInfo
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import (
+from eruca._client.session.session import Session
+from eruca._wire.bodies import ConsumeDirectlyResult, ConsumeResult, ConsumerRunningInfo
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import (
     ConsumeDirectlyHeader,
     ConsumerRunningInfoHeader,
     ConsumerStatusHeader,
     ProducerGroupHeader,
     ResetOffsetHeader,
 )
+from eruca.errors import RequestRefused
 from tests.clients.stage import (
     Collector,
     ask_broker,

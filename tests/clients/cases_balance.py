@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer
-from eruca.client.session import Session
-from eruca.core.allocation import (
+from eruca._client.session.session import Session
+from eruca._core.allocation import (
     AverageStrategy,
     ConfigStrategy,
     ConsistentHashStrategy,
@@ -18,9 +18,9 @@ from eruca.core.allocation import (
     sort_clients,
     sort_queues,
 )
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import ConsumerGroupHeader
 from eruca.errors import RequestRefused
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import ConsumerGroupHeader
 from tests.clients.stage import (
     Collector,
     ask_broker,

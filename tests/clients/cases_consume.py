@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from eruca import ClientOptions, Consumer, Message, MessageQueue, Outcome, Producer
-from eruca.client.consume.pulling import PullLimits
+from eruca._client.group.pulling import PullLimits
 from eruca.errors import ClientClosed, ConfigError, InvalidName, RequestRefused
 from tests.clients.stage import (
     PATIENCE_SECONDS,

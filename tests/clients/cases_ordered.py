@@ -7,7 +7,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 from eruca import Consumer, Message, MessageQueue, Outcome, Producer
-from eruca.wire.names import DLQ_PREFIX
+from eruca._wire.names import DLQ_PREFIX
 from tests.clients.stage import (
     Collector,
     create_topic,

@@ -22,11 +22,11 @@ from eruca import (
     ScheduledPull,
     Sql,
 )
-from eruca.client.calls import PullStatus
-from eruca.client.consume.pulling import PullLimits
+from eruca._client.group.pulling import PullLimits
+from eruca._client.session.calls import PullStatus
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import ResetOffsetHeader
 from eruca.errors import ConfigError, OffsetLost, QueueNotOurs, RequestRefused
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import ResetOffsetHeader
 from tests.clients.stage import (
     PATIENCE_SECONDS,
     QUICK_OPTIONS,

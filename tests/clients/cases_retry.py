@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from eruca import Consumer, Message, Outcome, Producer
-from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX
 from tests.clients.stage import (
     Collector,
     create_topic,

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, MessageQueue, Producer, Receipt, SendStatus
-from eruca.client.produce.sending import Parcel
+from eruca._client.produce.sending import Parcel
+from eruca._wire.codes import ResponseCode
+from eruca._wire.headers import QueryMessageHeader
+from eruca._wire.ids import decode_offset_id
+from eruca._wire.properties import WAIT, parse_properties
+from eruca._wire.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_MASK, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from eruca.errors import ClientClosed, ConfigError, ErucaError, InvalidName, MessageIllegal, NoRoute, SendFailed
-from eruca.wire.codes import ResponseCode
-from eruca.wire.headers import QueryMessageHeader
-from eruca.wire.ids import decode_offset_id
-from eruca.wire.properties import WAIT, parse_properties
-from eruca.wire.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_MASK, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from tests.clients.stage import (
     READ,
     create_topic,

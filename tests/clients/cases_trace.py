@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from eruca import Consumer, Message, Outcome, Producer
-from eruca.client.produce.transactions import Decision, TransactionalProducer
-from eruca.client.session import Session
-from eruca.wire.names import TRACE_TOPIC
-from eruca.wire.trace import (
+from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.session.session import Session
+from eruca._wire.names import TRACE_TOPIC
+from eruca._wire.trace import (
     EndTransactionTrace,
     PubTrace,
     SubAfterTrace,

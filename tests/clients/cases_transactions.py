@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from eruca import Message, Producer, Receipt, SendStatus
-from eruca.client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.transactions import Decision, TransactionalProducer
 from eruca.errors import MessageIllegal
 from tests.clients.stage import (
     create_topic,

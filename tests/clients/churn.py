@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from eruca.wire.bodies import MessageQueue
+from eruca._wire.bodies import MessageQueue
 from tests.clients.history import History
 from tests.clients.members import Member, wait_for_owners
 from tests.patience import PATIENCE_S

@@ -21,10 +21,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eruca import ClientOptions, Consumer, Message, MessageQueue
-from eruca.client.consume import locking
-from eruca.client.consume.pulling import PullLimits
-from eruca.core.allocation import ConfigStrategy, MachineRoomStrategy, Strategy, find_strategy, sort_queues
-from eruca.wire.names import RETRY_PREFIX
+from eruca._client.group.pulling import PullLimits
+from eruca._client.push import locking
+from eruca._core.allocation import ConfigStrategy, MachineRoomStrategy, Strategy, find_strategy, sort_queues
+from eruca._wire.names import RETRY_PREFIX
 
 DRAIN_SECONDS = 20.0
 LINE_MAX = 1024 * 1024

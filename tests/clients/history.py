@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from eruca.wire.bodies import MessageQueue
+from eruca._wire.bodies import MessageQueue
 from tests.clients.members import Delivery, Member, Owners, poll
 
 # How much of a list a failure shows.

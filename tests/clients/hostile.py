@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from random import Random
 
-from eruca.wire.bodies import (
+from eruca._wire.bodies import (
     BrokerData,
     ConsumerIds,
     ConsumerOffsets,
@@ -22,10 +22,10 @@ from eruca.wire.bodies import (
     TopicList,
     TopicRouteData,
 )
-from eruca.wire.catalog import decode_request
-from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
-from eruca.wire.frame import Command, FrameBuffer, make_request
-from eruca.wire.headers import (
+from eruca._wire.catalog import decode_request
+from eruca._wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from eruca._wire.frame import Command, FrameBuffer, make_request
+from eruca._wire.headers import (
     Header,
     OffsetAnswerHeader,
     PullMessageAnswerHeader,
@@ -33,9 +33,9 @@ from eruca.wire.headers import (
     QueryMessageAnswerHeader,
     SendMessageAnswerHeader,
 )
-from eruca.wire.host import pack_host
-from eruca.wire.properties import CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT, encode_properties
-from eruca.wire.record import Record, encode_record
+from eruca._wire.host import pack_host
+from eruca._wire.properties import CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT, encode_properties
+from eruca._wire.record import Record, encode_record
 from tests.clients.mutations import TEXTS, Step, bend_bytes, bend_header, encode_roughly, spoil, write_tables
 from tests.encoding import build_answer
 

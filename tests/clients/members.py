@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from eruca.wire.bodies import MessageQueue
+from eruca._wire.bodies import MessageQueue
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.interop.javapeer import JavaProgram, Peer
 from tests.patience import PATIENCE_S

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode, ResponseCode, SerializeType
-from eruca.wire.frame import Command, FrameError, encode_command
-from eruca.wire.record import Record, decode_records, encode_record
-from eruca.wire.sysflag import COMPRESSED
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode, ResponseCode, SerializeType
+from eruca._wire.frame import Command, FrameError, encode_command
+from eruca._wire.record import Record, decode_records, encode_record
+from eruca._wire.sysflag import COMPRESSED
 
 # What a server does with a connection: write bytes, wait for seconds, read no more (inf), or close it (None).
 Step = bytes | float | None

@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from eruca.wire.bodies import MessageQueue
+from eruca._wire.bodies import MessageQueue
 from tests.clients.members import MemberSettings, ProgramMember, read_queues
 from tests.interop.javapeer import JavaProcess, JavaProgram
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from eruca.client.session import _SESSIONS
+from eruca._client.session.session import _SESSIONS
 from tests.clients.stage import Case
 from tests.patience import PATIENCE_S
 

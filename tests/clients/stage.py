@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer, Receipt
-from eruca.client.consume.pulling import PullLimits
-from eruca.client.session import Session
+from eruca._client.group.pulling import PullLimits
+from eruca._client.session.session import Session
+from eruca._wire.catalog import build_request
+from eruca._wire.codes import RequestCode
+from eruca._wire.ext import Header
+from eruca._wire.headers import CreateTopicHeader, EmptyHeader, PullMessageHeader
+from eruca._wire.sysflag import PULL_SUBSCRIPTION
 from eruca.errors import NoRoute
-from eruca.wire.catalog import build_request
-from eruca.wire.codes import RequestCode
-from eruca.wire.ext import Header
-from eruca.wire.headers import CreateTopicHeader, EmptyHeader, PullMessageHeader
-from eruca.wire.sysflag import PULL_SUBSCRIPTION
 from tests.patience import PATIENCE_S
 
 Case = Callable[[str, str, str], Awaitable[None]]

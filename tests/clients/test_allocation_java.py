@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from eruca.core.allocation import (
+from eruca._core.allocation import (
     AverageStrategy,
     CircleStrategy,
     ConfigStrategy,
@@ -22,9 +22,9 @@ from eruca.core.allocation import (
     sort_clients,
     sort_queues,
 )
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.javahash import java_hash
 from eruca.errors import ConfigError
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.javahash import java_hash
 from tests.figures import note_figures
 from tests.interop.javapeer import JavaProgram, prepare_peer
 from tests.needs import starts

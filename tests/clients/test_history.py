@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca.wire.bodies import MessageQueue
+from eruca._wire.bodies import MessageQueue
 from tests.clients.history import Change, History, find_disorder, find_lost
 from tests.clients.members import Balance, Delivery, RecordFile, find_faults
 

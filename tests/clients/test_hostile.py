@@ -23,12 +23,12 @@ from typing import Any, TypeVar
 import pytest
 
 from eruca import ClientOptions, Consumer, Message, Outcome, Producer, PullConsumer, Sql
-from eruca.client.consume.pulling import PullLimits
-from eruca.client.produce.transactions import Decision, TransactionalProducer
-from eruca.client.session import Session
+from eruca._client.group.pulling import PullLimits
+from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.session.session import Session
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.headers import QueryMessageHeader
 from eruca.errors import ErucaError
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.headers import QueryMessageHeader
 from tests.clients.hostile import BROKER, TOPIC, HostilePeer
 from tests.figures import note_figures
 

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, Consumer, Message, Producer, PullConsumer
-from eruca.client.calls import has_entry
-from eruca.client.consume.pulling import PullLimits
-from eruca.client.produce.transactions import Decision, TransactionalProducer
-from eruca.client.routes import make_route
-from eruca.errors import CallTimeout, ErucaError, WireError
-from eruca.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
-from eruca.wire.bodies import BrokerData, MessageQueue, QueueData, ResetOffsetBody, TopicRouteData
-from eruca.wire.catalog import build_request
-from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
-from eruca.wire.frame import Command, encode_command
-from eruca.wire.headers import (
+from eruca._client.group.pulling import PullLimits
+from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.session.calls import has_entry
+from eruca._client.session.routes import make_route
+from eruca._ground.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
+from eruca._wire.bodies import BrokerData, MessageQueue, QueueData, ResetOffsetBody, TopicRouteData
+from eruca._wire.catalog import build_request
+from eruca._wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from eruca._wire.frame import Command, encode_command
+from eruca._wire.headers import (
     PullMessageAnswerHeader,
     PullMessageHeader,
     ResetOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
-from eruca.wire.record import Record, encode_record
+from eruca._wire.record import Record, encode_record
+from eruca.errors import CallTimeout, ErucaError, WireError
 from tests.clients.hostile import BROKER, MESSAGES, TOPIC, HostilePeer
 from tests.clients.mutations import Step
 from tests.patience import PATIENCE_S
@@ -353,7 +353,7 @@ def test_a_time_that_no_calendar_has_is_an_error_of_ours() -> None:
 async def test_the_search_for_a_time_ends_although_a_queue_never_comes_to_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eruca.client.consume.starting._SEARCH_S_MAX", 0.3)
+    monkeypatch.setattr("eruca._client.group.starting._SEARCH_S_MAX", 0.3)
 
     def go_on(request: Command) -> list[Step] | None:
         if request.code != RequestCode.PULL_MESSAGE:

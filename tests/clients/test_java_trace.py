@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eruca.wire.trace import (
+from eruca._wire.trace import (
     EndTransactionTrace,
     PubTrace,
     SubAfterTrace,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, MessageQueue, Producer
-from eruca.client.pull.scheduledpull import PullContext, ScheduledPull
+from eruca._client.pull.scheduledpull import PullContext, ScheduledPull
 from tests.clients.churnruns import LOCK_LIVE_MS, PATIENT_SECONDS, QUEUES, WINDOW_SECONDS, ChurnRun, run_churn
 from tests.clients.history import History
 from tests.clients.members import JavaFeed, JavaMember, Member, MemberSettings, poll, wait_for_owners

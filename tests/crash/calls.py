@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from functools import cache
 
-from eruca.config import FlushMode, StoreOptions
-from eruca.testing.faults import CrashMode, Fault, SimulatedDisk
+from eruca._ground.config import FlushMode, StoreOptions
+from eruca._testing.faults import CrashMode, Fault, SimulatedDisk
 from tests.crash.ledger import expect
 from tests.crash.world import World
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from eruca.config import StoreOptions
-from eruca.store.filesystem import FileSystem, LocalFileSystem
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.testing.clock import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record, RecordView, inspect_record
-from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from eruca._ground.config import StoreOptions
+from eruca._store.filesystem import FileSystem, LocalFileSystem
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._testing.clock import VirtualClock
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record, RecordView, inspect_record
+from eruca._wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from tests.crash.ledger import Ledger, Stored, expect
 from tests.crash.world import ROOT
 

@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from eruca.config import StoreOptions
+from eruca._ground.config import StoreOptions
+from eruca._store.layout import StorePaths
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.reading.slices import ReadBounds, is_damaged
+from eruca._store.retention import Retention
+from eruca._store.tables.tables import Tables
+from eruca._store.tables.timerlog import TimerCheckpoint, TimerLog
+from eruca._testing.clock import VirtualClock
+from eruca._testing.faults import SimulatedDisk
+from eruca._testing.faults.image import SECTOR, FileImage
+from eruca._wire.bodies import ConsumerOffsets
+from eruca._wire.record import Record, decode_readable
 from eruca.errors import StoreError
-from eruca.store.layout import StorePaths
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.reading.slices import ReadBounds, is_damaged
-from eruca.store.retention import Retention
-from eruca.store.tables.tables import Tables
-from eruca.store.tables.timerlog import TimerCheckpoint, TimerLog
-from eruca.testing.clock import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.testing.faults.image import SECTOR, FileImage
-from eruca.wire.bodies import ConsumerOffsets
-from eruca.wire.record import Record, decode_readable
 from tests.crash.ledger import expect
 from tests.crash.world import ROOT, draw_message
 from tests.retaining import retain

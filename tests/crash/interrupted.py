@@ -6,8 +6,8 @@ import contextlib
 import random
 from functools import cache
 
-from eruca.store.messagestore import open_store
-from eruca.testing.faults import CrashMode, SimulatedDisk
+from eruca._store.messagestore import open_store
+from eruca._testing.faults import CrashMode, SimulatedDisk
 from tests.crash.ledger import expect
 from tests.crash.middle import OPTIONS, SEGMENT_BYTES, Base, check_rest, make_base, write_log
 from tests.crash.world import ROOT, PowerCut

@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from eruca.store.messagestore import open_store
-from eruca.wire.record import decode_record
+from eruca._store.messagestore import open_store
+from eruca._wire.record import decode_record
 from tests.crash.killed import OPTIONS
 from tests.crash.ledger import Ledger, Stored, expect
 from tests.paths import REPOSITORY

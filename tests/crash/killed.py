@@ -9,9 +9,9 @@ import random
 import sys
 from pathlib import Path
 
-from eruca.config import FlushMode, StoreOptions
-from eruca.store.messagestore import open_store
-from eruca.wire.record import encode_record
+from eruca._ground.config import FlushMode, StoreOptions
+from eruca._store.messagestore import open_store
+from eruca._wire.record import encode_record
 from tests.crash.world import draw_message
 
 OPTIONS = StoreOptions(

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from eruca.config import StoreOptions, parse_delay_levels
-from eruca.store.log.scan import Damage, iter_records, scan_log
-from eruca.store.messagestore import MessageStore
-from eruca.store.queues.dispatch import has_queue_entry
-from eruca.store.reading.slices import ReadBounds, ReadStatus
-from eruca.wire.javahash import java_hash
-from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.record import Record, decode_record, encode_record
+from eruca._ground.config import StoreOptions, parse_delay_levels
+from eruca._store.log.scan import Damage, iter_records, scan_log
+from eruca._store.messagestore import MessageStore
+from eruca._store.queues.dispatch import has_queue_entry
+from eruca._store.reading.slices import ReadBounds, ReadStatus
+from eruca._wire.javahash import java_hash
+from eruca._wire.names import SCHEDULE_TOPIC
+from eruca._wire.record import Record, decode_record, encode_record
 
 QueueKey = tuple[str, int]
 

@@ -11,14 +11,14 @@ import random
 from dataclasses import dataclass
 from functools import cache
 
-from eruca.config import StoreOptions
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.storetools.readonly import Kind
-from eruca.storetools.verify import verify_store
-from eruca.testing.clock import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
+from eruca._ground.config import StoreOptions
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._storetools.readonly import Kind
+from eruca._storetools.verify import verify_store
+from eruca._testing.clock import VirtualClock
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
 from tests.crash.ledger import Ledger, Stored, expect, read_whole_queue
 from tests.crash.world import ROOT
 
@@ -100,7 +100,7 @@ def run_middle(seed: int) -> None:
         f"verify names {named}, the damage is at {start}",
     )
     counter = _ErrorCounter()
-    logger = logging.getLogger("eruca.store.recovery.recovery")
+    logger = logging.getLogger("eruca._store.recovery.recovery")
     logger.addHandler(counter)
     try:
         store = open_store(ROOT, OPTIONS, disk=disk, clock=disk.clock)

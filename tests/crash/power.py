@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from eruca.testing.faults import CrashMode
+from eruca._testing.faults import CrashMode
 from tests.crash.ledger import expect
 from tests.crash.world import World, draw_options
 

@@ -10,18 +10,18 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from eruca.config import StoreOptions
-from eruca.core.replication.epochs import find_common_end
+from eruca._core.replication.epochs import find_common_end
+from eruca._ground.config import StoreOptions
+from eruca._store.lineage.replicalog import ReplicaLog
+from eruca._store.lineage.setaside import find_boundary
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.queues.consumequeue import FILLER_SIZE
+from eruca._store.reading.slices import is_damaged
+from eruca._storetools.readonly import Kind
+from eruca._storetools.verify import verify_store
+from eruca._testing.clock import VirtualClock
+from eruca._testing.faults import CrashMode, SimulatedDisk
 from eruca.errors import ReplicaCorrupt
-from eruca.store.lineage.replicalog import ReplicaLog
-from eruca.store.lineage.setaside import find_boundary
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.queues.consumequeue import FILLER_SIZE
-from eruca.store.reading.slices import is_damaged
-from eruca.storetools.readonly import Kind
-from eruca.storetools.verify import verify_store
-from eruca.testing.clock import VirtualClock
-from eruca.testing.faults import CrashMode, SimulatedDisk
 from tests.crash.ledger import expect
 from tests.crash.world import ROOT, PowerCut, draw_message, draw_options
 

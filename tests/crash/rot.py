@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from eruca.config import StoreOptions
-from eruca.store.messagestore import open_store
-from eruca.testing.clock import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.testing.faults.image import FileImage
+from eruca._ground.config import StoreOptions
+from eruca._store.messagestore import open_store
+from eruca._testing.clock import VirtualClock
+from eruca._testing.faults import SimulatedDisk
+from eruca._testing.faults.image import FileImage
 from tests.crash.ledger import Ledger, expect
 from tests.crash.world import ROOT, draw_message
 

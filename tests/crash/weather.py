@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 
+from eruca._testing.faults import CrashMode, Fault
 from eruca.errors import StoreFull
-from eruca.testing.faults import CrashMode, Fault
 from tests.crash.ledger import expect
 from tests.crash.power import finish
 from tests.crash.world import World, draw_options

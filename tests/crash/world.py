@@ -12,18 +12,18 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eruca.config import FlushMode, StoreOptions
+from eruca._ground.config import FlushMode, StoreOptions
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.retention import Retention
+from eruca._store.tables.tables import Tables
+from eruca._testing.clock import VirtualClock
+from eruca._testing.faults import CrashMode, SimulatedDisk
+from eruca._wire.bodies import ConsumerOffsets
+from eruca._wire.names import SCHEDULE_TOPIC
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
+from eruca._wire.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED
 from eruca.errors import StoreError
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.retention import Retention
-from eruca.store.tables.tables import Tables
-from eruca.testing.clock import VirtualClock
-from eruca.testing.faults import CrashMode, SimulatedDisk
-from eruca.wire.bodies import ConsumerOffsets
-from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
-from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED
 from tests.crash.ledger import Ledger, expect
 from tests.retaining import retain
 

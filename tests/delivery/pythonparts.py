@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eruca import Consumer, Message, Outcome, Producer, PullConsumer, Receipt, Sql
-from eruca.client.produce.transactions import Decision, TransactionalProducer
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import ResetOffsetHeader
-from eruca.wire.names import DLQ_PREFIX
+from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import ResetOffsetHeader
+from eruca._wire.names import DLQ_PREFIX
 from tests.clients.stage import (
     Collector,
     ask_broker,

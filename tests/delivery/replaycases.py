@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Protocol
 
 from eruca import Consumer, Message, Producer
-from eruca.admin import offsets
-from eruca.admin.session import Admin
-from eruca.wire.bodies import MessageQueue
+from eruca._admin import offsets
+from eruca._admin.session import Admin
+from eruca._wire.bodies import MessageQueue
 from tests.clients.members import JavaMember, MemberSettings
 from tests.figures import note_figures
 from tests.interop.brokers import Cluster

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from eruca import ClassFilter, Consumer, Message, Producer, PullConsumer
-from eruca.client.session import Session
+from eruca._client.session.session import Session
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ErucaError, RequestRefused
-from eruca.wire.bodies import MessageQueue
 from tests.figures import note_figures
 from tests.interop.javapeer import JavaProgram, Peer
 from tests.patience import PATIENCE_S
@@ -299,7 +299,7 @@ def test_a_java_consumer_uploads_a_module(up: Up, filter_server: Up, peer: Peer,
 
 async def test_installed_classes_and_no_uploads(bare: Up) -> None:
     source = """
-from eruca.filterserver.plugins import FilterClass, FilterMessage
+from eruca._filterserver.plugins import FilterClass, FilterMessage
 class OnlyA(FilterClass):
     def matches(self, message: FilterMessage) -> bool:
         return message.properties.get("kind") == "A"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.admin.session import Admin
+from eruca._admin.session import Admin
 from tests.delivery.replaycases import CASES, HALF, NEW, Case, OurTool, Reader, Scene, run_case
 from tests.interop.brokers import Cluster
 from tests.unit.admin.staging import wait_until

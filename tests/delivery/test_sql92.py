@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-import eruca.broker.pulling.subscriptions as broker_subscriptions
+import eruca._broker.pulling.subscriptions as broker_subscriptions
 from eruca import MessageQueue, Producer, PullConsumer, Sql
-from eruca.client.consume.subscriptions import SQL92
+from eruca._client.group.subscriptions import SQL92
+from eruca._filter.javanumbers import EvaluationError
+from eruca._filter.sql import SqlError, SqlExpression, compile_sql
+from eruca._ground.limits import SQL_CHARS_MAX, SQL_DEPTH_MAX
+from eruca._wire.bodies import SubscriptionData
+from eruca._wire.codes import ResponseCode
+from eruca._wire.properties import parse_properties
 from eruca.errors import RequestRefused
-from eruca.filter.javanumbers import EvaluationError
-from eruca.filter.sql import SqlError, SqlExpression, compile_sql
-from eruca.limits import SQL_CHARS_MAX, SQL_DEPTH_MAX
-from eruca.wire.bodies import SubscriptionData
-from eruca.wire.codes import ResponseCode
-from eruca.wire.properties import parse_properties
 from tests.clients.stage import create_topic, fetch_queue, find_broker
 from tests.delivery.sqlcases import ERROR, REFUSED, SQL_CASES, F, N, SqlCase, T
 from tests.figures import note_figures

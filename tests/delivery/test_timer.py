@@ -13,7 +13,7 @@ import pytest
 
 import eruca.sync
 from eruca import Consumer, Outcome, Producer
-from eruca.client.message import Message
+from eruca._client.message import Message
 from eruca.errors import MessageIllegal, SendFailed
 from eruca.testing import EmbeddedBroker
 from tests.figures import note_figures

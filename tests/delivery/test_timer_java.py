@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from eruca.config import StoreOptions
-from eruca.store.messagestore import open_store
+from eruca._ground.config import StoreOptions
+from eruca._store.messagestore import open_store
+from eruca._wire.names import TIMER_TOPIC
 from eruca.sync import Producer
 from eruca.testing import EmbeddedBroker
-from eruca.wire.names import TIMER_TOPIC
 from tests.delivery.test_timer import consume
 from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer, StoreClient, find_broker_port
 from tests.interop.workload import hash_log, make_options, read_all, to_java

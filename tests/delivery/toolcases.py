@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from eruca import Consumer, Message, Outcome
-from eruca.admin import deadletters
-from eruca.admin.session import Admin
-from eruca.admin.transactions import State
-from eruca.client.produce.transactions import Decision, TransactionalProducer
-from eruca.wire.names import DLQ_PREFIX
+from eruca._admin import deadletters
+from eruca._admin.session import Admin
+from eruca._admin.transactions import State
+from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._wire.names import DLQ_PREFIX
 from tests.figures import note_figures
 from tests.interop.brokers import Cluster
 from tests.unit.admin.staging import (

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from eruca.wire import fastjson
-from eruca.wire.frame import Command
+from eruca._wire import fastjson
+from eruca._wire.frame import Command
 
 # Fields that hold a map from data to values of one kind.
 MAPS = frozenset(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import CheckTransactionHeader, EndTransactionHeader, SendBackHeader
+from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC
+from eruca._wire.record import Record, decode_record
 from eruca.testing import VirtualClock
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import CheckTransactionHeader, EndTransactionHeader, SendBackHeader
-from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
-from eruca.wire.record import Record, decode_record
 from tests.golden.test_stores import golden_options
 from tests.paths import unpack_golden
 from tests.unit.broker.conftest import allow_new_files as _allow_new_files

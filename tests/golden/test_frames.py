@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eruca.wire import fastjson
-from eruca.wire.batch import BatchItem
-from eruca.wire.bodies import ConsumerRunningInfo, JsonBody
-from eruca.wire.catalog import (
+from eruca._wire import fastjson
+from eruca._wire.batch import BatchItem
+from eruca._wire.bodies import ConsumerRunningInfo, JsonBody
+from eruca._wire.catalog import (
     UNKNOWN,
     RequestSpec,
     decode_answer,
@@ -19,10 +19,10 @@ from eruca.wire.catalog import (
     encode_request_body,
     find_spec,
 )
-from eruca.wire.codes import Language, RequestCode, SerializeType
-from eruca.wire.frame import Command, FrameBuffer, encode_command
-from eruca.wire.headers import EmptyHeader, Header
-from eruca.wire.record import Record
+from eruca._wire.codes import Language, RequestCode, SerializeType
+from eruca._wire.frame import Command, FrameBuffer, encode_command
+from eruca._wire.headers import EmptyHeader, Header
+from eruca._wire.record import Record
 from tests.paths import GOLDEN
 
 Row = dict[str, Any]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eruca.wire.record import RecordView, decode_records, encode_record, inspect_record
-from eruca.wire.replication import ChunkDecoder, LogChunk, LogReport, ReportDecoder, encode_report
+from eruca._wire.record import RecordView, decode_records, encode_record, inspect_record
+from eruca._wire.replication import ChunkDecoder, LogChunk, LogReport, ReportDecoder, encode_report
 from tests.encoding import encode_chunk
 from tests.paths import GOLDEN
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from eruca.wire.batch import decode_batch, encode_batch
-from eruca.wire.ids import decode_offset_id, decode_unique_id, encode_offset_id
-from eruca.wire.properties import UNIQ_KEY, encode_properties, get_property, parse_properties
-from eruca.wire.record import (
+from eruca._wire.batch import decode_batch, encode_batch
+from eruca._wire.ids import decode_offset_id, decode_unique_id, encode_offset_id
+from eruca._wire.properties import UNIQ_KEY, encode_properties, get_property, parse_properties
+from eruca._wire.record import (
     RECORD_MAGIC,
     BlankView,
     InvalidView,

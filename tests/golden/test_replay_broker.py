@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions
-from eruca.config import StoreOptions
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions
-from eruca.wire.bodies import (
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions
+from eruca._ground.config import StoreOptions
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
+from eruca._wire.bodies import (
     CheckClientBody,
     ConsumerData,
     HeartbeatData,
@@ -31,9 +31,9 @@ from eruca.wire.bodies import (
     SubscriptionData,
     encode_json,
 )
-from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
-from eruca.wire.frame import Command, FrameBuffer, encode_command, make_request
-from eruca.wire.headers import (
+from eruca._wire.codes import RequestCode, ResponseCode, SerializeType
+from eruca._wire.frame import Command, FrameBuffer, encode_command, make_request
+from eruca._wire.headers import (
     ConsumeDirectlyHeader,
     ConsumerGroupHeader,
     Header,
@@ -43,8 +43,8 @@ from eruca.wire.headers import (
     SendMessageV2Header,
     UpdateConsumerOffsetHeader,
 )
-from eruca.wire.ids import decode_offset_id
-from eruca.wire.properties import parse_properties
+from eruca._wire.ids import decode_offset_id
+from eruca._wire.properties import parse_properties
 from tests.golden.shapes import compare_answers, compare_bodies
 from tests.golden.test_frames import complete
 from tests.paths import GOLDEN

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions
-from eruca.wire import fastjson
-from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
-from eruca.wire.frame import Command, make_request
-from eruca.wire.headers import Header, KVConfigHeader, RouteHeader
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
+from eruca._wire import fastjson
+from eruca._wire.codes import RequestCode, ResponseCode, SerializeType
+from eruca._wire.frame import Command, make_request
+from eruca._wire.headers import Header, KVConfigHeader, RouteHeader
 from tests.golden.shapes import compare_answers
 from tests.paths import GOLDEN
 from tests.unit.net.rawpeer import RawPeer, open_peer, split_frames

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eruca.store.lineage.replicalog import ReplicaLog
-from eruca.store.messagestore import open_store
+from eruca._store.lineage.replicalog import ReplicaLog
+from eruca._store.messagestore import open_store
 from tests.golden.test_stores import golden_options
 from tests.paths import unpack_golden
 

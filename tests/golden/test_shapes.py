@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.wire.codes import SerializeType
-from eruca.wire.frame import Command
+from eruca._wire.codes import SerializeType
+from eruca._wire.frame import Command
 from tests.golden.shapes import compare_answers, compare_bodies
 
 SAME = [

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from eruca.javaconf import parse_conf
-from eruca.store.queues.consumequeue import ENTRY
-from eruca.storetools.dump import dump_records
-from eruca.storetools.readonly import Kind, Level
-from eruca.storetools.rebuild import rebuild_store
-from eruca.storetools.summary import StoreSummary, describe_store
-from eruca.storetools.verify import verify_store
+from eruca._ground.javaconf import parse_conf
+from eruca._store.queues.consumequeue import ENTRY
+from eruca._storetools.dump import dump_records
+from eruca._storetools.readonly import Kind, Level
+from eruca._storetools.rebuild import rebuild_store
+from eruca._storetools.summary import StoreSummary, describe_store
+from eruca._storetools.verify import verify_store
 from tests.paths import GOLDEN, unpack_golden
 from tests.store_samples import hash_files
 

@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from eruca.config import StoreOptions
-from eruca.store.messagestore import open_store
-from eruca.wire.host import pack_host
-from eruca.wire.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from eruca.wire.record import Record
+from eruca._ground.config import StoreOptions
+from eruca._store.messagestore import open_store
+from eruca._wire.host import pack_host
+from eruca._wire.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from eruca._wire.record import Record
 from tests.interop.workload import QUEUES, make_options
 
 TOPIC: Final = "Roll"

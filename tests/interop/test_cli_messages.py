@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from eruca.cli.main import main
+from eruca._cli.main import main
 from tests.clients.members import poll
 from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer
 from tests.patience import PATIENCE_S

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from eruca.clock import SystemClock
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.tables.tables import Tables
-from eruca.testing.clock import VirtualClock
-from eruca.wire.names import SCHEDULE_TOPIC
+from eruca._ground.clock import SystemClock
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.tables.tables import Tables
+from eruca._testing.clock import VirtualClock
+from eruca._wire.names import SCHEDULE_TOPIC
 from tests.interop import crashing_writer
 from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer, StoreClient, find_broker_port
 from tests.interop.workload import (

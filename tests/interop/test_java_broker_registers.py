@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions
-from eruca.wire.bodies import TopicRouteData
-from eruca.wire.catalog import build_request, decode_answer
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import RouteHeader
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
+from eruca._wire.bodies import TopicRouteData
+from eruca._wire.catalog import build_request, decode_answer
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import RouteHeader
 from tests.interop.javapeer import JavaBroker, JavaProgram, Peer
 from tests.patience import PATIENCE_S
 from tests.unit.net.rawpeer import RawPeer, open_peer

@@ -18,18 +18,18 @@ from typing import Any
 
 import pytest
 
-from eruca.clock import SystemClock
-from eruca.config import StoreOptions
+from eruca._ground.clock import SystemClock
+from eruca._ground.config import StoreOptions
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.tables.tables import Tables
+from eruca._testing.clock import VirtualClock
+from eruca._wire.host import V4_HOST_BYTES, unpack_host
+from eruca._wire.ids import encode_offset_id
+from eruca._wire.names import SCHEDULE_TOPIC
+from eruca._wire.properties import DELAY, KEYS, REAL_QID, UNIQ_KEY
+from eruca._wire.record import Record, decode_record
 from eruca.errors import StoreLocked
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.tables.tables import Tables
-from eruca.testing.clock import VirtualClock
-from eruca.wire.host import V4_HOST_BYTES, unpack_host
-from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.properties import DELAY, KEYS, REAL_QID, UNIQ_KEY
-from eruca.wire.record import Record, decode_record
 from tests.interop.javapeer import Dump, JavaBroker, JavaNameServer, Link, Peer, StoreClient, find_broker_port
 from tests.interop.workload import (
     COMMITTED,

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from eruca.config import StoreOptions
-from eruca.store.messagestore import MessageStore
-from eruca.store.queues.dispatch import has_queue_entry
-from eruca.store.tables.tables import Tables
-from eruca.testing.clock import VirtualClock
-from eruca.wire.bodies import ConsumerOffsets, DelayOffsets, GroupConfigTable, TopicConfigTable
-from eruca.wire.bodies.topics import GroupConfig, TopicConfig
-from eruca.wire.compression import compress
-from eruca.wire.host import pack_host
-from eruca.wire.ids import UniqueIds, encode_offset_id
-from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.properties import (
+from eruca._ground.config import StoreOptions
+from eruca._store.messagestore import MessageStore
+from eruca._store.queues.dispatch import has_queue_entry
+from eruca._store.tables.tables import Tables
+from eruca._testing.clock import VirtualClock
+from eruca._wire.bodies import ConsumerOffsets, DelayOffsets, GroupConfigTable, TopicConfigTable
+from eruca._wire.bodies.topics import GroupConfig, TopicConfig
+from eruca._wire.compression import compress
+from eruca._wire.host import pack_host
+from eruca._wire.ids import UniqueIds, encode_offset_id
+from eruca._wire.names import SCHEDULE_TOPIC
+from eruca._wire.properties import (
     CLUSTER,
     DELAY,
     KEYS,
@@ -38,8 +38,8 @@ from eruca.wire.properties import (
     WAIT,
     encode_properties,
 )
-from eruca.wire.record import Record, body_crc, decode_record, record_size, user_body
-from eruca.wire.sysflag import (
+from eruca._wire.record import Record, body_crc, decode_record, record_size, user_body
+from eruca._wire.sysflag import (
     BORN_HOST_V6,
     COMPRESSED,
     COMPRESSION_LEGACY_ZLIB,

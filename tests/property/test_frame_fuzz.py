@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from eruca._wire import catalog, fastjson
+from eruca._wire.codes import Language, RequestCode, SerializeType
+from eruca._wire.frame import Command, FrameBuffer, FrameError, encode_command
+from eruca._wire.headers import SendMessageV2Header
 from eruca.errors import WireError
-from eruca.wire import catalog, fastjson
-from eruca.wire.codes import Language, RequestCode, SerializeType
-from eruca.wire.frame import Command, FrameBuffer, FrameError, encode_command
-from eruca.wire.headers import SendMessageV2Header
 from tests.paths import GOLDEN
 
 

@@ -13,7 +13,7 @@ pytest.register_assert_rewrite(
     *[f"tests.replication.{name}" for name in ("pairs", "groups", "following", "killing", "faults", "electing")],
 )
 
-from eruca.net.etcd import open_etcd  # noqa: E402
+from eruca._net.etcd import open_etcd  # noqa: E402
 from tests.interop.javapeer import Peer, prepare_peer  # noqa: E402
 from tests.needs import starts  # noqa: E402
 from tests.replication.electing import Cluster  # noqa: E402

@@ -7,17 +7,17 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from eruca.broker.options import BrokerOptions
-from eruca.broker.replication.acknowledging import Gate
-from eruca.broker.replication.copies import LogEnd
-from eruca.broker.replication.failover import FailoverDriver, open_client
-from eruca.broker.replication.failoverkeys import Keys
-from eruca.broker.standing import Standing
-from eruca.clock import SystemClock
-from eruca.core.failover.rules import Rules
-from eruca.core.failover.view import Phase, Progress
+from eruca._broker.options import BrokerOptions
+from eruca._broker.replication.acknowledging import Gate
+from eruca._broker.replication.copies import LogEnd
+from eruca._broker.replication.failover import FailoverDriver, open_client
+from eruca._broker.replication.failoverkeys import Keys
+from eruca._broker.standing import Standing
+from eruca._core.failover.rules import Rules
+from eruca._core.failover.view import Phase, Progress
+from eruca._ground.clock import SystemClock
+from eruca._net.etcd import EtcdClient
 from eruca.errors import StoreError
-from eruca.net.etcd import EtcdClient
 from tests.patience import PATIENCE_S
 from tests.replication.etcdserver import EtcdServer
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eruca import ClientOptions
-from eruca.admin.promotion import measure
-from eruca.admin.replication import promote
-from eruca.admin.session import Admin
+from eruca._admin.promotion import measure
+from eruca._admin.replication import promote
+from eruca._admin.session import Admin
+from eruca._wire.names import MASTER
 from eruca.errors import ErucaError
-from eruca.wire.names import MASTER
 from tests.patience import PATIENCE_S
 from tests.replication.groups import Group
 from tests.replication.load import DirectLoad, Ledger

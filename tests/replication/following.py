@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from eruca import ClientOptions, MessageQueue, Producer
-from eruca.client.produce.outgoing import SendStatus
+from eruca._client.produce.outgoing import SendStatus
+from eruca._storetools.readonly import Level
+from eruca._storetools.verify import verify_store
 from eruca.errors import ErucaError
-from eruca.storetools.readonly import Level
-from eruca.storetools.verify import verify_store
 from tests.clients.stage import poll
 from tests.interop.javapeer import JavaBroker, JavaProgram, Peer
 from tests.patience import PATIENCE_S

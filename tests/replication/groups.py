@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from eruca.admin.replication import promote, read_state
+from eruca._admin.replication import promote, read_state
+from eruca._storetools.readonly import Level
+from eruca._storetools.verify import verify_store
+from eruca._wire.bodies import MessageQueue, ReplicationState
 from eruca.errors import ErucaError, NetError
-from eruca.storetools.readonly import Level
-from eruca.storetools.verify import verify_store
-from eruca.wire.bodies import MessageQueue, ReplicationState
 from tests.interop.javapeer import LOOPBACK
 from tests.patience import PATIENCE_S
 from tests.replication.etcdserver import EtcdServer

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from eruca import MessageQueue, Outgoing, Producer
-from eruca.client.calls import Calls
-from eruca.client.produce.outgoing import SendStatus
+from eruca._client.produce.outgoing import SendStatus
+from eruca._client.session.calls import Calls
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import SendMessageAnswerHeader, SendMessageV2Header
+from eruca._wire.ids import decode_offset_id
+from eruca._wire.names import TEMPLATE_TOPIC
 from eruca.errors import ErucaError
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import SendMessageAnswerHeader, SendMessageV2Header
-from eruca.wire.ids import decode_offset_id
-from eruca.wire.names import TEMPLATE_TOPIC
 from tests.replication.segments import Stored, list_queue_faults
 
 TOPIC = "Replicated"

@@ -18,12 +18,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from eruca import ClientOptions
-from eruca.admin.session import Admin
+from eruca._admin.session import Admin
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.catalog import build_request
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import CreateTopicHeader, EmptyHeader
 from eruca.errors import ErucaError
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.catalog import build_request
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import CreateTopicHeader, EmptyHeader
 from tests.clients.stage import PATIENCE_SECONDS, poll
 from tests.interop.brokers import PATIENCE
 from tests.interop.javapeer import LOOPBACK, JavaBroker, Peer, find_broker_port, find_ports

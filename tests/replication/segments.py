@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from eruca.store.log.chain import NAME_DIGITS
-from eruca.wire.record import BlankView, RecordView, inspect_record
-from eruca.wire.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from eruca._store.log.chain import NAME_DIGITS
+from eruca._wire.record import BlankView, RecordView, inspect_record
+from eruca._wire.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 _BLOCK_BYTES = 1024 * 1024
 

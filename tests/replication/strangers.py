@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Final
 
 from eruca import ClientOptions
-from eruca.admin.replication import promote
-from eruca.admin.session import Admin
-from eruca.config import StoreOptions
-from eruca.limits import EPOCH_AHEAD_MAX, EPOCH_MAX
-from eruca.net.caller import Caller
-from eruca.store.messagestore import open_store
-from eruca.wire.bodies import ReplicationState
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import ChangeRoleHeader, RegisterBrokerHeader
+from eruca._admin.replication import promote
+from eruca._admin.session import Admin
+from eruca._ground.config import StoreOptions
+from eruca._ground.limits import EPOCH_AHEAD_MAX, EPOCH_MAX
+from eruca._net.caller import Caller
+from eruca._store.messagestore import open_store
+from eruca._wire.bodies import ReplicationState
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import ChangeRoleHeader, RegisterBrokerHeader
 from tests.replication.faults import wait_for_more
 from tests.replication.groups import MASTER, Group
 from tests.replication.load import DirectLoad, Ledger

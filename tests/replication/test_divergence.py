@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca.wire.codes import ResponseCode
+from eruca._wire.codes import ResponseCode
 from tests.figures import note_figures
 from tests.replication.groups import Group
 from tests.replication.load import TOPIC, Ledger, read_number, send_to

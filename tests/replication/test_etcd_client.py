@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from eruca._net.etcd import Change, EtcdClient, Transaction, split_endpoints
 from eruca.errors import CallTimeout, ConfigError, ConnectFailed, EtcdRefused, NetError
-from eruca.net.etcd import Change, EtcdClient, Transaction, split_endpoints
 from tests.interop.javapeer import find_ports
 from tests.patience import PATIENCE_S
 from tests.replication.etcdserver import EtcdServer

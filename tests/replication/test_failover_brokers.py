@@ -14,17 +14,17 @@ import pytest
 from blockbuster import BlockBuster
 
 from eruca import ClientOptions, Producer
-from eruca.admin.replication import demote
-from eruca.admin.session import Admin
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.broker.replication.failover import FailoverDriver
-from eruca.client.produce.outgoing import SendStatus
-from eruca.core.failover.view import Phase
+from eruca._admin.replication import demote
+from eruca._admin.session import Admin
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._broker.replication.failover import FailoverDriver
+from eruca._client.produce.outgoing import SendStatus
+from eruca._core.failover.view import Phase
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import ChangeRoleHeader, EmptyHeader
+from eruca._wire.names import MASTER, SLAVE
 from eruca.errors import ConfigError, NoRoute, SendFailed
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import ChangeRoleHeader, EmptyHeader
-from eruca.wire.names import MASTER, SLAVE
 from tests.figures import note_figures
 from tests.replication.etcdserver import EtcdServer
 from tests.unit.broker.delivery import stored
@@ -41,11 +41,11 @@ pytestmark = pytest.mark.whole
 def allow_disk_work(forbid_blocking_calls: BlockBuster) -> None:
     """Let the store make files and cut its log in the loop, as in the tests of brokers."""
     for name, function in forbid_blocking_calls.functions.items():
-        function.can_block_in("eruca/store/lineage/lineage.py", {"truncate"})
-        function.can_block_in("eruca/store/log/commitlog.py", {"start_copy_at"})
+        function.can_block_in("eruca/_store/lineage/lineage.py", {"truncate"})
+        function.can_block_in("eruca/_store/log/commitlog.py", {"start_copy_at"})
         if name in ("os.rename", "os.mkdir", "os.stat", "os.fsync"):
-            function.can_block_in("eruca/store/filesystem.py", {"create", "make_directory"})
-    forbid_blocking_calls.functions["threading.Lock.acquire"].can_block_in("eruca/store/log/chain.py", {"segment_for"})
+            function.can_block_in("eruca/_store/filesystem.py", {"create", "make_directory"})
+    forbid_blocking_calls.functions["threading.Lock.acquire"].can_block_in("eruca/_store/log/chain.py", {"segment_for"})
 
 
 class Elected:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from eruca.core.failover.view import Phase
+from eruca._core.failover.view import Phase
+from eruca._net.etcd import open_etcd
 from eruca.errors import ConfigError
-from eruca.net.etcd import open_etcd
 from tests.figures import note_figures
 from tests.needs import needs
 from tests.replication.electing import LEASE_S, Cluster

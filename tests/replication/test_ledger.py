@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from eruca.config import StoreOptions, from_properties
-from eruca.store.messagestore import open_store
-from eruca.testing.clock import VirtualClock
-from eruca.wire.ids import encode_offset_id
-from eruca.wire.record import Record
+from eruca._ground.config import StoreOptions, from_properties
+from eruca._store.messagestore import open_store
+from eruca._testing.clock import VirtualClock
+from eruca._wire.ids import encode_offset_id
+from eruca._wire.record import Record
 from tests.replication.load import NO_ANSWER, TOPIC, Ledger, make_body, read_number
 from tests.replication.segments import (
     Stored,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.wire.codes import ResponseCode
-from eruca.wire.record import decode_records
+from eruca._broker.app import Broker
+from eruca._wire.codes import ResponseCode
+from eruca._wire.record import decode_records
 from tests.replication.test_failover_brokers import Elected, allow_disk_work, elected
 from tests.unit.broker.replication.members import wait_until
 from tests.unit.broker.requests import try_pull, try_send

@@ -13,11 +13,11 @@ import sys
 from typing import Any
 from unittest import mock
 
-from eruca.spark.cluster import Access
-from eruca.spark.pipelines.archive import read_archive, run_archive
-from eruca.spark.pipelines.deltaarchive import DELTA_CONF
-from eruca.spark.pipelines.job import make_session
-from eruca.spark.pipelines.ledger import Ledger
+from eruca._spark.cluster import Access
+from eruca._spark.pipelines.archive import read_archive, run_archive
+from eruca._spark.pipelines.deltaarchive import DELTA_CONF
+from eruca._spark.pipelines.job import make_session
+from eruca._spark.pipelines.ledger import Ledger
 
 
 def main(nameserver: str, topic: str, archive: str, jars: str) -> None:

@@ -12,11 +12,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from eruca.spark.cluster import ACCESS_OPTIONS
-from eruca.spark.optiontable import SourceOption
-from eruca.spark.sinkoptions import SINK_OPTIONS
-from eruca.spark.sourceoptions import SOURCE_OPTIONS
-from eruca.spark.storesource import OPTIONS as STORE_OPTIONS
+from eruca._spark.cluster import ACCESS_OPTIONS
+from eruca._spark.optiontable import SourceOption
+from eruca._spark.sink.options import SINK_OPTIONS
+from eruca._spark.source.options import SOURCE_OPTIONS
+from eruca._spark.store.source import OPTIONS as STORE_OPTIONS
 from tests.paths import REPOSITORY
 
 GUIDE = REPOSITORY / "docs" / "guide" / "spark.md"

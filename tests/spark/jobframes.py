@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from eruca.spark.pipelines.archiveframes import ARCHIVE_SCHEMA
-from eruca.wire.trace import TraceRecord, encode_trace
+from eruca._spark.pipelines.archiveframes import ARCHIVE_SCHEMA
+from eruca._wire.trace import TraceRecord, encode_trace
 
 # 2026-11-15 10:00:00 UTC
 TEN = 1_794_736_800_000

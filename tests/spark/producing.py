@@ -9,10 +9,10 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from eruca import Decision, MessageQueue, Outgoing, Producer, Receipt, TransactionalProducer
-from eruca.admin.session import Admin
-from eruca.wire.catalog import build_request
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import CreateTopicHeader, DeleteTopicInNameServerHeader, TopicHeader
+from eruca._admin.session import Admin
+from eruca._wire.catalog import build_request
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import CreateTopicHeader, DeleteTopicInNameServerHeader, TopicHeader
 from tests.clients.stage import poll
 from tests.interop.brokers import Cluster
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from eruca.spark.columns import MESSAGE_COLUMNS
-from eruca.spark.source import RocketMQSource, TopicReader
-from eruca.spark.sourceoptions import check_for_batch, read_options
+from eruca._spark.columns import MESSAGE_COLUMNS
+from eruca._spark.datasource import RocketMQSource, TopicReader
+from eruca._spark.source.options import check_for_batch, read_options
 from tests.interop.brokers import Cluster
 
 

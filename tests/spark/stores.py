@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from eruca.config import StoreOptions, from_properties
-from eruca.store.messagestore import open_store
-from eruca.store.queues.consumequeue import ENTRY
-from eruca.testing.clock import VirtualClock
-from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
-from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from eruca._ground.config import StoreOptions, from_properties
+from eruca._store.messagestore import open_store
+from eruca._store.queues.consumequeue import ENTRY
+from eruca._testing.clock import VirtualClock
+from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
+from eruca._wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.store_samples import OPTIONS, PROPERTIES, START_MS, find_segment, flip, patch
 
 GOLDEN_NAMES = ("clean", "killed", "torn", "rebuild")

@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eruca.admin import offsets
-from eruca.admin.session import Admin
+from eruca._admin import offsets
+from eruca._admin.session import Admin
 from tests.interop.brokers import Cluster
 from tests.patience import PATIENCE_S
 from tests.spark.producing import run

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from eruca import Outgoing
+from eruca._spark.cluster import Access
+from eruca._spark.pipelines.archive import read_archive, read_contents, run_archive
+from eruca._spark.pipelines.compaction import compact_archive, plan_compaction
+from eruca._spark.pipelines.ledger import Ledger
+from eruca._spark.pipelines.places import FileFacts, Place
 from eruca.errors import ConfigError
-from eruca.spark.cluster import Access
-from eruca.spark.pipelines.archive import read_archive, read_contents, run_archive
-from eruca.spark.pipelines.compaction import compact_archive, plan_compaction
-from eruca.spark.pipelines.ledger import Ledger
-from eruca.spark.pipelines.places import FileFacts, Place
 from tests.interop.brokers import Cluster, ErucaCluster
 from tests.spark.producing import delete_topic, name_topic, send
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from eruca.spark.pipelines.archive import read_archive, read_contents, run_archive
-from eruca.spark.pipelines.audit import read_transactions
-from eruca.spark.pipelines.compaction import compact_archive
-from eruca.spark.pipelines.inputs import MessageInput, open_messages
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.log.archived import ArchiveMark
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.wire.sysflag import TRANSACTION_PREPARED
+from eruca._spark.pipelines.archive import read_archive, read_contents, run_archive
+from eruca._spark.pipelines.audit import read_transactions
+from eruca._spark.pipelines.compaction import compact_archive
+from eruca._spark.pipelines.inputs import MessageInput, open_messages
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.log.archived import ArchiveMark
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._wire.sysflag import TRANSACTION_PREPARED
 from tests.unit.store.samples import make_message, make_options
 
 SEGMENT = 64 * 1024
@@ -112,9 +112,9 @@ def test_damaged_records_are_set_aside_with_the_reason(spark: Any, tmp_path: Pat
 @pytest.mark.whole
 def test_files_go_on_where_the_network_ended(spark: Any, tmp_path: Path) -> None:
     """What was archived by asking the broker is not added again from its files."""
-    from eruca.spark.pipelines.archiveplan import plan_stores, read_stores
-    from eruca.spark.pipelines.ledger import Contents
-    from eruca.wire.bodies import MessageQueue
+    from eruca._spark.pipelines.archiveplan import plan_stores, read_stores
+    from eruca._spark.pipelines.ledger import Contents
+    from eruca._wire.bodies import MessageQueue
 
     root = tmp_path / "store"
     store = open_at(root)

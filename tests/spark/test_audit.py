@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from eruca import Decision, Message, Outgoing, Producer
-from eruca.spark.cluster import Access
-from eruca.spark.pipelines.audit import (
+from eruca._spark.cluster import Access
+from eruca._spark.pipelines.audit import (
     compare_messages,
     count_transactions,
     find_deliveries,
     find_transactions,
     run_audit,
 )
-from eruca.spark.pipelines.inputs import MessageInput
-from eruca.spark.pipelines.stats import collect
-from eruca.spark.pipelines.traces import parse_traces
-from eruca.wire.trace import EndTransactionTrace, PubTrace, SubAfterTrace, TracedKind
+from eruca._spark.pipelines.inputs import MessageInput
+from eruca._spark.pipelines.stats import collect
+from eruca._spark.pipelines.traces import parse_traces
+from eruca._wire.trace import EndTransactionTrace, PubTrace, SubAfterTrace, TracedKind
 from tests.clients.stage import make_consumer, poll
 from tests.interop.brokers import SETTINGS, Cluster, ErucaCluster
 from tests.spark.jobframes import MINUTE, TEN, make_messages, make_traces

@@ -16,8 +16,8 @@ import fastavro
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from eruca._spark.decoding import decode_avro, decode_json, decode_protobuf, set_bad_aside, split_bad
 from eruca.errors import ConfigError
-from eruca.spark.decoding import decode_avro, decode_json, decode_protobuf, set_bad_aside, split_bad
 from tests.figures import note_figures
 
 SCHEMA = "id string, amount double not null, at timestamp, n int, items array<struct<q:int>>"
@@ -246,7 +246,7 @@ def test_a_reader_schema_of_avro(spark: Any, tmp_path: Path) -> None:
     ],
 )
 def test_an_avro_schema_that_spark_has_no_type_for(kind: Any, said: str, tmp_path: Path) -> None:
-    from eruca.spark.decoding.avro import load_avro
+    from eruca._spark.decoding.avro import load_avro
 
     schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
     with pytest.raises(ConfigError, match=said):
@@ -254,7 +254,7 @@ def test_an_avro_schema_that_spark_has_no_type_for(kind: Any, said: str, tmp_pat
 
 
 def test_an_avro_schema_that_is_none(tmp_path: Path) -> None:
-    from eruca.spark.decoding.avro import load_avro
+    from eruca._spark.decoding.avro import load_avro
 
     (tmp_path / "text.avsc").write_text("hello")
     for name in ("text", "gone"):
@@ -315,7 +315,7 @@ def make_message(proto: Path, name: str = "shop.Order") -> Any:
     """An empty message of a schema file."""
     from google.protobuf.message_factory import GetMessageClass
 
-    from eruca.spark.decoding.protobuf import _build_pool, _compile
+    from eruca._spark.decoding.protobuf import _build_pool, _compile
 
     return GetMessageClass(_build_pool(_compile(proto)).FindMessageTypeByName(name))()
 
@@ -361,7 +361,7 @@ def test_protobuf_bodies_become_columns_or_a_reason(spark: Any, proto: Path) -> 
 def test_a_descriptor_set_will_do(spark: Any, proto: Path, tmp_path: Path) -> None:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-    from eruca.spark.decoding.protobuf import _compile, load_protobuf
+    from eruca._spark.decoding.protobuf import _compile, load_protobuf
 
     content = _compile(proto)
     whole, bare, partial = tmp_path / "whole.desc", tmp_path / "bare.desc", tmp_path / "partial.pb"
@@ -397,7 +397,7 @@ def test_a_required_field_of_protobuf(spark: Any, tmp_path: Path) -> None:
     ],
 )
 def test_a_protobuf_schema_that_cannot_be_used(text: str, message: str, said: str, tmp_path: Path) -> None:
-    from eruca.spark.decoding.protobuf import load_protobuf
+    from eruca._spark.decoding.protobuf import load_protobuf
 
     path = tmp_path / "schema.proto"
     path.write_text(f'syntax = "proto3"; {text}')
@@ -406,7 +406,7 @@ def test_a_protobuf_schema_that_cannot_be_used(text: str, message: str, said: st
 
 
 def test_a_protobuf_schema_that_is_none(tmp_path: Path) -> None:
-    from eruca.spark.decoding.protobuf import load_protobuf
+    from eruca._spark.decoding.protobuf import load_protobuf
 
     for name, said in (
         ("gone.proto", "No such file"),
@@ -422,8 +422,8 @@ def test_a_protobuf_schema_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named_with_the_way_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from eruca.spark.decoding.avro import load_avro
-    from eruca.spark.decoding.protobuf import load_protobuf
+    from eruca._spark.decoding.avro import load_avro
+    from eruca._spark.decoding.protobuf import load_protobuf
 
     find = importlib.util.find_spec
     hidden = {"fastavro", "google.protobuf", "grpc_tools"}
@@ -493,9 +493,9 @@ def test_any_bytes_give_a_value_or_a_reason(kind: str, proto: Path, tmp_path: Pa
     """Random bytes, and good bodies with some bytes changed; in this process, without Spark."""
     import pyarrow as pa
 
-    from eruca.spark.decoding.avro import load_avro
-    from eruca.spark.decoding.protobuf import load_protobuf
-    from eruca.spark.decoding.rows import BodySchema, decode_bodies
+    from eruca._spark.decoding.avro import load_avro
+    from eruca._spark.decoding.protobuf import load_protobuf
+    from eruca._spark.decoding.rows import BodySchema, decode_bodies
 
     schema: BodySchema
     if kind == "avro":

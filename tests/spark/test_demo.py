@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from eruca.cli import demospark
-from eruca.cli.demoorders import BROKEN, Consumed, Takings, make_orders, sum_up
+from eruca._cli import demospark
+from eruca._cli.demoorders import BROKEN, Consumed, Takings, make_orders, sum_up
 from eruca.errors import ConfigError, ErucaError
 from tests.figures import note_figures
 from tests.paths import REPOSITORY

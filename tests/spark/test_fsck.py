@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from eruca._spark.pipelines.fsck import find_faults, run_fsck
+from eruca._store.messagestore import open_store
+from eruca._storetools.readonly import Kind, Level
+from eruca._storetools.verify import verify_store
 from eruca.errors import ConfigError
-from eruca.spark.pipelines.fsck import find_faults, run_fsck
-from eruca.store.messagestore import open_store
-from eruca.storetools.readonly import Kind, Level
-from eruca.storetools.verify import verify_store
 from tests.paths import unpack_golden
 from tests.spark.stores import (
     GOLDEN_NAMES,

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from eruca import Outgoing
-from eruca.cli.main import main
+from eruca._cli.main import main
 from tests.interop.brokers import ErucaCluster
 from tests.paths import REPOSITORY
 from tests.spark.producing import create_topic, send
@@ -44,5 +44,5 @@ def test_every_command_of_the_page_works(spark: Any, tmp_path: Path, monkeypatch
             result = CliRunner().invoke(main, words[1:])
             assert result.exit_code == 0, f"{command}\n{result.output}{result.exception!r}"
         (example,) = list_fences("python")
-        monkeypatch.setattr("eruca.spark.pipelines.job.make_session", lambda *_: spark)
+        monkeypatch.setattr("eruca._spark.pipelines.job.make_session", lambda *_: spark)
         exec(compile(example.replace(NAMESERVER, cluster.name_server), PAGE, "exec"), {})

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from eruca.spark.columns import STORE_COLUMNS
-from eruca.spark.sinkoptions import COLUMNS as SINK_COLUMNS
+from eruca._spark.columns import STORE_COLUMNS
+from eruca._spark.sink.options import COLUMNS as SINK_COLUMNS
 from tests.clients.guidepage import read_blocks
 from tests.paths import REPOSITORY
 from tests.spark.guideoptions import CHINESE, GUIDE, TABLES, make_rows, read_rows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eruca import MessageQueue
-from eruca.spark.cluster import Access, Cluster
-from eruca.spark.pipelines.lag import QueueLag, read_lag, run_lag, sum_lag
+from eruca._spark.cluster import Access, Cluster
+from eruca._spark.pipelines.lag import QueueLag, read_lag, run_lag, sum_lag
 from tests.interop.brokers import Cluster as Servers
 from tests.spark.producing import commit_group, create_topic, name_topic, send
 

@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eruca import Outgoing
-from eruca.admin.session import Admin
-from eruca.cli import pipelineoptions
-from eruca.cli.main import main
-from eruca.cli.pipeline import pipeline
-from eruca.wire.bodies import KVTable
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import EmptyHeader
+from eruca._admin.session import Admin
+from eruca._cli import pipelineoptions
+from eruca._cli.main import main
+from eruca._cli.pipeline import pipeline
+from eruca._wire.bodies import KVTable
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import EmptyHeader
 from tests.interop.brokers import ErucaCluster
 from tests.paths import REPOSITORY
 from tests.spark.producing import commit_group, create_topic, name_topic, run, send
@@ -137,7 +137,7 @@ def test_without_spark_every_job_says_what_to_install(tmp_path: Path) -> None:
         "        if name.partition('.')[0] == 'pyspark': raise ModuleNotFoundError('No module', name='pyspark')\n"
         "sys.meta_path.insert(0, Hide())\n"
         "from click.testing import CliRunner\n"
-        "from eruca.cli.main import main\n"
+        "from eruca._cli.main import main\n"
         "import json\n"
         "for words in json.loads(sys.argv[1]):\n"
         "    result = CliRunner().invoke(main, ['pipeline', *words])\n"
@@ -188,7 +188,7 @@ def test_a_wrong_command_line_is_said_before_spark_starts(
     def refuse(*_: object) -> None:
         raise AssertionError("Spark is started")
 
-    monkeypatch.setattr("eruca.spark.pipelines.job.make_session", refuse)
+    monkeypatch.setattr("eruca._spark.pipelines.job.make_session", refuse)
     result = invoke(*words, ok=False)
     assert result.exit_code in (1, 2)
     assert said in result.output

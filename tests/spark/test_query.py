@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from eruca import Outgoing
+from eruca._spark.cluster import Access
+from eruca._spark.pipelines.archive import run_archive
+from eruca._spark.pipelines.inputs import MessageInput, choose_times, open_messages
+from eruca._spark.pipelines.query import run_query, show_value, write_csv, write_json
 from eruca.errors import ConfigError
-from eruca.spark.cluster import Access
-from eruca.spark.pipelines.archive import run_archive
-from eruca.spark.pipelines.inputs import MessageInput, choose_times, open_messages
-from eruca.spark.pipelines.query import run_query, show_value, write_csv, write_json
 from tests.interop.brokers import Cluster, ErucaCluster
 from tests.spark.jobframes import HOUR, TEN, make_messages
 from tests.spark.producing import name_topic, send

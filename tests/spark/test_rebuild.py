@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from eruca._spark.pipelines.rebuild import run_rebuild
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.messagestore import open_store
+from eruca._storetools.rebuild import rebuild_store
+from eruca._storetools.verify import verify_store
 from eruca.errors import ConfigError, StoreError, StoreLocked
-from eruca.spark.pipelines.rebuild import run_rebuild
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.messagestore import open_store
-from eruca.storetools.rebuild import rebuild_store
-from eruca.storetools.verify import verify_store
 from tests.figures import note_figures
 from tests.paths import unpack_golden
 from tests.spark.stores import (

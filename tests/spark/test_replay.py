@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 
 from eruca import Outgoing
-from eruca.errors import ConfigError
-from eruca.spark.cluster import Access
-from eruca.spark.pipelines.archive import run_archive
-from eruca.spark.pipelines.inputs import MessageInput, open_messages
-from eruca.spark.pipelines.replay import (
+from eruca._spark.cluster import Access
+from eruca._spark.pipelines.archive import run_archive
+from eruca._spark.pipelines.inputs import MessageInput, open_messages
+from eruca._spark.pipelines.replay import (
     ReplayOptions,
     choose_messages,
     complete_input,
@@ -23,6 +22,7 @@ from eruca.spark.pipelines.replay import (
     prepare_replay,
     run_replay,
 )
+from eruca.errors import ConfigError
 from tests.interop.brokers import Cluster, ErucaCluster
 from tests.spark.jobframes import TEN, make_messages
 from tests.spark.producing import create_topic, name_topic, send

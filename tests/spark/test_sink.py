@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from eruca.client.produce.choosing import choose_by_shard
+from eruca._client.produce.choosing import choose_by_shard
+from eruca._spark.sink.writer import plan_sink, write_rows
 from eruca.errors import RequestRefused
-from eruca.spark.sink import plan_sink, write_rows
 from tests.interop.brokers import BROKER_NAME, Cluster, ErucaCluster, JavaCluster
 from tests.patience import PATIENCE_S
 from tests.spark.producing import create_topic, name_topic, run, send

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from eruca.spark.sink import plan_sink, write_rows
+from eruca._spark.sink.writer import plan_sink, write_rows
 from tests.figures import note_figures
 from tests.spark.producing import create_topic
 from tests.spark.reading import read_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca.admin.session import Admin
+from eruca._admin.session import Admin
 from eruca.errors import NetError, OffsetLost
 from tests.clients.stage import poll
 from tests.interop.brokers import BROKER_NAME, ErucaCluster

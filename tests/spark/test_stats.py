@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from eruca import Outgoing
-from eruca.spark.cluster import Access
-from eruca.spark.pipelines.charts import draw_charts, make_page
-from eruca.spark.pipelines.inputs import MessageInput
-from eruca.spark.pipelines.stats import collect, count_consumption, count_traffic, make_histogram, run_stats
-from eruca.spark.pipelines.traces import find_consumed, parse_traces
-from eruca.wire.trace import PubTrace, SubAfterTrace, SubBeforeTrace
+from eruca._spark.cluster import Access
+from eruca._spark.pipelines.charts import draw_charts, make_page
+from eruca._spark.pipelines.inputs import MessageInput
+from eruca._spark.pipelines.stats import collect, count_consumption, count_traffic, make_histogram, run_stats
+from eruca._spark.pipelines.traces import find_consumed, parse_traces
+from eruca._wire.trace import PubTrace, SubAfterTrace, SubBeforeTrace
 from tests.interop.brokers import Cluster
 from tests.spark.jobframes import HOUR, TEN, make_messages, make_traces
 from tests.spark.producing import commit_group, create_topic, name_topic, send

@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from eruca.spark.columns import STORE_COLUMNS, make_schema, tighten
-from eruca.store.messagestore import open_store
+from eruca._spark.columns import STORE_COLUMNS, make_schema, tighten
+from eruca._store.messagestore import open_store
 from tests.paths import unpack_golden
 from tests.spark.stores import lose_a_page, make_options, make_rich_store
 from tests.store_samples import fill_store, make_message

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eruca.admin.session import Admin
-from eruca.spark.committing import ProgressCommits, commit_progress
-from eruca.wire.names import RETRY_PREFIX
+from eruca._admin.session import Admin
+from eruca._spark.source.committing import ProgressCommits, commit_progress
+from eruca._wire.names import RETRY_PREFIX
 from tests.interop.brokers import Cluster
 from tests.spark.producing import commit_group, create_topic, delete_topic, name_topic, run, send
 from tests.spark.streams import Sink, finish, number_bodies, open_stream, show_group, wait_for

@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter, defaultdict
 
 from eruca import Message, MessageQueue, Producer
+from eruca._wire.bodies import GroupConfig, GroupConfigTable, TopicConfigTable
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import CreateTopicHeader, DeleteGroupHeader, TopicHeader
 from eruca.errors import ErucaError
-from eruca.wire.bodies import GroupConfig, GroupConfigTable, TopicConfigTable
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import CreateTopicHeader, DeleteGroupHeader, TopicHeader
 from tests.clients.stage import ask_broker, create_topic, make_consumer
 from tests.torture.deliverystage import OFFSETS_INTERVAL_MS, SEND_SECONDS, Part, insist
 

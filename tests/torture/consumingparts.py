@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter, defaultdict
 
 from eruca import Consumer, Message, MessageQueue, Producer, Sql
+from eruca._wire.names import DLQ_PREFIX
 from eruca.errors import ErucaError
-from eruca.wire.names import DLQ_PREFIX
 from tests.clients.stage import create_topic, make_consumer
 from tests.torture.deliverystage import SEND_SECONDS, Part
 

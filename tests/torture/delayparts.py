@@ -7,8 +7,8 @@ from collections import Counter
 from datetime import timedelta
 
 from eruca import Message, Producer, Receipt
+from eruca._wire.names import SCHEDULE_TOPIC
 from eruca.errors import ErucaError
-from eruca.wire.names import SCHEDULE_TOPIC
 from tests.clients.stage import create_topic, make_consumer
 from tests.torture.deliverystage import LEVELS_S, SEND_SECONDS, Part
 

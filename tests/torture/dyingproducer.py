@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from eruca import Message, Receipt
-from eruca.client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.transactions import Decision, TransactionalProducer
 
 
 async def main(nameserver: str, name: str) -> None:

@@ -8,10 +8,10 @@ from collections import defaultdict
 from contextlib import suppress
 from itertools import pairwise
 
-from eruca.wire.bodies import HeartbeatData
-from eruca.wire.catalog import decode_request
-from eruca.wire.codes import RequestCode
-from eruca.wire.frame import FrameBuffer
+from eruca._wire.bodies import HeartbeatData
+from eruca._wire.catalog import decode_request
+from eruca._wire.codes import RequestCode
+from eruca._wire.frame import FrameBuffer
 
 _READ_BYTES = 256 * 1024
 

@@ -16,10 +16,10 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import QueueHeader
-from eruca.wire.record import decode_records
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import QueueHeader
+from eruca._wire.record import decode_records
 from tests.unit.broker.requests import pull_header, send_header
 from tests.unit.broker.serving import read_memory
 from tests.unit.net.rawpeer import RawPeer, open_peer

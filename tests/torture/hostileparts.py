@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from eruca.wire.batch import BatchItem, encode_batch
-from eruca.wire.bodies import (
+from eruca._wire.batch import BatchItem, encode_batch
+from eruca._wire.bodies import (
     ConsumerData,
     HeartbeatData,
     RegisterBrokerBody,
@@ -28,11 +28,11 @@ from eruca.wire.bodies import (
     encode_json,
     encode_registration,
 )
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.compression import compress
-from eruca.wire.ext import Header
-from eruca.wire.frame import Command, FrameBuffer, encode_command, make_request
-from eruca.wire.headers import (
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.compression import compress
+from eruca._wire.ext import Header
+from eruca._wire.frame import Command, FrameBuffer, encode_command, make_request
+from eruca._wire.headers import (
     BrokerConsumeStatsHeader,
     ConsumerGroupHeader,
     ConsumeStatsHeader,
@@ -42,7 +42,7 @@ from eruca.wire.headers import (
     TopicHeader,
     UpdateConsumerOffsetHeader,
 )
-from eruca.wire.properties import encode_properties
+from eruca._wire.properties import encode_properties
 from tests.unit.broker.requests import EXPRESSION, HOLD, pull_header, send_header
 from tests.unit.net.rawpeer import RawPeer, open_peer
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from eruca import Message, Outgoing, Producer, Receipt
-from eruca.client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._wire.headers import QueryMessageHeader
 from eruca.errors import ErucaError
-from eruca.wire.headers import QueryMessageHeader
 from tests.clients.stage import create_topic, make_consumer
 from tests.paths import REPOSITORY
 from tests.torture.deliverystage import CHECK_INTERVAL_MS, SEND_SECONDS, Part

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from eruca import Producer
-from eruca.wire.codes import RequestCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import CreateTopicHeader
+from eruca._wire.codes import RequestCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import CreateTopicHeader
 from tests.interop.brokers import SETTINGS as CLUSTER_SETTINGS
 from tests.interop.brokers import ErucaCluster
 from tests.paths import REPOSITORY

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eruca import ClientOptions, Consumer, Message
-from eruca.wire.bodies import MessageQueue
+from eruca._wire.bodies import MessageQueue
 
 
 @dataclass(frozen=True)

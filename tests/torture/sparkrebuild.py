@@ -18,14 +18,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from eruca.config import StoreOptions
-from eruca.spark.pipelines import rebuild as job
-from eruca.spark.pipelines.job import make_session
-from eruca.store.messagestore import open_store
-from eruca.testing.clock import VirtualClock
-from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
-from eruca.wire.record import Record
-from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from eruca._ground.config import StoreOptions
+from eruca._spark.pipelines import rebuild as job
+from eruca._spark.pipelines.job import make_session
+from eruca._store.messagestore import open_store
+from eruca._testing.clock import VirtualClock
+from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC
+from eruca._wire.record import Record
+from eruca._wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 SEED = 20261115
 LOG_BYTES = 2 * 1024**3 + 64 * 1024**2

@@ -22,14 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eruca.admin.session import Admin
+from eruca._admin.session import Admin
+from eruca._spark.columns import MESSAGE_COLUMNS
+from eruca._spark.datasource import TopicReader
+from eruca._spark.source.options import read_options
+from eruca._wire.catalog import build_request
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import CreateTopicHeader, EmptyHeader
 from eruca.errors import ErucaError
-from eruca.spark.columns import MESSAGE_COLUMNS
-from eruca.spark.source import TopicReader
-from eruca.spark.sourceoptions import read_options
-from eruca.wire.catalog import build_request
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import CreateTopicHeader, EmptyHeader
 from tests.clients.stage import poll
 from tests.torture.killedbroker import KilledBroker
 from tests.torture.killeddriver import KilledDriver

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eruca import MessageQueue, Producer
-from eruca.admin.session import Admin
-from eruca.wire.catalog import build_request
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import CreateTopicHeader
+from eruca._admin.session import Admin
+from eruca._wire.catalog import build_request
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import CreateTopicHeader
 from tests.clients.stage import poll
 from tests.spark.streams import list_files
 from tests.torture.killedbroker import KilledBroker

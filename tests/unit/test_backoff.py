@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.backoff import Backoff, spread
+from eruca._ground.backoff import Backoff, spread
 
 
 def test_each_pause_is_longer_than_the_last_up_to_the_longest() -> None:

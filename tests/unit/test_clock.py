@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eruca.clock import ClockJumps, read_clocks
+from eruca._ground.clock import ClockJumps, read_clocks
 from eruca.testing import VirtualClock
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.broker.options import BrokerOptions
-from eruca.config import (
+from eruca._broker.options import BrokerOptions
+from eruca._filterserver.options import FilterServerOptions
+from eruca._ground.config import (
     FlushMode,
     StoreOptions,
     check_bounds,
@@ -21,10 +22,9 @@ from eruca.config import (
     parse_delay_levels,
     parse_value,
 )
+from eruca._ground.javaconf import parse_conf
+from eruca._nameserver.options import NameServerOptions
 from eruca.errors import ConfigError
-from eruca.filterserver.options import FilterServerOptions
-from eruca.javaconf import parse_conf
-from eruca.nameserver.options import NameServerOptions
 
 # What a 4.9 broker has when nothing is configured.
 JAVA_DEFAULTS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.digits import read_digits
+from eruca._ground.digits import read_digits
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), (b"42", 42), ("9" * 19, 10**19 - 1)])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca._ground.javaconf import parse_conf, read_conf, set_keys, write_conf
 from eruca.errors import ConfigError
-from eruca.javaconf import parse_conf, read_conf, set_keys, write_conf
 
 FILE = """\
 # my broker

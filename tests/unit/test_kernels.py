@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca.wire.kernel import PLAIN, record
+from eruca._wire.kernel import PLAIN, record
 from tests.kernels import NAMES, PATHS, SOURCES, find_built_file, load_twins
 
 each_kernel = pytest.mark.parametrize("name", NAMES)
@@ -47,7 +47,7 @@ def test_the_kernel_is_not_older_than_its_source(name: str) -> None:
 def test_the_plain_twin_is_plain(name: str) -> None:
     plain = load_twins(name)["plain"]
     assert not plain.compiled
-    assert plain.cython.__name__ == "eruca.wire.kernel.nocython"
+    assert plain.cython.__name__ == "eruca._wire.kernel.nocython"
     assert (plain is import_module(name)) is PLAIN
 
 
@@ -64,7 +64,7 @@ def read_declared(path: Path) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("name", ["eruca.wire.kernel.record", "eruca.store.kernel.sizes"])
+@pytest.mark.parametrize("name", ["eruca._wire.kernel.record", "eruca._store.kernel.sizes"])
 def test_compiled_and_plain_kernels_have_the_same_numbers(name: str) -> None:
     declared = read_declared(SOURCES / f"{name.replace('.', '/')}.pxd")
     plain = {key: value for key, value in vars(import_module(name)).items() if key.isupper() and type(value) is int}
@@ -73,7 +73,7 @@ def test_compiled_and_plain_kernels_have_the_same_numbers(name: str) -> None:
 
 
 def test_the_magic_is_among_them() -> None:
-    declared = read_declared(SOURCES / "eruca/wire/kernel/record.pxd")
+    declared = read_declared(SOURCES / "eruca/_wire/kernel/record.pxd")
     assert declared["MAGIC"] == record.MAGIC == 0xDAA320A7
 
 
@@ -94,11 +94,11 @@ def run(root: Path, code: str, **environment: str) -> subprocess.CompletedProces
     return subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=False)
 
 
-CALL = "import eruca.store.kernel.dispatch as r, eruca.wire.kernel.digest as d; print(r.compiled, d.compiled)"
+CALL = "import eruca._store.kernel.dispatch as r, eruca._wire.kernel.digest as d; print(r.compiled, d.compiled)"
 
 
 @pytest.mark.skipif(find_built_file(NAMES[0]) is None, reason="nothing is compiled here")
-@pytest.mark.parametrize("hidden", ["wire.kernel.digest", "store.kernel.index", "store.kernel.dispatch"])
+@pytest.mark.parametrize("hidden", ["_wire.kernel.digest", "_store.kernel.index", "_store.kernel.dispatch"])
 def test_a_half_compiled_installation_says_what_to_do(copied: Path, hidden: str) -> None:
     built = find_built_file(f"eruca.{hidden}")
     assert built is not None
@@ -109,7 +109,7 @@ def test_a_half_compiled_installation_says_what_to_do(copied: Path, hidden: str)
         found = run(copied, CALL)
         assert found.returncode != 0
         last = found.stderr.strip().splitlines()[-1]
-        assert last.startswith("ImportError: eruca.store.kernel.")
+        assert last.startswith("ImportError: eruca._store.kernel.")
         assert "make clean setup" in last
         assert "pip install --force-reinstall" in last
         # And there is a way to go on at once.
@@ -120,7 +120,7 @@ def test_a_half_compiled_installation_says_what_to_do(copied: Path, hidden: str)
 
 
 @pytest.mark.skipif(find_built_file(NAMES[0]) is None, reason="nothing is compiled here")
-@pytest.mark.parametrize("hidden", ["wire.kernel.reading", "wire.kernel.writing", "store.kernel.entries"])
+@pytest.mark.parametrize("hidden", ["_wire.kernel.reading", "_wire.kernel.writing", "_store.kernel.entries"])
 def test_a_kernel_that_nobody_calls_in_c_may_be_plain(copied: Path, hidden: str) -> None:
     built = find_built_file(f"eruca.{hidden}")
     assert built is not None
@@ -128,7 +128,7 @@ def test_a_kernel_that_nobody_calls_in_c_may_be_plain(copied: Path, hidden: str)
     aside = there.with_suffix(".hidden")
     there.rename(aside)
     try:
-        code = f"import eruca.store.messagestore, eruca.{hidden} as kernel; print(kernel.compiled)"
+        code = f"import eruca._store.messagestore, eruca.{hidden} as kernel; print(kernel.compiled)"
         assert run(copied, code).stdout == "False\n"
     finally:
         aside.rename(there)
@@ -140,8 +140,8 @@ def test_an_installation_without_compiler_and_cython_works(tmp_path: Path) -> No
     code = """if True:
         import sys
         sys.modules["cython"] = None
-        import eruca.broker.sending.kernel, eruca.spark.kernel, eruca.store.kernel.dispatch as dispatch
-        from eruca.wire.record import Record, decode_record, encode_record
+        import eruca._broker.sending.kernel, eruca._spark.kernel, eruca._store.kernel.dispatch as dispatch
+        from eruca._wire.record import Record, decode_record, encode_record
         message = decode_record(encode_record(Record("t", body=b"b", properties=b"p")))
         print(message.topic, message.body, dispatch.compiled)
     """

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eruca.store.log.cursor import RecordCursor
-from eruca.wire.record import Record, RecordView, decode_readable, inspect_record
+from eruca._store.log.cursor import RecordCursor
+from eruca._wire.record import Record, RecordView, decode_readable, inspect_record
 from tests import readable
 from tests.kernels import load_twins
 
@@ -110,10 +110,10 @@ CASES = {
     "zeros": bytes(200),
     "nothing": b"",
 }
-ROOMS = {"reading": "wire", "entries": "store", "columns": "spark"}
+ROOMS = {"reading": "_wire", "entries": "_store", "columns": "_spark"}
 TWINS = {
     kind: {name: load_twins(f"eruca.{room}.kernel.{name}")[kind] for name, room in ROOMS.items()}
-    for kind in load_twins("eruca.wire.kernel.reading")
+    for kind in load_twins("eruca._wire.kernel.reading")
 }
 each_case = pytest.mark.parametrize("record", CASES.values(), ids=CASES.keys())
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
+from eruca._ground.repeating import Repeating
 from eruca.errors import StoreError
-from eruca.repeating import Repeating
 
 WEEK_S = 7 * 86_400.0
 
@@ -39,7 +39,7 @@ class Work:
 async def test_no_failure_ends_it(caplog: pytest.LogCaptureFixture) -> None:
     work = Work(StoreError("full"), StoreError("full"), ValueError("ours"), None, KeyError("again"))
     repeating = Repeating("the work", work, lambda: 0.0)
-    with caplog.at_level(logging.INFO, "eruca.repeating"):
+    with caplog.at_level(logging.INFO, "eruca._ground.repeating"):
         repeating.start()
         repeating.start()  # a second time does nothing
         await work.wait_for(7)
@@ -87,7 +87,7 @@ async def test_the_work_may_say_when_it_comes_next() -> None:
 async def test_an_interval_that_cannot_be_read_does_not_end_it(
     interval: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("eruca.repeating.RETRY_S", 0.0)
+    monkeypatch.setattr("eruca._ground.repeating.RETRY_S", 0.0)
     work = Work()
     repeating = Repeating("the work", work, lambda: interval / 1000)  # type: ignore[operator]
     repeating.start()
@@ -164,7 +164,7 @@ async def test_chance_shortens_the_interval_once_for_each_wait(monkeypatch: pyte
         drawn.append(share)
         return seconds * (1.0 - share)
 
-    monkeypatch.setattr("eruca.repeating.spread", draw)
+    monkeypatch.setattr("eruca._ground.repeating.spread", draw)
     work = Work()
     repeating = Repeating("the work", work, lambda: WEEK_S, jitter=1.0)  # all of it may go
     repeating.start()
@@ -187,7 +187,7 @@ async def test_trouble_that_is_expected_is_a_warning_but_a_mistake_of_ours_is_no
 ) -> None:
     work = Work(StoreError("gone"), ValueError("ours"))
     repeating = Repeating("the work", work, lambda: 0.0, level=logging.WARNING)
-    with caplog.at_level(logging.WARNING, "eruca.repeating"):
+    with caplog.at_level(logging.WARNING, "eruca._ground.repeating"):
         repeating.start()
         await work.wait_for(3)
         await repeating.stop()

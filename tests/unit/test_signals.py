@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eruca.signals import Signal
+from eruca._ground.signals import Signal
 
 
 def test_all_who_listen_are_told_in_their_order() -> None:

@@ -37,14 +37,14 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.utils.json import dumps, loads
 
-from eruca.client.consume.consumer import Consumer
-from eruca.client.consume.pulling import PullLimits
-from eruca.client.message import Message
-from eruca.client.options import ClientOptions
-from eruca.client.produce.producer import Producer
-from eruca.client.sync.loopthread import LoopThread, find_loop_thread
+from eruca._client.group.pulling import PullLimits
+from eruca._client.message import Message
+from eruca._client.options import ClientOptions
+from eruca._client.produce.producer import Producer
+from eruca._client.push.consumer import Consumer
+from eruca._client.sync.loopthread import LoopThread, find_loop_thread
+from eruca._wire.names import check_topic
 from eruca.errors import ClientClosed, ErucaError, InvalidName, MessageIllegal, NetError, NoRoute, SendFailed
-from eruca.wire.names import check_topic
 
 log = logging.getLogger(__name__)
 

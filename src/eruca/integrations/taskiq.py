@@ -17,10 +17,10 @@ from typing import Any
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
-from eruca.client.consume.consumer import Consumer
-from eruca.client.consume.pulling import PullLimits
-from eruca.client.options import ClientOptions
-from eruca.client.produce.producer import Producer
+from eruca._client.group.pulling import PullLimits
+from eruca._client.options import ClientOptions
+from eruca._client.produce.producer import Producer
+from eruca._client.push.consumer import Consumer
 from eruca.errors import ClientClosed, ErucaError
 
 log = logging.getLogger(__name__)

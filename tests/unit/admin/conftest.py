@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eruca.admin.session import Admin
-from eruca.testing.embedded import EmbeddedBroker
+from eruca._admin.session import Admin
+from eruca._testing.embedded import EmbeddedBroker
 from tests.unit.broker.conftest import allow_new_files
 
 __all__ = ["allow_new_files"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
+from eruca._net.handlers import HandlerTable, Reply, Request, refuse_unknown
+from eruca._net.server import Server, ServerSettings
+from eruca._wire.bodies import KVTable, ReplicationState
+from eruca._wire.bodies.replication import DivergedTail, EpochStart, FollowedMaster, SlaveState
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import ChangeRoleHeader, RegisterBrokerHeader
 from eruca.errors import RequestRefused
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions
-from eruca.net.handlers import HandlerTable, Reply, Request, refuse_unknown
-from eruca.net.server import Server, ServerSettings
-from eruca.wire.bodies import KVTable, ReplicationState
-from eruca.wire.bodies.replication import DivergedTail, EpochStart, FollowedMaster, SlaveState
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import ChangeRoleHeader, RegisterBrokerHeader
 
 
 class FakeMember:

@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from eruca.admin.session import Admin
-from eruca.admin.transactions import State, Transaction, list_transactions
-from eruca.client.produce.outgoing import Receipt
-from eruca.client.produce.producer import Producer
-from eruca.client.produce.sending import Parcel, Sender
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.codes import RequestCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import EndTransactionHeader, SendBackHeader
-from eruca.wire.ids import decode_offset_id
-from eruca.wire.names import DLQ_PREFIX, MASTER_ID
-from eruca.wire.properties import PGROUP, TRAN_MSG, UNIQ_KEY, WAIT, encode_properties
-from eruca.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from eruca._admin.session import Admin
+from eruca._admin.transactions import State, Transaction, list_transactions
+from eruca._client.produce.outgoing import Receipt
+from eruca._client.produce.producer import Producer
+from eruca._client.produce.sending import Parcel, Sender
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.codes import RequestCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import EndTransactionHeader, SendBackHeader
+from eruca._wire.ids import decode_offset_id
+from eruca._wire.names import DLQ_PREFIX, MASTER_ID
+from eruca._wire.properties import PGROUP, TRAN_MSG, UNIQ_KEY, WAIT, encode_properties
+from eruca._wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.patience import PATIENCE_S
 
 Result = TypeVar("Result")

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from eruca.admin import deadletters, session
-from eruca.admin.deadletters import Journal, Wanted
-from eruca.admin.session import Admin
-from eruca.client.message import Message
-from eruca.client.pull.queuereading import QueueReader
+from eruca._admin import deadletters, session
+from eruca._admin.deadletters import Journal, Wanted
+from eruca._admin.session import Admin
+from eruca._client.message import Message
+from eruca._client.pull.queuereading import QueueReader
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX
+from eruca._wire.properties import RETRY_TOPIC, UNIQ_KEY
+from eruca._wire.record import Record
 from eruca.errors import ClientClosed, ConfigError, NetError, NoRoute
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.names import DLQ_PREFIX, RETRY_PREFIX
-from eruca.wire.properties import RETRY_TOPIC, UNIQ_KEY
-from eruca.wire.record import Record
 from tests.unit.admin.staging import bury, read_bodies
 
 

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from eruca.admin import offsets
-from eruca.admin.offsets import EARLIEST, LATEST
-from eruca.admin.session import Admin
-from eruca.client.consume.consumer import Consumer
-from eruca.client.message import Message
+from eruca._admin import offsets
+from eruca._admin.offsets import EARLIEST, LATEST
+from eruca._admin.session import Admin
+from eruca._client.message import Message
+from eruca._client.push.consumer import Consumer
+from eruca._testing.embedded import EmbeddedBroker
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError, NoRoute
-from eruca.testing.embedded import EmbeddedBroker
-from eruca.wire.bodies import MessageQueue
 from tests.patience import PATIENCE_S
 from tests.unit.admin.staging import send, wait_until
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from eruca.admin.promotion import (
+from eruca._admin.promotion import (
     Situation,
     Standing,
     find_highest_epoch,
@@ -14,9 +14,9 @@ from eruca.admin.promotion import (
     find_successor,
     measure,
 )
-from eruca.wire.bodies import ReplicationState
-from eruca.wire.bodies.replication import EpochStart, FollowedMaster
-from eruca.wire.names import FENCED, MASTER, SLAVE
+from eruca._wire.bodies import ReplicationState
+from eruca._wire.bodies.replication import EpochStart, FollowedMaster
+from eruca._wire.names import FENCED, MASTER, SLAVE
 
 M, A, B = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 

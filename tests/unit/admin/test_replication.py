@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.admin import replication
-from eruca.admin.session import Admin
-from eruca.client.options import ClientOptions
+from eruca._admin import replication
+from eruca._admin.session import Admin
+from eruca._client.options import ClientOptions
+from eruca._wire.bodies.replication import DivergedTail
+from eruca._wire.codes import ResponseCode
 from eruca.errors import ConfigError, ErucaError, NetError, RequestRefused
-from eruca.wire.bodies.replication import DivergedTail
-from eruca.wire.codes import ResponseCode
 from tests.unit.admin.fakemembers import FakeGroup
 
 

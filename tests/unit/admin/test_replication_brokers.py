@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from eruca.admin import replication
-from eruca.admin.session import Admin
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions, BrokerRole
-from eruca.cli.main import main
-from eruca.client.options import ClientOptions
-from eruca.client.produce.outgoing import SendStatus
-from eruca.client.produce.producer import Producer
-from eruca.config import StoreOptions
+from eruca._admin import replication
+from eruca._admin.session import Admin
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions, BrokerRole
+from eruca._cli.main import main
+from eruca._client.options import ClientOptions
+from eruca._client.produce.outgoing import SendStatus
+from eruca._client.produce.producer import Producer
+from eruca._ground.config import StoreOptions
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
 from eruca.errors import ConfigError, NetError, NoRoute, SendFailed
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions
 from tests.unit.admin.staging import wait_until
 from tests.unit.broker.conftest import allow_new_files
 from tests.unit.broker.peer import find_port

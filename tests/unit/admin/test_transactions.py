@@ -8,18 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from eruca.admin import transactions
-from eruca.admin.session import Admin
-from eruca.admin.transactions import State, Transaction, TransactionTable
-from eruca.broker.transactions.halves import make_op
-from eruca.client.message import Message
-from eruca.client.produce.transactions import Decision, TransactionalProducer
+from eruca._admin import transactions
+from eruca._admin.session import Admin
+from eruca._admin.transactions import State, Transaction, TransactionTable
+from eruca._broker.transactions.halves import make_op
+from eruca._client.message import Message
+from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._testing.embedded import EmbeddedBroker
+from eruca._wire.host import NO_HOST
+from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
+from eruca._wire.properties import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY, encode_properties
+from eruca._wire.record import Record
 from eruca.errors import ConfigError
-from eruca.testing.embedded import EmbeddedBroker
-from eruca.wire.host import NO_HOST
-from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
-from eruca.wire.properties import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY, encode_properties
-from eruca.wire.record import Record
 from tests.unit.admin.staging import (
     TRANSACTION_GROUP,
     decide,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from blockbuster import BlockBuster
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions
-from eruca.clock import Clock
-from eruca.config import StoreOptions
-from eruca.store.filesystem import FileSystem
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions
+from eruca._ground.clock import Clock
+from eruca._ground.config import StoreOptions
+from eruca._store.filesystem import FileSystem
 from tests.unit.broker.peer import Peer, find_port
 
 MakeBroker = Callable[..., Awaitable[Broker]]
@@ -23,8 +23,8 @@ MakePeer = Callable[..., Peer]
 def excuse_new_files(buster: BlockBuster) -> None:
     """Let the store make a file, or wait for one, in the loop: the message that goes there first cannot wait."""
     for name in ("os.rename", "os.mkdir", "os.stat", "os.fsync"):
-        buster.functions[name].can_block_in("eruca/store/filesystem.py", {"create", "make_directory"})
-    buster.functions["threading.Lock.acquire"].can_block_in("eruca/store/log/chain.py", {"segment_for"})
+        buster.functions[name].can_block_in("eruca/_store/filesystem.py", {"create", "make_directory"})
+    buster.functions["threading.Lock.acquire"].can_block_in("eruca/_store/log/chain.py", {"segment_for"})
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def allow_new_files(forbid_blocking_calls: BlockBuster) -> None:
 @pytest.fixture(autouse=True)
 def give_held_pulls_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a slice may be over behind any held pull: what that does is in `test_hold`."""
-    monkeypatch.setattr("eruca.broker.pulling.hold.SLICE_SECONDS", 3600.0)
+    monkeypatch.setattr("eruca._broker.pulling.hold.SLICE_SECONDS", 3600.0)
 
 
 @pytest.fixture

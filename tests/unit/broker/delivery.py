@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from eruca.broker.app import Broker
-from eruca.net.link import Link
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.layout import StorePaths, detect_options
-from eruca.store.messagestore import open_store
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import Command, encode_command
-from eruca.wire.headers import PullMessageHeader, SendMessageV2Header
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record, decode_record, decode_records
+from eruca._broker.app import Broker
+from eruca._net.link import Link
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.layout import StorePaths, detect_options
+from eruca._store.messagestore import open_store
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command, encode_command
+from eruca._wire.headers import PullMessageHeader, SendMessageV2Header
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record, decode_record, decode_records
 from tests.patience import PATIENCE_S
 from tests.unit.broker.peer import Peer
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eruca.broker.app import Broker
-from eruca.net.caller import Caller
-from eruca.net.link import Handler
-from eruca.wire.bodies import (
+from eruca._broker.app import Broker
+from eruca._net.caller import Caller
+from eruca._net.link import Handler
+from eruca._wire.bodies import (
     ConsumeFromWhere,
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
-from eruca.wire.catalog import decode_answer, encode_request_body
-from eruca.wire.codes import VERSION_ANNOUNCED, Language, RequestCode, ResponseCode
-from eruca.wire.frame import Command, make_request
-from eruca.wire.headers import CreateTopicHeader, Header, SendMessageV2Header
-from eruca.wire.properties import encode_properties
+from eruca._wire.catalog import decode_answer, encode_request_body
+from eruca._wire.codes import VERSION_ANNOUNCED, Language, RequestCode, ResponseCode
+from eruca._wire.frame import Command, make_request
+from eruca._wire.headers import CreateTopicHeader, Header, SendMessageV2Header
+from eruca._wire.properties import encode_properties
 from tests.interop.javapeer import find_broker_port
 from tests.patience import PATIENCE_S
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import PullMessageHeader, SendMessageV2Header
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import PullMessageHeader, SendMessageV2Header
 from tests.unit.broker.peer import Answer, Peer
 
 COMMIT = 1

@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import RouteHeader
-from eruca.wire.record import decode_records
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import RouteHeader
+from eruca._wire.record import decode_records
 from tests.unit.broker.requests import pull_header, send_header
 from tests.unit.cli.upprocess import choose_ports, make_command, make_environment
 from tests.unit.net.rawpeer import SECONDS_MAX, open_peer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from eruca.broker.groups.groups import Groups
-from eruca.broker.options import BrokerOptions, LiveOptions
-from eruca.broker.standing import Standing
-from eruca.broker.topics import Topics
+from eruca._broker.groups.groups import Groups
+from eruca._broker.options import BrokerOptions, LiveOptions
+from eruca._broker.standing import Standing
+from eruca._broker.topics import Topics
+from eruca._wire.bodies import GroupConfigTable, TopicConfigTable
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import GroupConfigTable, TopicConfigTable
 
 
 def make_topics(table: TopicConfigTable | None = None, **options: Any) -> Topics:

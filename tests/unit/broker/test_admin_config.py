@@ -8,12 +8,12 @@ import json
 
 import pytest
 
-from eruca.broker.administering.javakeys import IGNORED
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions
-from eruca.config import StoreOptions, info_of
+from eruca._broker.administering.javakeys import IGNORED
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions
+from eruca._ground.config import StoreOptions, info_of
+from eruca._wire.codes import RequestCode, ResponseCode
 from eruca.errors import ConfigError
-from eruca.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
 from tests.unit.net.rawpeer import turn_until

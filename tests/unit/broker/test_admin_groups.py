@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.wire.bodies import ConsumeFromWhere, ConsumeType, GroupConfig, MessageModel
-from eruca.wire.codes import Language, RequestCode, ResponseCode
-from eruca.wire.headers import ConsumerGroupHeader, DeleteGroupHeader, ProducerGroupHeader, UpdateConsumerOffsetHeader
+from eruca._broker.app import Broker
+from eruca._wire.bodies import ConsumeFromWhere, ConsumeType, GroupConfig, MessageModel
+from eruca._wire.codes import Language, RequestCode, ResponseCode
+from eruca._wire.headers import ConsumerGroupHeader, DeleteGroupHeader, ProducerGroupHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.conftest import MakePeer
 from tests.unit.broker.peer import Peer
 from tests.unit.net.rawpeer import turn_until

@@ -6,11 +6,10 @@ from datetime import datetime
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.testing import VirtualClock
-from eruca.wire.bodies import GroupConfig, MessageQueue
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import (
+from eruca._broker.app import Broker
+from eruca._wire.bodies import GroupConfig, MessageQueue
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import (
     BrokerConsumeStatsHeader,
     CloneGroupOffsetHeader,
     ConsumeStatsHeader,
@@ -18,6 +17,7 @@ from eruca.wire.headers import (
     TopicGroupHeader,
     TopicHeader,
 )
+from eruca.testing import VirtualClock
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Answer, Peer
 

@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from eruca.broker.administering import relays
-from eruca.broker.app import Broker
-from eruca.net.link import Handler, Link
-from eruca.testing import VirtualClock
-from eruca.wire.bodies import (
+from eruca._broker.administering import relays
+from eruca._broker.app import Broker
+from eruca._net.link import Handler, Link
+from eruca._wire.bodies import (
     ConsumeDirectlyResult,
     ConsumeResult,
     ConsumerRunningInfo,
@@ -19,15 +18,16 @@ from eruca.wire.bodies import (
     decode_reset_offsets,
     encode_json,
 )
-from eruca.wire.codes import Language, RequestCode, ResponseCode
-from eruca.wire.frame import Command, encode_command
-from eruca.wire.headers import (
+from eruca._wire.codes import Language, RequestCode, ResponseCode
+from eruca._wire.frame import Command, encode_command
+from eruca._wire.headers import (
     ConsumeDirectlyHeader,
     ConsumerRunningInfoHeader,
     ConsumerStatusHeader,
     ResetOffsetHeader,
 )
-from eruca.wire.record import decode_record
+from eruca._wire.record import decode_record
+from eruca.testing import VirtualClock
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.limits import TOPIC_QUEUES_MAX
-from eruca.testing import VirtualClock
-from eruca.wire.bodies import DataVersion, GroupConfig, MessageQueue
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import (
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._ground.limits import TOPIC_QUEUES_MAX
+from eruca._wire.bodies import DataVersion, GroupConfig, MessageQueue
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import (
     CreateTopicHeader,
     DeleteGroupHeader,
     Header,
@@ -24,6 +23,7 @@ from eruca.wire.headers import (
     TopicHeader,
     UpdateConsumerOffsetHeader,
 )
+from eruca.testing import VirtualClock
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
-from eruca.wire.bodies import ConsumerData, HeartbeatData, ProducerData
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.ext import Header
-from eruca.wire.frame import Command, encode_command, make_request
-from eruca.wire.headers import (
+from eruca._broker.app import Broker
+from eruca._ground.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from eruca._wire.bodies import ConsumerData, HeartbeatData, ProducerData
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.ext import Header
+from eruca._wire.frame import Command, encode_command, make_request
+from eruca._wire.headers import (
     ConsumerGroupHeader,
     EndTransactionHeader,
     QueryConsumerOffsetHeader,

@@ -6,12 +6,10 @@ import logging
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.groups.clients import ConsumerGroup, Member
-from eruca.errors import NetError
-from eruca.net.link import Link
-from eruca.testing import VirtualClock
-from eruca.wire.bodies import (
+from eruca._broker.app import Broker
+from eruca._broker.groups.clients import ConsumerGroup, Member
+from eruca._net.link import Link
+from eruca._wire.bodies import (
     CheckClientBody,
     ConsumerData,
     GroupConfig,
@@ -20,13 +18,15 @@ from eruca.wire.bodies import (
     ProducerData,
     SubscriptionData,
 )
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import (
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import (
     ConsumerGroupHeader,
     QueryConsumerOffsetHeader,
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
 )
+from eruca.errors import NetError
+from eruca.testing import VirtualClock
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import Inbox, stored
 from tests.unit.broker.peer import Peer

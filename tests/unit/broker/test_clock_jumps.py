@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.broker.app import Broker
+from eruca._broker.app import Broker
+from eruca._wire.bodies import ConsumerData, HeartbeatData, ProducerData
+from eruca._wire.codes import RequestCode
+from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import ConsumerData, HeartbeatData, ProducerData
-from eruca.wire.codes import RequestCode
-from eruca.wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import send_half, stored
 from tests.unit.broker.test_schedule import append_delayed

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from eruca.broker.app import Broker
+from eruca._broker.app import Broker
+from eruca._store.background import StoreBackground
+from eruca._store.filesystem import LocalFileSystem, Mapping
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import PullMessageAnswerHeader
+from eruca._wire.record import decode_records
 from eruca.errors import StoreFull
-from eruca.store.background import StoreBackground
-from eruca.store.filesystem import LocalFileSystem, Mapping
 from eruca.testing import VirtualClock
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import PullMessageAnswerHeader
-from eruca.wire.record import decode_records
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.requests import EXPRESSION, HOLD, pull_header, send_header, try_pull, try_send

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from eruca.broker import app, opening
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions
-from eruca.config import StoreOptions
+from eruca._broker import app, opening
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions
+from eruca._filterserver.app import FilterServer
+from eruca._filterserver.options import FilterServerOptions
+from eruca._ground.config import StoreOptions
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
+from eruca._store.messagestore import open_store
 from eruca.errors import ConnectFailed, ErucaError, StoreError
-from eruca.filterserver.app import FilterServer
-from eruca.filterserver.options import FilterServerOptions
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions
-from eruca.store.messagestore import open_store
 from tests.unit.broker.peer import find_port
 
 SMALL = {"commitlog_segment_bytes": 1 << 20, "consumequeue_segment_bytes": 2000, "index_slots": 5, "index_entries": 20}

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from eruca.broker.replication.failoverkeys import Keys
-from eruca.core.failover.view import MasterEntry, MemberEntry, StateEntry, View
-from eruca.limits import EPOCH_MAX
-from eruca.net.etcd import KeyValue, Snapshot
+from eruca._broker.replication.failoverkeys import Keys
+from eruca._core.failover.view import MasterEntry, MemberEntry, StateEntry, View
+from eruca._ground.limits import EPOCH_MAX
+from eruca._net.etcd import KeyValue, Snapshot
 
 KEYS = Keys("/eruca", "cluster", "broker-a")
 MASTER = MasterEntry(3, 0, "a:1", "a:2", 70, 5)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.pulling.subscriptions import PullFilters
-from eruca.wire.bodies import CheckClientBody, SubscriptionData
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import PullMessageHeader
+from eruca._broker.app import Broker
+from eruca._broker.pulling.subscriptions import PullFilters
+from eruca._wire.bodies import CheckClientBody, SubscriptionData
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import PullMessageHeader
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import pull
 from tests.unit.broker.peer import Peer
@@ -80,7 +80,7 @@ async def test_it_can_be_switched_off(make_broker: MakeBroker, make_peer: MakePe
 
 
 def test_kept_filters_are_weighed_and_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.broker.pulling.subscriptions.FILTERS_BYTES_MAX", 2_000_000)
+    monkeypatch.setattr("eruca._broker.pulling.subscriptions.FILTERS_BYTES_MAX", 2_000_000)
     filters = PullFilters()
     first = filters.get("TAG", "a || b")
     assert filters.get("TAG", "a || b") is first

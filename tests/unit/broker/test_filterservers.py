@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.testing.clock import VirtualClock
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import RegisterFilterServerHeader
+from eruca._testing.clock import VirtualClock
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import RegisterFilterServerHeader
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.test_registration import MakeNames, make_names
 from tests.unit.net.rawpeer import turn_until

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from eruca._wire.bodies import GroupConfig, TopicConfig, TopicConfigTable
+from eruca._wire.names import FORBIDDEN_TO_SEND
 from eruca.errors import InvalidName
-from eruca.wire.bodies import GroupConfig, TopicConfig, TopicConfigTable
-from eruca.wire.names import FORBIDDEN_TO_SEND
 from tests.unit.broker.tables import make_groups, make_topics
 
 BAD_NAMES = ["", " ", "../x", "a/b", "a\\b", ".", "..", "a.b", "x\0y", "x\ny", "é", "x" * 300, "C:\\x", "~root"]

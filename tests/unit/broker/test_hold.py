@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import Command, make_request
-from eruca.wire.headers import PullMessageAnswerHeader
-from eruca.wire.record import Record, decode_records
+from eruca._broker.app import Broker
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command, make_request
+from eruca._wire.headers import PullMessageAnswerHeader
+from eruca._wire.record import Record, decode_records
 from tests.unit.broker.conftest import MakeBroker
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.requests import COMMIT, EXPRESSION, HOLD, pull_header
@@ -265,7 +265,7 @@ async def test_a_closed_connection_takes_its_pulls_along(quiet_broker: Broker, r
 async def test_one_pull_too_many_is_answered_at_once(
     quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(f"eruca.broker.pulling.hold.{bound}", 3)
+    monkeypatch.setattr(f"eruca._broker.pulling.hold.{bound}", 3)
     for opaque in (1, 2, 3):
         await hold(quiet_broker, raw, opaque=opaque)
     header = pull_header(sys_flag=EXPRESSION | HOLD)
@@ -338,7 +338,7 @@ async def test_pulls_that_wait_for_their_peer_go_with_its_connection(quiet_broke
 async def test_many_that_wake_at_once_are_answered_in_slices(
     quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca.broker.pulling.hold.SLICE_SECONDS", 0)
+    monkeypatch.setattr("eruca._broker.pulling.hold.SLICE_SECONDS", 0)
     for opaque in range(20):
         await hold(quiet_broker, raw, opaque=opaque)
     append(quiet_broker)
@@ -351,7 +351,7 @@ async def test_many_that_wake_at_once_are_answered_in_slices(
 
 
 async def test_held_pulls_are_weighed(quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.broker.pulling.hold.HOLDS_OF_CONNECTION_BYTES_MAX", 100_000)
+    monkeypatch.setattr("eruca._broker.pulling.hold.HOLDS_OF_CONNECTION_BYTES_MAX", 100_000)
     await hold(quiet_broker, raw, opaque=1, subscription="a" * 50_000)
     assert quiet_broker.pull.holds.weight > 50_000
     header = pull_header(sys_flag=EXPRESSION | HOLD, subscription="b" * 50_000)

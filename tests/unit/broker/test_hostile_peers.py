@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import encode_command, make_request
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import encode_command, make_request
 from tests.paths import GOLDEN
 from tests.unit.broker.requests import pull_header, send_header
 from tests.unit.broker.serving import Serving, check_well

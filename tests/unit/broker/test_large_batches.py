@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.limits import BATCH_MESSAGES_MAX, FRAME_BYTES_MAX
-from eruca.store.messagestore import MessageStore
-from eruca.wire.batch import BatchItem, encode_batch
-from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
-from eruca.wire.command import decode_binary_header, decode_json_header
-from eruca.wire.frame import Command, encode_command, make_request
-from eruca.wire.headers import SendMessageHeader
-from eruca.wire.properties import parse_properties
+from eruca._broker.app import Broker
+from eruca._ground.limits import BATCH_MESSAGES_MAX, FRAME_BYTES_MAX
+from eruca._store.messagestore import MessageStore
+from eruca._wire.batch import BatchItem, encode_batch
+from eruca._wire.codes import RequestCode, ResponseCode, SerializeType
+from eruca._wire.command import decode_binary_header, decode_json_header
+from eruca._wire.frame import Command, encode_command, make_request
+from eruca._wire.headers import SendMessageHeader
+from eruca._wire.properties import parse_properties
 from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import stored

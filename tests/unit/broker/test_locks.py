@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.broker.app import Broker
-from eruca.broker.groups import locks as locks_module
-from eruca.broker.groups.locks import QueueLocks
-from eruca.limits import LOCKS_OF_GROUP_MAX
+from eruca._broker.app import Broker
+from eruca._broker.groups import locks as locks_module
+from eruca._broker.groups.locks import QueueLocks
+from eruca._ground.limits import LOCKS_OF_GROUP_MAX
+from eruca._wire.bodies import LockBody, MessageQueue
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import DeleteGroupHeader, TopicHeader
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import LockBody, MessageQueue
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import DeleteGroupHeader, TopicHeader
 from tests.unit.broker.peer import Peer
 
 LIVE_MS = 60_000

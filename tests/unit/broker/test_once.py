@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.sending import once as once_module
-from eruca.broker.sending.once import ONCE_GROUP, TABLE_NAME, OnceMark, drop_mark, read_mark
+from eruca._broker.app import Broker
+from eruca._broker.sending import once as once_module
+from eruca._broker.sending.once import ONCE_GROUP, TABLE_NAME, OnceMark, drop_mark, read_mark
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.batch import BatchItem, encode_batch
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.record import Record, decode_record
 from eruca.errors import MessageIllegal
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.batch import BatchItem, encode_batch
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.record import Record, decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import append_to, cut_unheard, stored
 from tests.unit.broker.peer import Answer, Peer

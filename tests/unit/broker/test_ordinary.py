@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.broker.sending.kernel import ordinary
-from eruca.broker.sending.mapping import TIMER_MARK, add_property
-from eruca.broker.sending.once import RAW_ONCE_MARK
+from eruca._broker.sending.kernel import ordinary
+from eruca._broker.sending.mapping import TIMER_MARK, add_property
+from eruca._broker.sending.once import RAW_ONCE_MARK
 from tests.kernels import load_twins
 
-TWINS = load_twins("eruca.broker.sending.kernel.ordinary")
+TWINS = load_twins("eruca._broker.sending.kernel.ordinary")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 
 ADDED = b"CLUSTER\x01c"

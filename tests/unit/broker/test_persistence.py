@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.tables.saving import TableSaver
+from eruca._store.tables.tables import TableFile, Tables
+from eruca._wire.bodies import ConsumerOffsets, GroupConfig, TopicConfigTable
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.ext import Header
+from eruca._wire.headers import CreateTopicHeader, DeleteGroupHeader, TopicHeader, UpdateConsumerOffsetHeader
 from eruca.errors import StoreError, StoreFull, TableUnsaved
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.tables.saving import TableSaver
-from eruca.store.tables.tables import TableFile, Tables
-from eruca.wire.bodies import ConsumerOffsets, GroupConfig, TopicConfigTable
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.ext import Header
-from eruca.wire.headers import CreateTopicHeader, DeleteGroupHeader, TopicHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.requests import try_send

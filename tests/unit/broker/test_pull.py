@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.wire.bodies import ConsumerData, GroupConfig, HeartbeatData, MessageModel, SubscriptionData, TopicConfig
-from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
-from eruca.wire.frame import encode_command, make_request
-from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader
-from eruca.wire.properties import parse_properties
-from eruca.wire.record import decode_records
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._wire.bodies import ConsumerData, GroupConfig, HeartbeatData, MessageModel, SubscriptionData, TopicConfig
+from eruca._wire.codes import RequestCode, ResponseCode, SerializeType
+from eruca._wire.frame import encode_command, make_request
+from eruca._wire.headers import PullMessageAnswerHeader, PullMessageHeader
+from eruca._wire.properties import parse_properties
+from eruca._wire.record import decode_records
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import Answer, Peer

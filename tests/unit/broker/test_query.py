@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import QueryConsumeQueueHeader, QueryMessageHeader, ViewMessageHeader
-from eruca.wire.ids import decode_offset_id
+from eruca._broker.app import Broker
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import QueryConsumeQueueHeader, QueryMessageHeader, ViewMessageHeader
+from eruca._wire.ids import decode_offset_id
 from tests.unit.broker.peer import Answer, Peer
 
 FOREVER = 2**63 - 1

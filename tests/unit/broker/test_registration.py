@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.administering import topics as admintopics
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions
-from eruca.net.addresses import NameServers, fetch_addresses, split_addresses
-from eruca.net.caller import Caller
-from eruca.wire.bodies import TopicConfig
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import CreateTopicHeader
+from eruca._broker.administering import topics as admintopics
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
+from eruca._net.addresses import NameServers, fetch_addresses, split_addresses
+from eruca._net.caller import Caller
+from eruca._wire.bodies import TopicConfig
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import CreateTopicHeader
 from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import find_port
@@ -217,7 +217,7 @@ def address_server() -> Iterator[AddressServer]:
 @pytest.fixture
 def ask_again(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes the time between two questions to the address server pass."""
-    return lambda: monkeypatch.setattr("eruca.net.addresses._ADDRESS_SERVER_INTERVAL_S", -1.0)
+    return lambda: monkeypatch.setattr("eruca._net.addresses._ADDRESS_SERVER_INTERVAL_S", -1.0)
 
 
 async def test_an_address_server_tells_the_name_servers(

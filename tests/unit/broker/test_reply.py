@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.config import FlushMode
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import PushReplyHeader, SendMessageHeader, SendMessageV2Header
-from eruca.wire.ids import encode_offset_id
-from eruca.wire.properties import encode_properties, parse_properties
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._ground.config import FlushMode
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import PushReplyHeader, SendMessageHeader, SendMessageV2Header
+from eruca._wire.ids import encode_offset_id
+from eruca._wire.properties import encode_properties, parse_properties
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import Inbox, stored
 from tests.unit.broker.peer import Peer

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from eruca.broker.administering.rates import PutTimes, Rates, Sample
-from eruca.broker.administering.runtime import write_bytes, write_duration
-from eruca.broker.app import Broker
+from eruca._broker.administering.rates import PutTimes, Rates, Sample
+from eruca._broker.administering.runtime import write_bytes, write_duration
+from eruca._broker.app import Broker
+from eruca._wire.codes import RequestCode
 from eruca.testing import VirtualClock
-from eruca.wire.codes import RequestCode
 from tests.paths import GOLDEN
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Peer

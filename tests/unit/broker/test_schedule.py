@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.core.schedule import RETRY_MS
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._core.schedule import RETRY_MS
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.codes import RequestCode
+from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
 from eruca.testing import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.codes import RequestCode
-from eruca.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
 from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import pull, stored

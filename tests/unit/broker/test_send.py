@@ -6,15 +6,15 @@ import logging
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.config import FlushMode
+from eruca._broker.app import Broker
+from eruca._ground.config import FlushMode
+from eruca._wire.batch import BatchItem, encode_batch
+from eruca._wire.bodies import GroupConfig, TopicConfig
+from eruca._wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode, SerializeType
+from eruca._wire.frame import make_request
+from eruca._wire.headers import SendMessageAnswerHeader, SendMessageHeader
+from eruca._wire.properties import parse_properties
 from eruca.testing import VirtualClock
-from eruca.wire.batch import BatchItem, encode_batch
-from eruca.wire.bodies import GroupConfig, TopicConfig
-from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode, SerializeType
-from eruca.wire.frame import make_request
-from eruca.wire.headers import SendMessageAnswerHeader, SendMessageHeader
-from eruca.wire.properties import parse_properties
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import Peer

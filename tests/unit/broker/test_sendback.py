@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.config import FlushMode
+from eruca._broker.app import Broker
+from eruca._ground.config import FlushMode
+from eruca._wire.bodies import GroupConfig, TopicConfig
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import SendBackHeader
+from eruca._wire.ids import encode_offset_id
+from eruca._wire.record import Record
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import GroupConfig, TopicConfig
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import SendBackHeader
-from eruca.wire.ids import encode_offset_id
-from eruca.wire.record import Record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import look, pull, stored
 from tests.unit.broker.peer import Peer

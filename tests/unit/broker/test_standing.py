@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from eruca.broker.options import BrokerOptions, BrokerRole, LiveOptions
-from eruca.broker.standing import Standing
+from eruca._broker.options import BrokerOptions, BrokerRole, LiveOptions
+from eruca._broker.standing import Standing
+from eruca._wire.host import pack_host
+from eruca._wire.names import FENCED, MASTER, SLAVE
 from eruca.errors import WireError
-from eruca.wire.host import pack_host
-from eruca.wire.names import FENCED, MASTER, SLAVE
 
 
 def make_standing(**options: object) -> Standing:

@@ -8,13 +8,13 @@ from datetime import datetime
 
 import pytest
 
-from eruca.broker.administering import stats as stats_module
-from eruca.broker.administering.stats import Stats
-from eruca.broker.app import Broker
+from eruca._broker.administering import stats as stats_module
+from eruca._broker.administering.stats import Stats
+from eruca._broker.app import Broker
+from eruca._wire.bodies import BrokerStatsData
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import DeleteGroupHeader, StatsDataHeader, TopicHeader, UpdateConsumerOffsetHeader
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import BrokerStatsData
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import DeleteGroupHeader, StatsDataHeader, TopicHeader, UpdateConsumerOffsetHeader
 from tests.unit.broker.peer import Peer
 
 

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from eruca.broker import topics as topics_module
-from eruca.broker.app import Broker
-from eruca.broker.groups import groups as groups_module
-from eruca.broker.groups import offsets as offsets_module
-from eruca.broker.groups.offsets import Offsets
-from eruca.errors import RequestRefused, TableFull
-from eruca.limits import FRAME_BYTES_MAX, SHARED_TABLE_BYTES_MAX, TOPIC_QUEUES_MAX
-from eruca.store.tables.tables import encode_table
-from eruca.wire.bodies import (
+from eruca._broker import topics as topics_module
+from eruca._broker.app import Broker
+from eruca._broker.groups import groups as groups_module
+from eruca._broker.groups import offsets as offsets_module
+from eruca._broker.groups.offsets import Offsets
+from eruca._ground.limits import FRAME_BYTES_MAX, SHARED_TABLE_BYTES_MAX, TOPIC_QUEUES_MAX
+from eruca._store.tables.tables import encode_table
+from eruca._wire.bodies import (
     ConsumerData,
     ConsumerOffsets,
     GroupConfig,
@@ -26,9 +25,10 @@ from eruca.wire.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
-from eruca.wire.bodies.shared import encode_json
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import CloneGroupOffsetHeader, UpdateConsumerOffsetHeader
+from eruca._wire.bodies.shared import encode_json
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import CloneGroupOffsetHeader, UpdateConsumerOffsetHeader
+from eruca.errors import RequestRefused, TableFull
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Answer, Peer
 from tests.unit.broker.requests import EXPRESSION, try_pull

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.delaying import timing as module
-from eruca.broker.options import BrokerRole
-from eruca.broker.sending.mapping import map_timer
+from eruca._broker.app import Broker
+from eruca._broker.delaying import timing as module
+from eruca._broker.options import BrokerRole
+from eruca._broker.sending.mapping import map_timer
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.batch import BatchItem, encode_batch
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import SendMessageV2Header
+from eruca._wire.names import TIMER_TOPIC
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record, decode_record
 from eruca.testing import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.batch import BatchItem, encode_batch
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import SendMessageV2Header
-from eruca.wire.names import TIMER_TOPIC
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record, decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import cut_unheard, pull, stored
 

@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.broker.transactions.decisions import Decisions
-from eruca.broker.transactions.handlers import TransactionHandlers
-from eruca.config import FlushMode
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._broker.transactions.decisions import Decisions
+from eruca._broker.transactions.handlers import TransactionHandlers
+from eruca._ground.config import FlushMode
+from eruca._net.caller import Caller
+from eruca._net.handlers import Request
+from eruca._net.link import Link
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import CheckTransactionHeader, EndTransactionHeader, MessageIdHeader
+from eruca._wire.ids import encode_offset_id
+from eruca._wire.names import HALF_TOPIC, OP_HALF_TOPIC
+from eruca._wire.record import Record, decode_record
 from eruca.errors import StoreFull
-from eruca.net.caller import Caller
-from eruca.net.handlers import Request
-from eruca.net.link import Link
 from eruca.testing import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import CheckTransactionHeader, EndTransactionHeader, MessageIdHeader
-from eruca.wire.ids import encode_offset_id
-from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC
-from eruca.wire.record import Record, decode_record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import Inbox, pull, send_half, stored
 from tests.unit.broker.peer import Peer

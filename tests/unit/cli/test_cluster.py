@@ -12,8 +12,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from eruca.cli.main import main
-from eruca.wire.bodies.replication import DivergedTail
+from eruca._cli.main import main
+from eruca._wire.bodies.replication import DivergedTail
 from tests.patience import PATIENCE_S
 from tests.unit.admin.fakemembers import FakeGroup
 

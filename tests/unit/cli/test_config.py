@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from eruca.cli.configdoc import write_page
-from eruca.cli.main import main
-from eruca.cli.optionlist import list_options
+from eruca._cli.configdoc import write_page
+from eruca._cli.main import main
+from eruca._cli.optionlist import list_options
 from tests.paths import REPOSITORY
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eruca.cli.main import main
-from eruca.testing.embedded import EmbeddedBroker
+from eruca._cli.main import main
+from eruca._testing.embedded import EmbeddedBroker
 from tests.unit.admin.staging import bury, read_bodies, stage
 from tests.unit.broker.conftest import allow_new_files
 

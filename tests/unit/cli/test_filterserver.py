@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner, Result
 
-from eruca.cli.main import main
+from eruca._cli.main import main
 
 
 def run(*arguments: str) -> Result:

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from eruca.net.caller import Caller
-from eruca.wire.catalog import decode_answer, encode_request_body
-from eruca.wire.codes import VERSION_ANNOUNCED, RequestCode, ResponseCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import EmptyHeader
+from eruca._net.caller import Caller
+from eruca._wire.catalog import decode_answer, encode_request_body
+from eruca._wire.codes import VERSION_ANNOUNCED, RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import EmptyHeader
 from tests.interop.javapeer import find_ports
 from tests.unit.cli.upprocess import Up, choose_ports, run_eruca
 

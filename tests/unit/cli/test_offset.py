@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from eruca.cli.main import main
-from eruca.cli.offset import parse_moment
-from eruca.testing.embedded import EmbeddedBroker
+from eruca._cli.main import main
+from eruca._cli.offset import parse_moment
+from eruca._testing.embedded import EmbeddedBroker
 from tests.unit.admin.staging import send, stage
 from tests.unit.broker.conftest import allow_new_files
 

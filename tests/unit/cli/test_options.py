@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from eruca.broker.options import BrokerOptions, BrokerRole
-from eruca.cli.main import main
-from eruca.cli.optionlist import Role, list_options, name_environment, name_flag, options_of
-from eruca.cli.settings import (
+from eruca._broker.options import BrokerOptions, BrokerRole
+from eruca._cli.main import main
+from eruca._cli.optionlist import Role, list_options, name_environment, name_flag, options_of
+from eruca._cli.settings import (
     Settings,
     build_broker_options,
     build_store_options,
@@ -21,13 +21,13 @@ from eruca.cli.settings import (
     is_loopback,
     require_loopback,
 )
-from eruca.config import FlushMode, StoreOptions
+from eruca._ground.config import FlushMode, StoreOptions
+from eruca._ground.javaconf import parse_conf
+from eruca._nameserver.options import NameServerOptions
+from eruca._store.messagestore import open_store
+from eruca._storetools.verify import verify_store
+from eruca._wire.record import Record
 from eruca.errors import ConfigError, InvalidName, MessageIllegal
-from eruca.javaconf import parse_conf
-from eruca.nameserver.options import NameServerOptions
-from eruca.store.messagestore import open_store
-from eruca.storetools.verify import verify_store
-from eruca.wire.record import Record
 from tests.paths import GOLDEN
 from tests.store_samples import OPTIONS as SMALL
 from tests.store_samples import fill_store

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from eruca.cli.tail import describe_message
-from eruca.client.message import Message
-from eruca.client.produce.outgoing import DELAY_LEVELS_MS
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.compression import compress
-from eruca.wire.record import Record
-from eruca.wire.sysflag import COMPRESSION_ZLIB, set_compression
+from eruca._cli.tail import describe_message
+from eruca._client.message import Message
+from eruca._client.produce.outgoing import DELAY_LEVELS_MS
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.compression import compress
+from eruca._wire.record import Record
+from eruca._wire.sysflag import COMPRESSION_ZLIB, set_compression
 from tests.interop.javapeer import find_ports
 from tests.unit.cli.upprocess import SECONDS_MAX, Up, make_command, make_environment, run_eruca
 
@@ -214,9 +214,9 @@ def test_the_account_comes_from_the_environment(up: Up) -> None:
         assert whole.returncode == 0, whole.stderr
 
 
-@pytest.mark.parametrize("module", ["eruca.cli.send", "eruca.cli.tail", "eruca.client.produce.producer"])
+@pytest.mark.parametrize("module", ["eruca._cli.send", "eruca._cli.tail", "eruca._client.produce.producer"])
 def test_what_starts_often_imports_only_what_it_uses(module: str) -> None:
-    slow = {"eruca.broker", "lark", "lz4", "opentelemetry", "prometheus_client", "rich", "urllib.request", "zstandard"}
+    slow = {"eruca._broker", "lark", "lz4", "opentelemetry", "prometheus_client", "rich", "urllib.request", "zstandard"}
     script = f"import sys, {module}; print(sorted({slow} & sys.modules.keys()))"
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, env=make_environment(), capture_output=True, text=True

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca.cli import running
+from eruca._cli import running
 from tests.unit.cli.upprocess import SECONDS_MAX, Up, choose_ports, make_command, make_environment
 
 

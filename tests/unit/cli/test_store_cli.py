@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca import __version__
-from eruca.cli.main import COMMANDS, main
-from eruca.cli.output import format_bytes, format_time, format_yaml, parse_time, show_progress, show_safely
-from eruca.store.messagestore import open_store
+from eruca._cli.main import COMMANDS, main
+from eruca._cli.output import format_bytes, format_time, format_yaml, parse_time, show_progress, show_safely
+from eruca._store.messagestore import open_store
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
 from tests.store_samples import OPTIONS, PROPERTIES, fill_store, find_segment, flip, hash_files

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from eruca.cli import running
-from eruca.cli.recovering import RecoveryWatch
-from eruca.cli.serve import draw_panel
+from eruca._cli import running
+from eruca._cli.recovering import RecoveryWatch
+from eruca._cli.serve import draw_panel
 from eruca.errors import TableUnsaved
 from tests.interop.javapeer import find_ports
 from tests.patience import PATIENCE_S
@@ -199,7 +199,7 @@ def test_the_demo_shows_every_step(tmp_path: Path) -> None:
 
 async def test_the_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: asyncio.Queue[int] = asyncio.Queue()
-    monkeypatch.setattr("eruca.cli.running.os._exit", ended.put_nowait)
+    monkeypatch.setattr("eruca._cli.running.os._exit", ended.put_nowait)
     with running._listen_to_signals() as stopping:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(stopping.wait(), PATIENCE_S)
@@ -212,7 +212,7 @@ def test_a_long_recovery_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("eruca.cli.recovering.time.monotonic", lambda: now)
+    monkeypatch.setattr("eruca._cli.recovering.time.monotonic", lambda: now)
     (tmp_path / "00000000000000000000").write_bytes(bytes(3 * 1024 * 1024))
     watch = RecoveryWatch(tmp_path)
     watch(1024 * 1024)

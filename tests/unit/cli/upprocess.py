@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from click.testing import CliRunner
 
-from eruca.cli.main import main
+from eruca._cli.main import main
 from tests.interop.javapeer import find_ports
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S

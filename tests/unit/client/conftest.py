@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions
-from eruca.client.options import ClientOptions
-from eruca.client.produce.producer import Producer
-from eruca.clock import Clock
-from eruca.config import StoreOptions
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions
+from eruca._client.options import ClientOptions
+from eruca._client.produce.producer import Producer
+from eruca._ground.clock import Clock
+from eruca._ground.config import StoreOptions
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
 from tests.unit.broker.conftest import allow_new_files, make_peer
 from tests.unit.broker.peer import find_port
 from tests.unit.client.scripted import ScriptedCluster
@@ -95,5 +95,5 @@ async def make_producer() -> AsyncIterator[MakeProducer]:
 @pytest.fixture
 def forbid_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real routes are learnt at once."""
-    monkeypatch.setattr("eruca.client.routes._LEARN_ALONE_S", 0.01)
-    monkeypatch.setattr("eruca.client.routes._LEARN_S", 0.01)
+    monkeypatch.setattr("eruca._client.session.routes._LEARN_ALONE_S", 0.01)
+    monkeypatch.setattr("eruca._client.session.routes._LEARN_S", 0.01)

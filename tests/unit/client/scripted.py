@@ -7,15 +7,15 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 
-from eruca.net.handlers import HandlerTable, Reply, Request, refuse_unknown
-from eruca.net.link import Answer, Link
-from eruca.net.server import Server, ServerSettings
-from eruca.wire.bodies import BrokerData, HeartbeatData, QueueData, TopicList, TopicRouteData
-from eruca.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
-from eruca.wire.frame import Command, encode_command
-from eruca.wire.headers import SendMessageAnswerHeader, SendMessageV2Header
-from eruca.wire.host import pack_host
-from eruca.wire.ids import encode_offset_id
+from eruca._net.handlers import HandlerTable, Reply, Request, refuse_unknown
+from eruca._net.link import Answer, Link
+from eruca._net.server import Server, ServerSettings
+from eruca._wire.bodies import BrokerData, HeartbeatData, QueueData, TopicList, TopicRouteData
+from eruca._wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from eruca._wire.frame import Command, encode_command
+from eruca._wire.headers import SendMessageAnswerHeader, SendMessageV2Header
+from eruca._wire.host import pack_host
+from eruca._wire.ids import encode_offset_id
 from tests.patience import PATIENCE_S
 
 SILENT, DROP, WITHOUT_HEADER = "silent", "drop the connection", "answer without a header"

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from eruca.client.produce.batching import build_batches
-from eruca.client.produce.outgoing import Outgoing
-from eruca.client.produce.sending import Parcel
+from eruca._client.produce.batching import build_batches
+from eruca._client.produce.outgoing import Outgoing
+from eruca._client.produce.sending import Parcel
+from eruca._ground.limits import HEADER_BYTES_MAX, SENT_BATCH_MESSAGES_MAX
+from eruca._wire.batch import decode_batch
+from eruca._wire.codes import RequestCode
+from eruca._wire.frame import encode_command, make_request
+from eruca._wire.headers import SendMessageAnswerHeader
+from eruca._wire.ids import UniqueIds
+from eruca._wire.properties import parse_properties
 from eruca.errors import MessageIllegal
-from eruca.limits import HEADER_BYTES_MAX, SENT_BATCH_MESSAGES_MAX
 from eruca.testing import VirtualClock
-from eruca.wire.batch import decode_batch
-from eruca.wire.codes import RequestCode
-from eruca.wire.frame import encode_command, make_request
-from eruca.wire.headers import SendMessageAnswerHeader
-from eruca.wire.ids import UniqueIds
-from eruca.wire.properties import parse_properties
 
 
 def build(messages: list[Outgoing], bytes_max: int = 4 << 20, topic: str = "T", **more: Any) -> list[Parcel]:

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, Consumer, Message, MessageQueue, Outcome, Producer, PullConsumer, sync
-from eruca.backoff import Backoff
-from eruca.broker.app import Broker
-from eruca.client.consume.inbox import Inbox
-from eruca.client.consume.pausing import Pauses
-from eruca.client.consume.pulling import PullLimits
-from eruca.client.session import _SESSIONS
+from eruca._broker.app import Broker
+from eruca._client.group.inbox import Inbox
+from eruca._client.group.pausing import Pauses
+from eruca._client.group.pulling import PullLimits
+from eruca._client.session.session import _SESSIONS
+from eruca._ground.backoff import Backoff
+from eruca._nameserver.app import NameServer
+from eruca._observe.telemetry import Telemetry
+from eruca._testing.embedded import EmbeddedBroker
+from eruca._wire.record import Record
 from eruca.errors import ClientClosed, NetError
-from eruca.nameserver.app import NameServer
-from eruca.observe.telemetry import Telemetry
-from eruca.testing.embedded import EmbeddedBroker
-from eruca.wire.record import Record
 from tests.clients.stage import make_consumer
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import SECONDS_MAX, ScriptedCluster, wait_until
@@ -302,7 +302,7 @@ async def test_a_mistake_in_a_background_task_is_not_its_end(
 async def test_a_start_without_a_cluster_is_bounded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("eruca.client.consume.membership.START_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("eruca._client.push.membership.START_SECONDS_MAX", 0.2)
     async with Consumer("127.0.0.1:1", group="billing", subscribe="orders") as consumer:
         assert consumer.queues == []
         assert "group billing has started without all its queues" in caplog.text
@@ -312,7 +312,7 @@ async def test_a_start_without_a_cluster_is_bounded(
 async def test_a_topic_that_is_waited_for_is_asked_for_often(
     scripted: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca.client.session._MISSES", Backoff(0.05, 5.0, factor=1.1))
+    monkeypatch.setattr("eruca._client.session.session._MISSES", Backoff(0.05, 5.0, factor=1.1))
     async with Consumer(scripted.address, group="billing", subscribe="orders"):
         await wait_until(lambda: scripted.nameserver.asked.count("orders") > 20)
         assert "orders" not in scripted.nameserver.topics
@@ -348,7 +348,7 @@ async def test_an_outage_is_one_warning_and_its_end_another(
         await wait_until(lambda: tried > 40)
         await start_broker(port=port)
         await wait_until(lambda: "answers again" in caplog.text)
-    lines = [record.message for record in caplog.records if record.name.startswith("eruca.client")]
+    lines = [record.message for record in caplog.records if record.name.startswith("eruca._client")]
     away = [line for line in lines if "cannot be reached" in line]
     assert len(away) == 1, lines
     assert len([line for line in lines if "answers again" in line]) == 1, lines
@@ -379,7 +379,7 @@ async def test_spans_are_asked_for_at_the_start(
     spans, tracers = InMemorySpanExporter(), await asyncio.to_thread(TracerProvider)
     tracers.add_span_processor(SimpleSpanProcessor(spans))
     telemetry = Telemetry(tracers, NoOpMeterProvider())
-    monkeypatch.setattr("eruca.client.consume.observing.find_telemetry", lambda: telemetry)
+    monkeypatch.setattr("eruca._client.group.observing.find_telemetry", lambda: telemetry)
     async with consumer:
         async with asyncio.timeout(SECONDS_MAX):
             await done.wait()

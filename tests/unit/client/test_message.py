@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from eruca.client.message import Message
-from eruca.client.namespaces import unwrap, wrap
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.compression import compress
-from eruca.wire.host import pack_host
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
-from eruca.wire.sysflag import COMPRESSION_ZLIB, set_compression
+from eruca._client.message import Message
+from eruca._client.namespaces import unwrap, wrap
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.compression import compress
+from eruca._wire.host import pack_host
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
+from eruca._wire.sysflag import COMPRESSION_ZLIB, set_compression
 
 QUEUE = MessageQueue("broker-a", 3, "orders")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eruca.client.meters import REGISTRY, ConsumeMeter, SendMeter
+from eruca._client.meters import REGISTRY, ConsumeMeter, SendMeter
 
 
 def read(name: str, **labels: str) -> Any:

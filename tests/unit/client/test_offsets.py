@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eruca.client.consume.offsets import LocalOffsets
+from eruca._client.group.offsets import LocalOffsets
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError, StoreFull
-from eruca.wire.bodies import MessageQueue
 
 ONE, TWO = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 # As Java writes it: pretty, with objects for keys.

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from eruca.client.produce.choosing import choose_queue
-from eruca.client.produce.outgoing import (
+from eruca._client.produce.choosing import choose_queue
+from eruca._client.produce.outgoing import (
     build_properties,
     check_body,
     check_flag,
     describe_timer,
     find_delay_level,
 )
+from eruca._ground.limits import PROPERTIES_BYTES_MAX
+from eruca._wire.properties import RESERVED, parse_properties
 from eruca.errors import MessageIllegal
-from eruca.limits import PROPERTIES_BYTES_MAX
-from eruca.wire.properties import RESERVED, parse_properties
 
 ID = "7F00000100010000000000000000000A"
 

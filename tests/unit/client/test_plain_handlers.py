@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from eruca.client.message import Message, Outcome
+from eruca._client.message import Message, Outcome
 from tests.unit.client.test_services import (
     SECONDS_MAX,
     NotedRedelivery,

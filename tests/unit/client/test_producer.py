@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.client.options import ClientOptions
-from eruca.client.produce.choosing import choose_by_shard
-from eruca.client.produce.outgoing import Outgoing, Receipt, SendStatus
-from eruca.client.produce.producer import Producer
-from eruca.client.produce.sending import Parcel, Sender
+from eruca._broker.app import Broker
+from eruca._client.options import ClientOptions
+from eruca._client.produce.choosing import choose_by_shard
+from eruca._client.produce.outgoing import Outgoing, Receipt, SendStatus
+from eruca._client.produce.producer import Producer
+from eruca._client.produce.sending import Parcel, Sender
+from eruca._nameserver.app import NameServer
+from eruca._net.link import Answer, Link
+from eruca._wire.bodies import MessageQueue, TopicConfig
+from eruca._wire.codes import ResponseCode
+from eruca._wire.frame import Command
+from eruca._wire.properties import parse_properties
+from eruca._wire.record import user_body
 from eruca.errors import (
     ClientClosed,
     ConfigError,
@@ -27,13 +34,6 @@ from eruca.errors import (
     SendFailed,
     WireError,
 )
-from eruca.nameserver.app import NameServer
-from eruca.net.link import Answer, Link
-from eruca.wire.bodies import MessageQueue, TopicConfig
-from eruca.wire.codes import ResponseCode
-from eruca.wire.frame import Command
-from eruca.wire.properties import parse_properties
-from eruca.wire.record import user_body
 from tests.unit.broker.delivery import stored
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import (
@@ -191,7 +191,7 @@ async def test_one_way_waits_for_a_broker_that_reads_slowly(
     scripted: ScriptedCluster, make_producer: MakeProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A peer that has more than this to read is taken for one that does not read at all, and cut off.
-    monkeypatch.setattr("eruca.net.outbox.UNSENT_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("eruca._net.outbox.UNSENT_BYTES_MAX", 1 << 20)
     broker = await scripted.add_broker()
     scripted.add_topic("orders")
     producer = await make_producer(scripted.address, compress_from=None)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, Message, MessageQueue, PullConsumer, Sql
-from eruca.client.consume.pulling import PullLimits
-from eruca.client.consume.subscriptions import make_subscription
-from eruca.client.pull.holdings import Holdings
-from eruca.client.session import _SESSIONS
+from eruca._client.group.pulling import PullLimits
+from eruca._client.group.subscriptions import make_subscription
+from eruca._client.pull.holdings import Holdings
+from eruca._client.session.session import _SESSIONS
+from eruca._nameserver.app import NameServer
+from eruca._wire.bodies import ConsumeFromWhere, ConsumeResult, ConsumeType, MessageModel
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import ConsumerGroupHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
 from eruca.errors import ClientClosed, ConfigError, NoRoute, RequestRefused
-from eruca.nameserver.app import NameServer
-from eruca.wire.bodies import ConsumeFromWhere, ConsumeResult, ConsumeType, MessageModel
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import ConsumerGroupHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
 from tests.clients import cases_pull
 from tests.clients.cases_pull import make_pull, poll_until
 from tests.clients.stage import Case, wait_until

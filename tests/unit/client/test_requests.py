@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.client.message import Message
-from eruca.client.options import ClientOptions
-from eruca.client.produce.producer import Producer
+from eruca._broker.app import Broker
+from eruca._client.message import Message
+from eruca._client.options import ClientOptions
+from eruca._client.produce.producer import Producer
+from eruca._nameserver.app import NameServer
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import PushReplyHeader
+from eruca._wire.properties import parse_properties
 from eruca.errors import ClientClosed, MessageIllegal, NoRoute, RequestTimeout, SendFailed
-from eruca.nameserver.app import NameServer
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import PushReplyHeader
-from eruca.wire.properties import parse_properties
 from tests.unit.broker.delivery import stored
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import SILENT, ScriptedCluster, wait_until

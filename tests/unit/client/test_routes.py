@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from eruca.client.calls import Calls
-from eruca.client.routes import Routes, make_route
+from eruca._client.session.calls import Calls
+from eruca._client.session.routes import Routes, make_route
+from eruca._ground.limits import TOPIC_QUEUES_MAX
+from eruca._net.addresses import NameServers
+from eruca._net.caller import Caller
+from eruca._wire.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from eruca._wire.frame import Command
 from eruca.errors import CallTimeout, NetError, NoRoute, WireError
-from eruca.limits import TOPIC_QUEUES_MAX
-from eruca.net.addresses import NameServers
-from eruca.net.caller import Caller
-from eruca.wire.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
-from eruca.wire.frame import Command
 from tests.unit.client.scripted import ScriptedCluster, ScriptedNameServer, make_route_data, wait_until
 
 A, B = "127.0.0.1:10911", "127.0.0.1:10921"
@@ -288,9 +288,9 @@ async def test_no_name_server_answers(
     await routes.refresh_all()
     assert routes.peek("T") is not None
     await routes.refresh_all()
-    assert [record.message.partition(";")[0] for record in caplog.records if record.name == "eruca.client.outages"] == [
-        "the name servers cannot be reached"
-    ]
+    assert [
+        record.message.partition(";")[0] for record in caplog.records if record.name == "eruca._client.session.outages"
+    ] == ["the name servers cannot be reached"]
 
 
 @pytest.mark.usefixtures("no_nameservers")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from eruca import ClientOptions, MessageQueue, PullContext, ScheduledPull
+from eruca._nameserver.app import NameServer
 from eruca.errors import ClientClosed, ConfigError, QueueNotOurs
-from eruca.nameserver.app import NameServer
 from tests.clients import cases_pull
 from tests.clients.cases_pull import make_scheduled
 from tests.clients.stage import wait_until
@@ -50,7 +50,7 @@ async def test_a_call_that_fails_is_repeated(
         calls[queue.queue_id] += 1
         raise ValueError("the callback fails")
 
-    with caplog.at_level(logging.ERROR, "eruca.client.pull.scheduledpull"):
+    with caplog.at_level(logging.ERROR, "eruca._client.pull.scheduledpull"):
         async with scheduled:
             await wait_until(lambda: len(calls) == 4 and min(calls.values()) >= 3, "three calls for each queue")
     assert "the callback of orders failed on queue" in caplog.text

@@ -11,20 +11,20 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from eruca.broker.app import Broker
-from eruca.client.options import ClientOptions
-from eruca.client.produce.outgoing import Outgoing, Receipt
-from eruca.client.produce.transactions import Decision, TransactionalProducer
+from eruca._broker.app import Broker
+from eruca._client.options import ClientOptions
+from eruca._client.produce.outgoing import Outgoing, Receipt
+from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._nameserver.app import NameServer
+from eruca._observe.telemetry import Telemetry
+from eruca._wire.batch import decode_batch
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.names import TRACE_TOPIC
+from eruca._wire.properties import parse_properties
+from eruca._wire.record import Record, user_body
+from eruca._wire.trace import EndTransactionTrace, PubTrace, TracedKind, TraceRecord, decode_traces
 from eruca.errors import MessageIllegal, SendFailed
-from eruca.nameserver.app import NameServer
-from eruca.observe.telemetry import Telemetry
 from eruca.testing import VirtualClock
-from eruca.wire.batch import decode_batch
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.names import TRACE_TOPIC
-from eruca.wire.properties import parse_properties
-from eruca.wire.record import Record, user_body
-from eruca.wire.trace import EndTransactionTrace, PubTrace, TracedKind, TraceRecord, decode_traces
 from tests.unit.broker.delivery import stored
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import ScriptedCluster, wait_until
@@ -151,7 +151,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     tracers, meters = TracerProvider(), MeterProvider()
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("eruca.client.produce.producer.find_telemetry", lambda: Telemetry(tracers, meters))
+    monkeypatch.setattr("eruca._client.produce.producer.find_telemetry", lambda: Telemetry(tracers, meters))
     yield exporter
     tracers.shutdown()
     meters.shutdown()

@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from eruca.client.consume.concurrent import ConcurrentService
-from eruca.client.consume.handlers import make_handler
-from eruca.client.consume.inbox import Inbox
-from eruca.client.consume.observing import ConsumeObserver
-from eruca.client.consume.ordered import OrderedService
-from eruca.client.consume.redelivery import Redelivery
-from eruca.client.consume.subscriptions import make_subscription
-from eruca.client.message import Message, Outcome
+from eruca._client.group.inbox import Inbox
+from eruca._client.group.observing import ConsumeObserver
+from eruca._client.group.redelivery import Redelivery
+from eruca._client.group.subscriptions import make_subscription
+from eruca._client.message import Message, Outcome
+from eruca._client.push.concurrent import ConcurrentService
+from eruca._client.push.handlers import make_handler
+from eruca._client.push.ordered import OrderedService
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
 from eruca.errors import ConfigError, NetError, RetryLater
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
 from tests.patience import PATIENCE_S
 
 SECONDS_MAX = PATIENCE_S
@@ -394,7 +394,7 @@ async def test_a_handler_that_never_waits_leaves_the_loop_to_others() -> None:
 @pytest.mark.parametrize("is_plain", [False, True])
 async def test_as_many_handlers_run_as_make_the_work_go_faster(monkeypatch: pytest.MonkeyPatch, is_plain: bool) -> None:
     """Handlers that only wait: more at once do more, so the number climbs."""
-    monkeypatch.setattr("eruca.client.consume.concurrent._LOOK_S", 0.02)
+    monkeypatch.setattr("eruca._client.push.concurrent._LOOK_S", 0.02)
     running = most = 0
     guard = threading.Lock()
 

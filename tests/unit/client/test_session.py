@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from eruca.client.calls import Credentials
-from eruca.client.options import ClientOptions
-from eruca.client.produce.producer import Producer
-from eruca.client.session import _SESSIONS, Session
+from eruca._client.options import ClientOptions
+from eruca._client.produce.producer import Producer
+from eruca._client.session.calls import Credentials
+from eruca._client.session.session import _SESSIONS, Session
+from eruca._nameserver.app import NameServer
 from eruca.errors import ConfigError
-from eruca.nameserver.app import NameServer
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import ScriptedBroker, ScriptedCluster, wait_until
 

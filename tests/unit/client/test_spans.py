@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eruca.client.produce.producer import Producer
-from eruca.client.produce.transactions import TransactionalProducer
+from eruca._client.produce.producer import Producer
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca.errors import ClientClosed, MessageIllegal
 from tests.unit.client.conftest import MakeProducer
 from tests.unit.client.scripted import ScriptedCluster

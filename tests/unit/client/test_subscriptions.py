@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.client.consume.subscriptions import Sql, make_subscription, make_subscriptions
+from eruca._client.group.subscriptions import Sql, make_subscription, make_subscriptions
+from eruca._filter.tags import ExpressionError
+from eruca._wire.javahash import java_hash
 from eruca.errors import ConfigError, InvalidName
-from eruca.filter.tags import ExpressionError
-from eruca.wire.javahash import java_hash
 
 
 def test_tags_are_told_as_text_as_set_and_as_hashes() -> None:

@@ -23,15 +23,15 @@ from blockbuster import BlockBuster
 
 import eruca
 from eruca import sync
-from eruca.client.message import Settle
-from eruca.client.produce.transactions import TransactionalProducer
-from eruca.client.pull.queuereading import PullResult
-from eruca.client.session import ConsumerMember, ProducerMember
-from eruca.client.sync import loopthread
-from eruca.client.sync.room import Room
+from eruca._client.message import Settle
+from eruca._client.produce.transactions import TransactionalProducer
+from eruca._client.pull.queuereading import PullResult
+from eruca._client.session.session import ConsumerMember, ProducerMember
+from eruca._client.sync import loopthread
+from eruca._client.sync.room import Room
+from eruca._testing.embedded import EmbeddedBroker
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import CallTimeout, ClientClosed, ConfigError, MessageIllegal, NoRoute, QueueNotOurs, SendFailed
-from eruca.testing.embedded import EmbeddedBroker
-from eruca.wire.bodies import MessageQueue
 from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import excuse_new_files
 
@@ -771,8 +771,8 @@ def test_what_was_not_closed_is_closed_when_the_process_ends(
 
 STUCK = """
 import sys, threading, time
-from eruca.client.sync import loopthread
-from eruca.client.sync.room import Room
+from eruca._client.sync import loopthread
+from eruca._client.sync.room import Room
 from eruca.sync import Consumer, Producer
 loopthread._EXIT_S = 0.3
 nameserver, topic = sys.argv[1:]

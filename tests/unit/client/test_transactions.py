@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.client.message import Message
-from eruca.client.options import ClientOptions
-from eruca.client.produce.outgoing import Receipt, SendStatus
-from eruca.client.produce.transactions import Decision, Half, TransactionalProducer
+from eruca._broker.app import Broker
+from eruca._client.message import Message
+from eruca._client.options import ClientOptions
+from eruca._client.produce.outgoing import Receipt, SendStatus
+from eruca._client.produce.transactions import Decision, Half, TransactionalProducer
+from eruca._nameserver.app import NameServer
+from eruca._net.link import Answer, Link
+from eruca._wire.bodies import TopicConfig
+from eruca._wire.codes import FLAG_ONEWAY
+from eruca._wire.frame import Command
+from eruca._wire.headers import EndTransactionHeader
+from eruca._wire.names import HALF_TOPIC, OP_HALF_TOPIC
+from eruca._wire.properties import parse_properties
+from eruca._wire.record import user_body
 from eruca.errors import ClientClosed, MessageIllegal, SendFailed
-from eruca.nameserver.app import NameServer
-from eruca.net.link import Answer, Link
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import TopicConfig
-from eruca.wire.codes import FLAG_ONEWAY
-from eruca.wire.frame import Command
-from eruca.wire.headers import EndTransactionHeader
-from eruca.wire.names import HALF_TOPIC, OP_HALF_TOPIC
-from eruca.wire.properties import parse_properties
-from eruca.wire.record import user_body
 from tests.patience import PATIENCE_S
 from tests.unit.broker.delivery import stored
 from tests.unit.client.conftest import MakeProducer, StartBroker

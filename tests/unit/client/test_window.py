@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from eruca.client.produce.window import Window
+from eruca._client.produce.window import Window
 from tests.unit.client.scripted import wait_until
 
 

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from eruca.client.consume.handover import Handover
-from eruca.client.consume.workers import Workers
+from eruca._client.handover import Handover
+from eruca._client.push.workers import Workers
 from tests.patience import PATIENCE_S
 
 SECONDS_MAX = PATIENCE_S

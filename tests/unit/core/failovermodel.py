@@ -13,9 +13,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from eruca.core.failover.machine import Failover
-from eruca.core.failover.rules import Identity, Rules
-from eruca.core.failover.view import (
+from eruca._core.failover.machine import Failover
+from eruca._core.failover.rules import Identity, Rules
+from eruca._core.failover.view import (
     Acknowledge,
     Action,
     Call,
@@ -55,7 +55,7 @@ from eruca.core.failover.view import (
     Tick,
     View,
 )
-from eruca.core.replication.synced import SyncCondition
+from eruca._core.replication.synced import SyncCondition
 
 CALL_TIMEOUT_S = 0.5
 LEASE_S = 3.0

@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from eruca.core.failover.machine import Failover
-from eruca.core.failover.rules import Identity, Rules
-from eruca.core.failover.view import (
+from eruca._core.failover.machine import Failover
+from eruca._core.failover.rules import Identity, Rules
+from eruca._core.failover.view import (
     Acknowledge,
     Action,
     Call,

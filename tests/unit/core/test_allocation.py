@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.core.allocation import (
+from eruca._core.allocation import (
     AverageStrategy,
     Change,
     CircleStrategy,
@@ -21,8 +21,8 @@ from eruca.core.allocation import (
     sort_clients,
     sort_queues,
 )
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError
-from eruca.wire.bodies import MessageQueue
 
 GROUP = "GroupA"
 DIVIDING: list[Strategy] = [AverageStrategy(), CircleStrategy(), ConsistentHashStrategy()]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eruca.core.concurrency import AdaptiveLimit
+from eruca._core.concurrency import AdaptiveLimit
 
 
 def run(limit: AdaptiveLimit, rate_of: Callable[[int], float], looks: int, *, waiting: int = 1000) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.core.eras import ERAS_MAX, ClockEras
+from eruca._core.eras import ERAS_MAX, ClockEras
 from eruca.testing import VirtualClock
 
 DELAY_MS = 10_000

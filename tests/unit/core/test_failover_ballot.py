@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.core.failover.ballot import carry_state
-from eruca.core.failover.view import StateEntry, View
+from eruca._core.failover.ballot import carry_state
+from eruca._core.failover.view import StateEntry, View
 
 BEFORE = View(8, state=StateEntry(4, frozenset({0, 1}), 8, 3))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eruca.core.failover.insync import InSync
-from eruca.core.failover.view import Progress
+from eruca._core.failover.insync import InSync
+from eruca._core.failover.view import Progress
 
 
 def make_set(*members: int, start: int = 0) -> InSync:

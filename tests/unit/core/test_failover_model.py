@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from eruca.core.failover import machine
-from eruca.core.failover.insync import InSync
-from eruca.core.failover.machine import Failover
-from eruca.core.failover.rules import Rules
-from eruca.core.failover.view import Event, MemberEntry, Phase, Progress, View
+from eruca._core.failover import machine
+from eruca._core.failover.insync import InSync
+from eruca._core.failover.machine import Failover
+from eruca._core.failover.rules import Rules
+from eruca._core.failover.view import Event, MemberEntry, Phase, Progress, View
 from tests.figures import note_figures
 from tests.unit.core.failovermodel import Faults, World
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from eruca.core.failover.machine import Failover
-from eruca.core.failover.rules import Identity, Rules
-from eruca.core.failover.view import (
+from eruca._core.failover.machine import Failover
+from eruca._core.failover.rules import Identity, Rules
+from eruca._core.failover.view import (
     Acknowledge,
     Action,
     ChangeSet,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.core.latency import LatencyFaults, compute_avoided_ms
+from eruca._core.latency import LatencyFaults, compute_avoided_ms
 
 NOW = 1_000_000
 

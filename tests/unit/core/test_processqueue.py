@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.core.processqueue import ProcessQueue
+from eruca._core.processqueue import ProcessQueue
 
 
 @dataclass

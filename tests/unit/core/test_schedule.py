@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.core.schedule import (
+from eruca._core.schedule import (
     RETRY_MS,
     Correct,
     DelaySchedule,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eruca.core.timingwheel import AHEAD_MS, SLOT_MS, TimerEntry, TimingWheel, slot_of
+from eruca._core.timingwheel import AHEAD_MS, SLOT_MS, TimerEntry, TimingWheel, slot_of
 
 START_MS = 1_700_000_000_000
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.core.transactions import (
+from eruca._core.transactions import (
     PASS_MS_MAX,
     Action,
     CheckBack,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.filter.javanumbers import EvaluationError, Number, NumberKind, compare_values, read_double, read_number
-from eruca.filter.sql import SqlError, compile_sql
-from eruca.filter.tags import ExpressionError
-from eruca.limits import SQL_CHARS_MAX, SQL_DEPTH_MAX
+from eruca._filter.javanumbers import EvaluationError, Number, NumberKind, compare_values, read_double, read_number
+from eruca._filter.sql import SqlError, compile_sql
+from eruca._filter.tags import ExpressionError
+from eruca._ground.limits import SQL_CHARS_MAX, SQL_DEPTH_MAX
 
 # Each line is an answer of the official classes (rocketmq-filter 4.9.7), an expression and the properties it was
 # evaluated with: true, false, null, error (while evaluating) or refused (it does not compile).

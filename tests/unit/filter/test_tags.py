@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.filter.tags import ExpressionError, parse_tags
-from eruca.wire.javahash import tags_code
+from eruca._filter.tags import ExpressionError, parse_tags
+from eruca._wire.javahash import tags_code
 
 
 @pytest.mark.parametrize("text", [None, "", "*"])

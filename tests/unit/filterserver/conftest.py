@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.filterserver.app import FilterServer
-from eruca.filterserver.options import FilterServerOptions
+from eruca._broker.app import Broker
+from eruca._filterserver.app import FilterServer
+from eruca._filterserver.options import FilterServerOptions
 from tests.unit.client.conftest import StartBroker, allow_new_files, nameserver, start_broker
 
 __all__ = ["allow_new_files", "nameserver", "start_broker"]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from eruca._filterserver.plugins import load_plugins, run_plugin
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
 from eruca.errors import ConfigError, FilterFailed
-from eruca.filterserver.plugins import load_plugins, run_plugin
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
 
 SOURCE = """
-from eruca.filterserver.plugins import FilterClass, FilterMessage
+from eruca._filterserver.plugins import FilterClass, FilterMessage
 
 class EuOnly(FilterClass):
     def matches(self, message: FilterMessage) -> bool:

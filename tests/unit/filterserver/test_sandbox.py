@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from eruca._filterserver.sandbox import Sandbox, SandboxLimits, encode_message
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record
+from eruca._wire.sysflag import COMPRESSED
 from eruca.errors import FilterFailed
-from eruca.filterserver.sandbox import Sandbox, SandboxLimits, encode_message
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record
-from eruca.wire.sysflag import COMPRESSED
 from tests.unit.filterserver import modules
 from tests.unit.filterserver.modules import NAME
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from eruca.broker.app import Broker
+from eruca._broker.app import Broker
+from eruca._filterserver.app import FilterServer
+from eruca._net.caller import Caller
+from eruca._net.handlers import expect_success
+from eruca._net.link import Link
+from eruca._wire.catalog import Right
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command, make_request
+from eruca._wire.headers import PullMessageAnswerHeader, PullMessageHeader, RegisterFilterClassHeader
+from eruca._wire.record import body_crc, decode_records
 from eruca.errors import RequestRefused
-from eruca.filterserver.app import FilterServer
-from eruca.net.caller import Caller
-from eruca.net.handlers import expect_success
-from eruca.net.link import Link
-from eruca.wire.catalog import Right
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import Command, make_request
-from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader, RegisterFilterClassHeader
-from eruca.wire.record import body_crc, decode_records
 from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakePeer, make_peer
 from tests.unit.client.conftest import StartBroker
@@ -201,7 +201,7 @@ async def test_an_installed_class_needs_no_upload(
     broker: Broker, start_filter_server: StartFilterServer, caller: Caller, make_peer: MakePeer, tmp_path: Path
 ) -> None:
     source = """
-from eruca.filterserver.plugins import FilterClass, FilterMessage
+from eruca._filterserver.plugins import FilterClass, FilterMessage
 class OnlyBob(FilterClass):
     def matches(self, message: FilterMessage) -> bool:
         return message.body == b"Bob"
@@ -264,7 +264,7 @@ async def test_the_class_not_used_for_longest_makes_room(
     make_peer: MakePeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eruca.filterserver.classes.FILTER_CLASSES_MAX", 2)
+    monkeypatch.setattr("eruca._filterserver.classes.FILTER_CLASSES_MAX", 2)
     await send(broker, make_peer, b"Anna")
     for group in ("first", "second"):
         await upload(caller, filter_server, modules.EVERYTHING, group=group)
@@ -272,7 +272,7 @@ async def test_the_class_not_used_for_longest_makes_room(
     await upload(caller, filter_server, modules.EVERYTHING, group="third")
     codes = [(await pull(caller, filter_server, group=group)).code for group in ("first", "second", "third")]
     assert codes == [ResponseCode.SUCCESS, ResponseCode.FILTER_DATA_NOT_EXIST, ResponseCode.SUCCESS]
-    monkeypatch.setattr("eruca.filterserver.classes.FILTER_MODULES_BYTES_MAX", len(modules.NOTHING))
+    monkeypatch.setattr("eruca._filterserver.classes.FILTER_MODULES_BYTES_MAX", len(modules.NOTHING))
     await upload(caller, filter_server, modules.NOTHING, group="fourth")
     codes = [(await pull(caller, filter_server, group=group)).code for group in ("first", "third", "fourth")]
     assert codes == [ResponseCode.FILTER_DATA_NOT_EXIST] * 2 + [ResponseCode.PULL_RETRY_IMMEDIATELY]
@@ -281,7 +281,7 @@ async def test_the_class_not_used_for_longest_makes_room(
 async def test_too_many_uploads_at_once_are_refused(
     filter_server: FilterServer, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca.filterserver.classes.FILTER_UPLOADS_WAITING_MAX", 2)
+    monkeypatch.setattr("eruca._filterserver.classes.FILTER_UPLOADS_WAITING_MAX", 2)
     uploads = [upload(caller, filter_server, modules.want_first(letter), group=letter) for letter in "ABCDEFGH"]
     answers = await asyncio.gather(*uploads, return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, RequestRefused)]

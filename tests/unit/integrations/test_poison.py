@@ -15,11 +15,11 @@ from taskiq import AckableMessage
 
 import eruca.integrations.kombu
 from eruca import Message, MessageQueue, sync
+from eruca._testing.embedded import EmbeddedBroker
+from eruca._wire.record import Record
+from eruca._wire.sysflag import COMPRESSED
 from eruca.errors import NetError
 from eruca.integrations.taskiq import ErucaBroker
-from eruca.testing.embedded import EmbeddedBroker
-from eruca.wire.record import Record
-from eruca.wire.sysflag import COMPRESSED
 from tests.unit.broker.conftest import excuse_new_files
 
 SECONDS_MAX = 20.0

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from eruca.errors import ConnectFailed, RequestRefused
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions, to_properties
-from eruca.net.caller import Caller
-from eruca.net.link import Link
-from eruca.testing.clock import VirtualClock
-from eruca.wire.bodies import (
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions, to_properties
+from eruca._net.caller import Caller
+from eruca._net.link import Link
+from eruca._testing.clock import VirtualClock
+from eruca._wire.bodies import (
     ClusterInfo,
     DataVersion,
     KVTable,
@@ -28,10 +27,10 @@ from eruca.wire.bodies import (
     TopicRouteData,
     encode_registration,
 )
-from eruca.wire.catalog import Right, build_request, decode_answer, encode_request_body
-from eruca.wire.codes import VERSION_ROUTE_STRICT_JSON, RequestCode, ResponseCode, SerializeType
-from eruca.wire.frame import Command, make_request
-from eruca.wire.headers import (
+from eruca._wire.catalog import Right, build_request, decode_answer, encode_request_body
+from eruca._wire.codes import VERSION_ROUTE_STRICT_JSON, RequestCode, ResponseCode, SerializeType
+from eruca._wire.frame import Command, make_request
+from eruca._wire.headers import (
     BrokerHeader,
     BrokerNameHeader,
     ClusterHeader,
@@ -44,7 +43,8 @@ from eruca.wire.headers import (
     RegisterBrokerHeader,
     RouteHeader,
 )
-from eruca.wire.record import body_crc
+from eruca._wire.record import body_crc
+from eruca.errors import ConnectFailed, RequestRefused
 from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer, turn_until, wait_for_links
 
 MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:10921"
@@ -378,7 +378,7 @@ async def test_key_value_config_lives_longer_than_the_server(tmp_path: Path) -> 
 
 
 async def test_key_value_config_is_logged_now_and_then(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", "eruca.nameserver.kvconfig"):
+    with caplog.at_level("INFO", "eruca._nameserver.kvconfig"):
         async with run_name_server(options_in(tmp_path, kv_log_interval_ms=1)) as server:
             await server.kv.put("N", "k", "v")
             await turn_until(lambda: caplog.messages.count("KV config: N k=v") >= 3)

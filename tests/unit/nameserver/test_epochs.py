@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.core.replication.numbering import count_promotion, count_restart, was_promoted
+from eruca._core.replication.numbering import count_promotion, count_restart, was_promoted
+from eruca._ground.limits import EPOCH_AHEAD_MAX, EPOCH_MAX, EPOCHS_KEPT_MAX
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.masterships import NAME_TAKEN, STALE_MASTER
+from eruca._nameserver.options import NameServerOptions
+from eruca._nameserver.routes import RouteTables
+from eruca._net.caller import Caller
+from eruca._wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.ext import encode_ext
+from eruca._wire.frame import make_request
+from eruca._wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
 from eruca.errors import RequestRefused
-from eruca.limits import EPOCH_AHEAD_MAX, EPOCH_MAX, EPOCHS_KEPT_MAX
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.masterships import NAME_TAKEN, STALE_MASTER
-from eruca.nameserver.options import NameServerOptions
-from eruca.nameserver.routes import RouteTables
-from eruca.net.caller import Caller
-from eruca.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.ext import encode_ext
-from eruca.wire.frame import make_request
-from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
 
 OLD, NEW, THIRD = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 OLD_LINK, NEW_LINK = object(), object()

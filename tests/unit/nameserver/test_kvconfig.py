@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from eruca._nameserver import kvconfig
+from eruca._nameserver.kvconfig import KVConfig
+from eruca._store.filesystem import LocalFileSystem
+from eruca._wire.bodies import KVTable
 from eruca.errors import InvalidName, StoreFull, TableCorrupt, TableFull, TableUnsaved
-from eruca.nameserver import kvconfig
-from eruca.nameserver.kvconfig import KVConfig
-from eruca.store.filesystem import LocalFileSystem
-from eruca.wire.bodies import KVTable
 
 
 class SlowDisk(LocalFileSystem):
@@ -175,6 +175,6 @@ async def test_all_values_can_be_logged(disk: SlowDisk, path: Path, caplog: pyte
     config = await open_config(disk, path)
     await config.put("N", "a", "1")
     await config.put("M", "b", "2")
-    with caplog.at_level("INFO", "eruca.nameserver.kvconfig"):
+    with caplog.at_level("INFO", "eruca._nameserver.kvconfig"):
         config.log_all()
     assert caplog.messages == ["KV config: N a=1", "KV config: M b=2"]

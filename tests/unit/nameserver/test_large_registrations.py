@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from eruca.errors import WireError
-from eruca.limits import BODY_BYTES_AT_ONCE, REGISTRATION_TOPICS_MAX
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.routes import RouteTables
-from eruca.wire.bodies import (
+from eruca._ground.limits import BODY_BYTES_AT_ONCE, REGISTRATION_TOPICS_MAX
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.routes import RouteTables
+from eruca._wire.bodies import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
@@ -21,9 +20,10 @@ from eruca.wire.bodies import (
     decode_registration,
     encode_registration,
 )
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import Command, make_request
-from eruca.wire.headers import BrokerHeader, RegisterBrokerHeader
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command, make_request
+from eruca._wire.headers import BrokerHeader, RegisterBrokerHeader
+from eruca.errors import WireError
 from tests.unit.nameserver.test_app import options_in, run_name_server
 from tests.unit.net.rawpeer import open_peer, turn_until
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from eruca.config import from_properties, info_of
+from eruca._ground.config import from_properties, info_of
+from eruca._ground.javaconf import parse_conf
+from eruca._nameserver.options import NameServerOptions, change_options, to_properties
+from eruca._nameserver.running import RunningOptions
+from eruca._wire.codes import ResponseCode
 from eruca.errors import ConfigError, RequestRefused
-from eruca.javaconf import parse_conf
-from eruca.nameserver.options import NameServerOptions, change_options, to_properties
-from eruca.nameserver.running import RunningOptions
-from eruca.wire.codes import ResponseCode
 
 # What the Java name server 4.9.7 shows (319), and the key that 4.9.8 added.
 JAVA_DEFAULTS = {

@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from eruca.errors import RequestRefused
-from eruca.nameserver import routes as routes_module
-from eruca.nameserver.routes import RouteTables
-from eruca.wire.bodies import (
+from eruca._nameserver import routes as routes_module
+from eruca._nameserver.routes import RouteTables
+from eruca._wire.bodies import (
     DataVersion,
     QueueData,
     RegisterBrokerBody,
@@ -17,7 +16,8 @@ from eruca.wire.bodies import (
     TopicConfigTable,
     TopicRouteData,
 )
-from eruca.wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
+from eruca._wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
+from eruca.errors import RequestRefused
 
 MASTER, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911"
 LINK, OTHER_LINK = object(), object()

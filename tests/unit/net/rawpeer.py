@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from eruca.net.link import Handler, Link
-from eruca.net.server import Server, ServerSettings
-from eruca.wire.frame import Command, FrameBuffer, encode_command
+from eruca._net.link import Handler, Link
+from eruca._net.server import Server, ServerSettings
+from eruca._wire.frame import Command, FrameBuffer, encode_command
 from tests.patience import PATIENCE_S
 
 SECONDS_MAX = PATIENCE_S

@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from eruca.net.budget import PROCESS, REGISTRY, Account, Budget
-from eruca.net.handlers import refuse_unknown
-from eruca.net.link import Answer, Link
-from eruca.wire.codes import ResponseCode
-from eruca.wire.frame import Command, encode_command, make_request
+from eruca._net.budget import PROCESS, REGISTRY, Account, Budget
+from eruca._net.handlers import refuse_unknown
+from eruca._net.link import Answer, Link
+from eruca._wire.codes import ResponseCode
+from eruca._wire.frame import Command, encode_command, make_request
 from tests.unit.net.rawpeer import open_peer, run_server, turn_until, wait_for_links
 from tests.unit.net.test_link import make_link
 

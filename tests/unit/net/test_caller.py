@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from eruca.backoff import Backoff
+from eruca._ground.backoff import Backoff
+from eruca._net import caller as caller_module
+from eruca._net.caller import Caller
+from eruca._net.handlers import ignore_unknown, refuse_unknown
+from eruca._net.link import Answer, Handler, Link
+from eruca._net.server import Server, ServerSettings
+from eruca._wire.codes import ResponseCode
+from eruca._wire.frame import Command, encode_command, make_request
 from eruca.errors import CallTimeout, ConnectFailed, ConnectionLost, TooManyCalls
-from eruca.net import caller as caller_module
-from eruca.net.caller import Caller
-from eruca.net.handlers import ignore_unknown, refuse_unknown
-from eruca.net.link import Answer, Handler, Link
-from eruca.net.server import Server, ServerSettings
-from eruca.wire.codes import ResponseCode
-from eruca.wire.frame import Command, encode_command, make_request
 from tests.unit.net.rawpeer import SECONDS_MAX, run_server, turn_until, wait_for_links
 
 ECHO, SILENT, CALL_BACK = 34, 11, 35
@@ -180,7 +180,7 @@ async def test_lost_connection_fails_its_calls_and_the_next_call_opens_another()
 
 
 async def test_caller_comes_back_after_a_restart_of_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.net.caller._RETRIES", AT_ONCE)
+    monkeypatch.setattr("eruca._net.caller._RETRIES", AT_ONCE)
     async with run_server(HANDLERS, refuse_unknown) as server, make_caller() as caller:
         address = find_address(server)
         assert (await caller.call(address, make_request(ECHO), 5000)).code == 0
@@ -201,7 +201,7 @@ async def test_attempts_are_spaced_with_jitter(monkeypatch: pytest.MonkeyPatch) 
         drawn.append((seconds, share))
         return 0.0
 
-    monkeypatch.setattr("eruca.backoff.spread", draw)
+    monkeypatch.setattr("eruca._ground.backoff.spread", draw)
     async with run_server(HANDLERS, refuse_unknown) as server:
         address = find_address(server)
     async with make_caller() as caller:
@@ -213,7 +213,7 @@ async def test_attempts_are_spaced_with_jitter(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_calls_before_the_next_attempt_fail_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.net.caller._RETRIES", Backoff(30.0, 30.0, jitter=0.0))
+    monkeypatch.setattr("eruca._net.caller._RETRIES", Backoff(30.0, 30.0, jitter=0.0))
     async with run_server(HANDLERS, refuse_unknown) as server:
         address = find_address(server)
     async with make_caller() as caller:
@@ -252,7 +252,7 @@ async def test_impatient_caller_does_not_spoil_it_for_the_patient_one(monkeypatc
 
 
 async def test_peer_that_takes_no_more_connections_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.net.caller._RETRIES", AT_ONCE)
+    monkeypatch.setattr("eruca._net.caller._RETRIES", AT_ONCE)
     async with run_server(HANDLERS, refuse_unknown, connections_max=0) as server, make_caller() as caller:
         address = find_address(server)
         for _ in range(5):
@@ -325,4 +325,4 @@ async def test_peer_that_answers_with_noise_is_dropped_and_logged_once(caplog: p
         for _ in range(3):
             with pytest.raises(ConnectionLost):
                 await caller.call(find_address(server), make_request(ECHO), 5000)
-    assert [record.name for record in caplog.records] == ["eruca.net.caller"]
+    assert [record.name for record in caplog.records] == ["eruca._net.caller"]

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from eruca._ground.limits import ETCD_ANSWER_BYTES_MAX
+from eruca._net.etcd import open_etcd
 from eruca.errors import ConnectionLost
-from eruca.limits import ETCD_ANSWER_BYTES_MAX
-from eruca.net.etcd import open_etcd
 
 NO_TEXT = b"\xef(("
 

@@ -8,16 +8,16 @@ from time import perf_counter
 
 import pytest
 
+from eruca._ground.limits import SLICE_SECONDS
+from eruca._net import link as link_module
+from eruca._net import turns as turns_module
+from eruca._net.answers import InOrder, LongAnswer
+from eruca._net.handlers import refuse_unknown
+from eruca._net.link import Answer, Link
+from eruca._net.turns import Slices, Turns
+from eruca._wire.codes import ResponseCode
+from eruca._wire.frame import Command, encode_command, make_request
 from eruca.errors import StoreError
-from eruca.limits import SLICE_SECONDS
-from eruca.net import link as link_module
-from eruca.net import turns as turns_module
-from eruca.net.answers import InOrder, LongAnswer
-from eruca.net.handlers import refuse_unknown
-from eruca.net.link import Answer, Link
-from eruca.net.turns import Slices, Turns
-from eruca.wire.codes import ResponseCode
-from eruca.wire.frame import Command, encode_command, make_request
 from tests.unit.net.rawpeer import SECONDS_MAX, RecordingTransport, open_peer, run_server, split_frames, turn_until
 from tests.unit.net.test_link import Owner, join, make_link, requests
 

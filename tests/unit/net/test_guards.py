@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from eruca.net.guards import Reporter
-from eruca.testing.clock import VirtualClock
+from eruca._net.guards import Reporter
+from eruca._testing.clock import VirtualClock
 
 
 @pytest.fixture

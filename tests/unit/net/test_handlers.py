@@ -7,9 +7,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from eruca.errors import RequestRefused
-from eruca.limits import BODY_BYTES_AT_ONCE
-from eruca.net.handlers import (
+from eruca._ground.limits import BODY_BYTES_AT_ONCE
+from eruca._net.handlers import (
     HandlerTable,
     Reply,
     Request,
@@ -19,12 +18,12 @@ from eruca.net.handlers import (
     ignore_unknown,
     refuse_unknown,
 )
-from eruca.net.link import Answer, Link
-from eruca.wire.bodies import ConsumerData, DataVersion, HeartbeatData, KVTable, TopicRouteData, decode_json
-from eruca.wire.catalog import Right, build_request, decode_answer
-from eruca.wire.codes import VERSION_ROUTE_STRICT_JSON, RequestCode, ResponseCode, SerializeType
-from eruca.wire.frame import Command, encode_command, make_request
-from eruca.wire.headers import (
+from eruca._net.link import Answer, Link
+from eruca._wire.bodies import ConsumerData, DataVersion, HeartbeatData, KVTable, TopicRouteData, decode_json
+from eruca._wire.catalog import Right, build_request, decode_answer
+from eruca._wire.codes import VERSION_ROUTE_STRICT_JSON, RequestCode, ResponseCode, SerializeType
+from eruca._wire.frame import Command, encode_command, make_request
+from eruca._wire.headers import (
     BrokerHeader,
     DataVersionAnswerHeader,
     KVConfigAnswerHeader,
@@ -33,6 +32,7 @@ from eruca.wire.headers import (
     RouteHeader,
     UnregisterClientHeader,
 )
+from eruca.errors import RequestRefused
 from tests.unit.net.rawpeer import open_peer, run_server, split_frames
 
 GET_KV = RequestCode.GET_KV_CONFIG

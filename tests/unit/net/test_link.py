@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
+from eruca._ground.limits import UNSENT_BYTES_MAX
+from eruca._net import link as link_module
+from eruca._net import outbox, turns
+from eruca._net.handlers import refuse_unknown
+from eruca._net.link import Answer, Handler, Link
+from eruca._wire.codes import ResponseCode, SerializeType
+from eruca._wire.frame import Command, encode_command, make_request
 from eruca.errors import CallTimeout, ConfigError, ConnectionLost, RequestRefused
-from eruca.limits import UNSENT_BYTES_MAX
-from eruca.net import link as link_module
-from eruca.net import outbox, turns
-from eruca.net.handlers import refuse_unknown
-from eruca.net.link import Answer, Handler, Link
-from eruca.wire.codes import ResponseCode, SerializeType
-from eruca.wire.frame import Command, encode_command, make_request
 from tests.unit.net.rawpeer import (
     RecordingTransport,
     open_peer,

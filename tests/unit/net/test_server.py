@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from eruca._net import server as server_module
+from eruca._net.budget import Budget
+from eruca._net.handlers import ignore_unknown, refuse_unknown
+from eruca._net.link import Answer, Handler, Link
+from eruca._net.server import Server, ServerSettings
+from eruca._wire.codes import ResponseCode
+from eruca._wire.frame import Command, encode_command, make_request
 from eruca.errors import ConnectFailed
-from eruca.net import server as server_module
-from eruca.net.budget import Budget
-from eruca.net.handlers import ignore_unknown, refuse_unknown
-from eruca.net.link import Answer, Handler, Link
-from eruca.net.server import Server, ServerSettings
-from eruca.wire.codes import ResponseCode
-from eruca.wire.frame import Command, encode_command, make_request
 from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer, run_server, turn_until, wait_for_links
 
 ECHO = 34

@@ -8,7 +8,7 @@ import sys
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from eruca.observe.metrics import Histogram, PrometheusCollector, Registry
+from eruca._observe.metrics import Histogram, PrometheusCollector, Registry
 
 
 def fill(metrics: Registry) -> None:
@@ -112,5 +112,5 @@ def test_prometheus_is_shown_everything() -> None:
 
 
 def test_prometheus_is_not_needed() -> None:
-    code = "import sys, eruca.observe.metrics; sys.exit(any(name.startswith('prometheus') for name in sys.modules))"
+    code = "import sys, eruca._observe.metrics; sys.exit(any(name.startswith('prometheus') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode
 
-from eruca.observe.telemetry import DURATION_BOUNDS, Telemetry
+from eruca._observe.telemetry import DURATION_BOUNDS, Telemetry
 
 SERVER = "10.0.0.7:10911"
 BROKER = {"server.address": "10.0.0.7", "server.port": 10911}
@@ -418,7 +418,7 @@ def test_settling(collected: Collected) -> None:
 def test_telemetry_is_found_when_a_provider_is_set(before: str, found: bool) -> None:
     code = (
         f"import sys\n{before}\nloaded = 'opentelemetry.trace' in sys.modules\n"
-        "from eruca.observe.telemetry import find_telemetry\ntelemetry = find_telemetry()\n"
+        "from eruca._observe.telemetry import find_telemetry\ntelemetry = find_telemetry()\n"
         "assert loaded == ('opentelemetry.trace' in sys.modules)\n"
         "if telemetry:\n"
         "    properties = {}\n"

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from eruca.net.handlers import HandlerTable, Reply, Request, refuse_unknown
-from eruca.net.link import Link
-from eruca.net.server import Server, ServerSettings
-from eruca.spark.planning import PulledPartition, QueueRange
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import Command, encode_command
-from eruca.wire.headers import PullMessageAnswerHeader, PullMessageHeader
-from eruca.wire.record import Record, encode_record
+from eruca._net.handlers import HandlerTable, Reply, Request, refuse_unknown
+from eruca._net.link import Link
+from eruca._net.server import Server, ServerSettings
+from eruca._spark.source.planning import PulledPartition, QueueRange
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command, encode_command
+from eruca._wire.headers import PullMessageAnswerHeader, PullMessageHeader
+from eruca._wire.record import Record, encode_record
 from tests.patience import PATIENCE_S
 from tests.unit.client.scripted import make_route_data, wait_until
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.spark.advancing import Span, clip_spans, find_spans, find_waiting
-from eruca.spark.watching import Sight
-from eruca.wire.bodies import MessageQueue
+from eruca._spark.source.advancing import Span, clip_spans, find_spans, find_waiting
+from eruca._spark.source.watching import Sight
+from eruca._wire.bodies import MessageQueue
 
 A, B, C = (MessageQueue("broker-a", number, "orders") for number in range(3))
 

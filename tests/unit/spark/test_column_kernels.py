@@ -14,15 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eruca.errors import WireError
-from eruca.spark import parsing
-from eruca.spark.columns import STORE_COLUMNS
-from eruca.spark.parsing import RecordParser, check_crcs, find_records, read_int64, split
-from eruca.store.log.cursor import RecordCursor
-from eruca.wire.host import unpack_host
-from eruca.wire.ids import encode_offset_id
-from eruca.wire.properties import parse_properties, split_keys
-from eruca.wire.record import (
+from eruca._spark import parsing
+from eruca._spark.columns import STORE_COLUMNS
+from eruca._spark.parsing import RecordParser, check_crcs, find_records, read_int64, split
+from eruca._store.log.cursor import RecordCursor
+from eruca._wire.host import unpack_host
+from eruca._wire.ids import encode_offset_id
+from eruca._wire.properties import parse_properties, split_keys
+from eruca._wire.record import (
     BlankView,
     InvalidView,
     Record,
@@ -33,14 +32,15 @@ from eruca.wire.record import (
     inspect_record,
     user_body,
 )
-from eruca.wire.sysflag import BORN_HOST_V6, COMPRESSED, COMPRESSION_ZLIB, STORE_HOST_V6, TRANSACTION_MASK
+from eruca._wire.sysflag import BORN_HOST_V6, COMPRESSED, COMPRESSION_ZLIB, STORE_HOST_V6, TRANSACTION_MASK
+from eruca.errors import WireError
 from tests.kernels import load_twins
 from tests.paths import unpack_golden
 
 Twin = dict[str, ModuleType]
 TWINS: dict[str, Twin] = {
-    kind: {"columns": columns, "properties": load_twins("eruca.spark.kernel.properties")[kind]}
-    for kind, columns in load_twins("eruca.spark.kernel.columns").items()
+    kind: {"columns": columns, "properties": load_twins("eruca._spark.kernel.properties")[kind]}
+    for kind, columns in load_twins("eruca._spark.kernel.columns").items()
 }
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 STATES = ("none", "prepared", "committed", "rolledBack")

@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from eruca.errors import ConfigError
-from eruca.spark.columns import (
+from eruca._spark.columns import (
     MESSAGE_COLUMNS,
     STORE_COLUMNS,
     choose_columns,
@@ -15,6 +14,7 @@ from eruca.spark.columns import (
     make_schema,
     tighten,
 )
+from eruca.errors import ConfigError
 
 
 def test_all_columns_and_some() -> None:

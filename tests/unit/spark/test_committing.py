@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from eruca._spark.cluster import Access
+from eruca._spark.offsets import Offsets, encode_offsets
+from eruca._spark.source import committing
+from eruca._spark.source.committing import GroupCommits, ProgressCommits, describe_group
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConnectFailed
-from eruca.spark import committing
-from eruca.spark.cluster import Access
-from eruca.spark.committing import GroupCommits, ProgressCommits, describe_group
-from eruca.spark.offsets import Offsets, encode_offsets
-from eruca.wire.bodies import MessageQueue
 
 Q0, Q1 = (MessageQueue("broker-a", number, "orders") for number in range(2))
 ACCESS = Access("127.0.0.1:1")

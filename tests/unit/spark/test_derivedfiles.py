@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca._spark.pipelines.rebuild import find_odd_queues, read_survey, share_out
+from eruca._spark.store.derivedfiles import write_index_file, write_queue_segment
+from eruca._spark.store.derivedrows import IndexFileName, QueueFile, read_index_rows, read_queue_rows
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.log.scan import Damage
+from eruca._store.queues.consumequeue import ENTRY, ConsumeQueue
+from eruca._store.queues.indexfile import file_bytes
 from eruca.errors import StoreError
-from eruca.spark.derivedfiles import write_index_file, write_queue_segment
-from eruca.spark.derivedrows import IndexFileName, QueueFile, read_index_rows, read_queue_rows
-from eruca.spark.pipelines.rebuild import find_odd_queues, read_survey, share_out
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.log.scan import Damage
-from eruca.store.queues.consumequeue import ENTRY, ConsumeQueue
-from eruca.store.queues.indexfile import file_bytes
 from tests.kernels import load_twins
 from tests.readable import put_index_entries
 
 SEGMENT = 200
-TWINS = load_twins("eruca.spark.kernel.derived")
+TWINS = load_twins("eruca._spark.kernel.derived")
 
 
 def write(where: Path, number: int, offsets: list[int], positions: list[int]) -> bool:

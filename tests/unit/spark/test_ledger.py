@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from eruca._spark.pipelines.ledger import Contents, Entry, Ledger
+from eruca._spark.pipelines.places import Place
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError
-from eruca.spark.pipelines.ledger import Contents, Entry, Ledger
-from eruca.spark.pipelines.places import Place
-from eruca.wire.bodies import MessageQueue
 
 QUEUE = MessageQueue("b", 0, "t")
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from eruca._spark.offsets import QueueTree, decode_offsets, encode_offsets, read_offset, read_tree
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError, OffsetLost
-from eruca.spark.offsets import QueueTree, decode_offsets, encode_offsets, read_offset, read_tree
-from eruca.wire.bodies import MessageQueue
 
 A0, A1, A10 = (MessageQueue("broker-a", number, "orders") for number in (0, 1, 10))
 B0 = MessageQueue("broker-b", 0, "orders")

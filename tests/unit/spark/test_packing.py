@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.wire.batch import BatchItem, decode_batch, encode_batch
-from eruca.wire.javahash import java_hash
-from eruca.wire.properties import parse_properties
+from eruca._wire.batch import BatchItem, decode_batch, encode_batch
+from eruca._wire.javahash import java_hash
+from eruca._wire.properties import parse_properties
 from tests.kernels import load_twins
 
-TWINS = load_twins("eruca.spark.kernel.packing")
+TWINS = load_twins("eruca._spark.kernel.packing")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.spark.planning import PulledPartition, QueueRange, plan_partitions
-from eruca.wire.bodies import MessageQueue
+from eruca._spark.source.planning import PulledPartition, QueueRange, plan_partitions
+from eruca._wire.bodies import MessageQueue
 
 
 def make_ranges(*counts: int, begin: int = 0) -> list[QueueRange]:

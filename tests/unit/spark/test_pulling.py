@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from eruca.backoff import Backoff
+from eruca._ground.backoff import Backoff
+from eruca._spark.columns import MESSAGE_COLUMNS
+from eruca._spark.source import pulling
+from eruca._spark.source.options import SourceOptions, read_options
+from eruca._spark.source.planning import PulledPartition, QueueRange
+from eruca._spark.source.pulling import read_partition
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.codes import ResponseCode
+from eruca._wire.headers import PullMessageHeader
 from eruca.errors import NetError, OffsetLost, RequestRefused, WireError
-from eruca.spark import pulling
-from eruca.spark.columns import MESSAGE_COLUMNS
-from eruca.spark.planning import PulledPartition, QueueRange
-from eruca.spark.pulling import read_partition
-from eruca.spark.sourceoptions import SourceOptions, read_options
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.codes import ResponseCode
-from eruca.wire.headers import PullMessageHeader
 from tests.unit.spark.pullserver import BROKER, DROP, SILENT, TOPIC, PullServer, Step, make_record
 
 COLUMNS = [column for column in MESSAGE_COLUMNS if column.name in ("queueOffset", "body", "broker")]

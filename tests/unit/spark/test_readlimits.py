@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from eruca.spark.readlimits import RECORD_BYTES_GUESS, Patience, ReadLimits, RecordSizes, share_out
+from eruca._spark.source.readlimits import RECORD_BYTES_GUESS, Patience, ReadLimits, RecordSizes, share_out
+from eruca._wire.bodies import MessageQueue
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import MessageQueue
 
 
 def queue(number: int) -> MessageQueue:

@@ -10,18 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eruca.client.produce.choosing import choose_by_shard
-from eruca.clock import SystemClock
+from eruca._client.produce.choosing import choose_by_shard
+from eruca._ground.clock import SystemClock
+from eruca._spark.sink import encoding as sinkencoding
+from eruca._spark.sink.encoding import Request, RowPacker, UniqueIdBlocks, split_batch
+from eruca._spark.sink.options import SinkOptions
+from eruca._wire.batch import decode_batch
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.compression import decompress
+from eruca._wire.ids import UniqueIds, decode_unique_id
+from eruca._wire.properties import parse_properties
 from eruca.errors import MessageIllegal
-from eruca.spark import sinkencoding
-from eruca.spark.sinkencoding import Request, RowPacker, UniqueIdBlocks, split_batch
-from eruca.spark.sinkoptions import SinkOptions
 from eruca.testing import VirtualClock
-from eruca.wire.batch import decode_batch
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.compression import decompress
-from eruca.wire.ids import UniqueIds, decode_unique_id
-from eruca.wire.properties import parse_properties
 
 QUEUES = tuple(MessageQueue("broker-a", number, "orders") for number in range(4))
 TIME = pa.timestamp("us", tz="UTC")

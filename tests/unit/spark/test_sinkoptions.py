@@ -16,8 +16,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from eruca._spark.sink.options import SinkOptions, check_columns, wants_timer
 from eruca.errors import ConfigError, ErucaError
-from eruca.spark.sinkoptions import SinkOptions, check_columns, wants_timer
 
 GIVEN = {"nameServer": "127.0.0.1:9876", "topic": "orders"}
 

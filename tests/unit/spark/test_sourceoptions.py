@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from eruca.client.consume.subscriptions import Sql
-from eruca.errors import ConfigError
-from eruca.spark.moments import Moment, read_moment
-from eruca.spark.sourceoptions import (
+from eruca._client.group.subscriptions import Sql
+from eruca._spark.moments import Moment, read_moment
+from eruca._spark.source.options import (
     AT_EARLIEST,
     AT_LATEST,
     Position,
@@ -19,7 +18,8 @@ from eruca.spark.sourceoptions import (
     check_for_stream,
     read_options,
 )
-from eruca.wire.bodies import MessageQueue
+from eruca._wire.bodies import MessageQueue
+from eruca.errors import ConfigError
 
 
 def read(**given: str) -> SourceOptions:

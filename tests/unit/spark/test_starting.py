@@ -12,17 +12,17 @@ import pytest
 from blockbuster import BlockBuster
 
 from eruca import Producer
-from eruca.broker.app import Broker
+from eruca._broker.app import Broker
+from eruca._spark.cluster import Cluster
+from eruca._spark.columns import MESSAGE_COLUMNS
+from eruca._spark.offsets import Offsets
+from eruca._spark.source.options import SourceOptions, read_options
+from eruca._spark.source.planning import PulledPartition, QueueRange
+from eruca._spark.source.pulling import read_partition
+from eruca._spark.source.starting import check_offsets, find_batch
+from eruca._testing.embedded import EmbeddedBroker
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError, NetError, OffsetLost, RequestRefused
-from eruca.spark.cluster import Cluster
-from eruca.spark.columns import MESSAGE_COLUMNS
-from eruca.spark.offsets import Offsets
-from eruca.spark.planning import PulledPartition, QueueRange
-from eruca.spark.pulling import read_partition
-from eruca.spark.sourceoptions import SourceOptions, read_options
-from eruca.spark.starting import check_offsets, find_batch
-from eruca.testing.embedded import EmbeddedBroker
-from eruca.wire.bodies import MessageQueue
 from tests.unit.broker.conftest import allow_new_files
 
 __all__ = ["allow_new_files"]

@@ -11,18 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from eruca._spark.columns import STORE_COLUMNS, Column
+from eruca._spark.store.files import Piece, StoreLog, TopicChoice, find_log_end, plan_pieces, walk_piece
+from eruca._spark.store.source import DIGEST_COLUMNS, OPTIONS, StoreReader, encode_paths
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.layout import StorePaths
+from eruca._store.log.scan import Damage
+from eruca._store.messagestore import open_store
+from eruca._store.queues.consumequeue import ENTRY
+from eruca._store.queues.removed import RemovedTopics
+from eruca._testing.clock import VirtualClock
+from eruca._wire.record import Record, decode_record, encode_record
 from eruca.errors import ConfigError, StoreError, StoreLayoutError
-from eruca.spark.columns import STORE_COLUMNS, Column
-from eruca.spark.storefiles import Piece, StoreLog, TopicChoice, find_log_end, plan_pieces, walk_piece
-from eruca.spark.storesource import DIGEST_COLUMNS, OPTIONS, StoreReader, encode_paths
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.layout import StorePaths
-from eruca.store.log.scan import Damage
-from eruca.store.messagestore import open_store
-from eruca.store.queues.consumequeue import ENTRY
-from eruca.store.queues.removed import RemovedTopics
-from eruca.testing.clock import VirtualClock
-from eruca.wire.record import Record, decode_record, encode_record
 from tests.paths import unpack_golden
 from tests.spark.stores import (
     GOLDEN_NAMES,

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from eruca.client.routes import Route
+from eruca._client.session.routes import Route
+from eruca._spark.columns import MESSAGE_COLUMNS
+from eruca._spark.offsets import Offsets, decode_offsets, encode_offsets
+from eruca._spark.source.options import read_options
+from eruca._spark.source.streaming import StreamPlanner, TopicStreamReader
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConnectFailed, OffsetLost
-from eruca.spark.columns import MESSAGE_COLUMNS
-from eruca.spark.offsets import Offsets, decode_offsets, encode_offsets
-from eruca.spark.sourceoptions import read_options
-from eruca.spark.streaming import StreamPlanner, TopicStreamReader
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import MessageQueue
 
 Q0, Q1, Q2 = (MessageQueue("broker-a", number, "orders") for number in range(3))
 OPTIONS = {"nameServer": "127.0.0.1:1", "subscribe": "orders"}

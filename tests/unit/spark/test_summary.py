@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from eruca.spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.summary import JobSummary
 
 
 def make_summary() -> JobSummary:

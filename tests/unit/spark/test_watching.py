@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from eruca.client.routes import Route
+from eruca._client.session.routes import Route
+from eruca._spark.offsets import Offsets
+from eruca._spark.source.watching import FRESH_MS, QueueWatch, Subscribed
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConnectFailed, NetError
-from eruca.spark.offsets import Offsets
-from eruca.spark.watching import FRESH_MS, QueueWatch, Subscribed
 from eruca.testing import VirtualClock
-from eruca.wire.bodies import MessageQueue
 
 A0, A1 = MessageQueue("broker-a", 0, "orders"), MessageQueue("broker-a", 1, "orders")
 B0 = MessageQueue("broker-b", 0, "orders")

@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 from typing import Any
 
-from eruca.store.lineage.replicalog import ReplicaLog
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.storetools.verify import verify_store
+from eruca._store.lineage.replicalog import ReplicaLog
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._storetools.verify import verify_store
+from eruca._testing.faults import SimulatedDisk
 from eruca.testing import VirtualClock
-from eruca.testing.faults import SimulatedDisk
 from tests.crash.world import TOPICS, draw_message
 from tests.unit.store.samples import ROOT, make_disk, make_options
 

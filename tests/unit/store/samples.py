@@ -9,15 +9,15 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from eruca.config import StoreOptions
-from eruca.store.log.commitlog import CommitLog
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.queues.consumequeue import ConsumeQueue
-from eruca.storetools.diverged import dump_diverged
+from eruca._ground.config import StoreOptions
+from eruca._store.log.commitlog import CommitLog
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.queues.consumequeue import ConsumeQueue
+from eruca._storetools.diverged import dump_diverged
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.properties import encode_properties
+from eruca._wire.record import Record, decode_record
 from eruca.testing import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.properties import encode_properties
-from eruca.wire.record import Record, decode_record
 
 ROOT = Path("/store")
 SEGMENT_BYTES = 4096

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eruca.config import StoreOptions
+from eruca._ground.config import StoreOptions
+from eruca._store.encodedbatch import BatchFacts
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.queues.indexfile import HEADER
+from eruca._wire.batch import BatchItem, decode_batch, encode_batch, find_ends
+from eruca._wire.digest import index_prefix
+from eruca._wire.record import Record, decode_record
 from eruca.errors import StoreFull
-from eruca.store.encodedbatch import BatchFacts
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.queues.indexfile import HEADER
 from eruca.testing import VirtualClock
-from eruca.wire.batch import BatchItem, decode_batch, encode_batch, find_ends
-from eruca.wire.digest import index_prefix
-from eruca.wire.record import Record, decode_record
 from tests.kernels import load_twins
 from tests.readable import digest, put_index_entries
 
@@ -29,8 +29,8 @@ OPTIONS = StoreOptions(
 )
 FACTS = BatchFacts(0, 1_700_000_000_000, HOST, HOST, 3, b"WAIT\x01true\x02CLUSTER\x01c")
 TWINS = {
-    kind: (batches, load_twins("eruca.store.kernel.dispatch")[kind])
-    for kind, batches in load_twins("eruca.wire.kernel.batches").items()
+    kind: (batches, load_twins("eruca._store.kernel.dispatch")[kind])
+    for kind, batches in load_twins("eruca._wire.kernel.batches").items()
 }
 Twins = tuple[ModuleType, ...]
 

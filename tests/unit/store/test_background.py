@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from eruca.clock import SystemClock
-from eruca.config import FlushMode
-from eruca.store.background import StoreBackground
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.testing.faults import Fault, SimulatedDisk
+from eruca._ground.clock import SystemClock
+from eruca._ground.config import FlushMode
+from eruca._store.background import StoreBackground
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._testing.faults import Fault, SimulatedDisk
 from tests.unit.store.samples import (
     ROOT,
     SEGMENT_BYTES,

@@ -13,20 +13,20 @@ from typing import Any, cast
 
 import pytest
 
-from eruca.config import StoreOptions
+from eruca._ground.config import StoreOptions
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.layout import StorePaths
+from eruca._store.messagestore import open_store
+from eruca._store.tables.tables import TableFile, Tables
+from eruca._storetools.dump import dump_records
+from eruca._storetools.readonly import Kind
+from eruca._storetools.rebuild import rebuild_store
+from eruca._storetools.summary import describe_store
+from eruca._storetools.verify import verify_store
+from eruca._wire.bodies import TopicConfigTable
+from eruca._wire.record import Record, encode_record
+from eruca._wire.sysflag import TRANSACTION_PREPARED
 from eruca.errors import InvalidName, MessageIllegal, StoreError, StoreLayoutError, StoreLocked, TableCorrupt
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.layout import StorePaths
-from eruca.store.messagestore import open_store
-from eruca.store.tables.tables import TableFile, Tables
-from eruca.storetools.dump import dump_records
-from eruca.storetools.readonly import Kind
-from eruca.storetools.rebuild import rebuild_store
-from eruca.storetools.summary import describe_store
-from eruca.storetools.verify import verify_store
-from eruca.wire.bodies import TopicConfigTable
-from eruca.wire.record import Record, encode_record
-from eruca.wire.sysflag import TRANSACTION_PREPARED
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
 from tests.store_samples import (
@@ -412,7 +412,7 @@ def test_a_last_record_whose_sizes_lie_is_cut_off(root: Path, lie: str) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from eruca.store.messagestore import open_store
+from eruca._store.messagestore import open_store
 from tests.store_samples import OPTIONS
 store = open_store(Path(sys.argv[1]), OPTIONS)
 print("open", flush=True)

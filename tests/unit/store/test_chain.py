@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from eruca._store.log.chain import Chain
+from eruca._store.log.segment import Segment
+from eruca._testing.faults import Fault, SimulatedDisk
 from eruca.errors import StoreError, StoreFull, StoreIOError, StoreLayoutError
-from eruca.store.log.chain import Chain
-from eruca.store.log.segment import Segment
-from eruca.testing.faults import Fault, SimulatedDisk
 
 DIRECTORY = Path("/store/log")
 SIZE = 4096

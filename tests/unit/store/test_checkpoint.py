@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
+from eruca._store.recovery.checkpoint import AbortMarker, Checkpoint
+from eruca._testing.faults import Fault, SimulatedDisk
 from eruca.errors import StoreError, StoreLayoutError
-from eruca.store.recovery.checkpoint import AbortMarker, Checkpoint
-from eruca.testing.faults import Fault, SimulatedDisk
 from tests.unit.store.samples import ROOT, make_disk
 
 PATH = ROOT / "checkpoint"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca._store.filesystem import FileSystem
+from eruca._store.log import commitlog
+from eruca._store.log.commitlog import PREFAULT_BYTES, CommitLog
+from eruca._testing.faults import Fault, SimulatedDisk
+from eruca._wire.record import BLANK_BYTES
 from eruca.errors import StoreFull, StoreIOError
-from eruca.store.filesystem import FileSystem
-from eruca.store.log import commitlog
-from eruca.store.log.commitlog import PREFAULT_BYTES, CommitLog
 from eruca.testing import VirtualClock
-from eruca.testing.faults import Fault, SimulatedDisk
-from eruca.wire.record import BLANK_BYTES
 from tests.unit.store.samples import ROOT, SEGMENT_BYTES, make_disk, make_options, view_log
 
 DIRECTORY = ROOT / "commitlog"

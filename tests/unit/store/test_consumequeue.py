@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca._store.queues.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue, Entry
+from eruca._testing.faults import Fault, SimulatedDisk
 from eruca.errors import StoreError, StoreFull, StoreIOError
-from eruca.store.queues.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue, Entry
-from eruca.testing.faults import Fault, SimulatedDisk
 from tests.unit.store.samples import QUEUE_ENTRIES, ROOT, make_disk
 
 DIRECTORY = ROOT / "consumequeue" / "orders" / "0"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.store.log.cursor import RecordCursor
-from eruca.wire.record import BlankView, InvalidView, Record, RecordView, encode_blank, encode_record
+from eruca._store.log.cursor import RecordCursor
+from eruca._wire.record import BlankView, InvalidView, Record, RecordView, encode_blank, encode_record
 from tests.unit.store.samples import HOST
 
 BASE = 4096

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from eruca.config import StoreOptions
+from eruca._ground.config import StoreOptions
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.log.mappool import MapPool
+from eruca._store.messagestore import open_store
+from eruca._store.queues.queues import Queues
 from eruca.errors import StoreError
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.log.mappool import MapPool
-from eruca.store.messagestore import open_store
-from eruca.store.queues.queues import Queues
 from tests.paths import REPOSITORY
 from tests.unit.store.samples import make_message
 
@@ -124,7 +124,7 @@ def test_a_limit_that_is_reached_says_what_to_raise(tmp_path: Path) -> None:
 def test_files_of_a_store_are_not_for_everybody(tmp_path: Path) -> None:
     code = (
         "import os, sys\nfrom pathlib import Path\nos.umask(0o022)\n"
-        "from eruca.store.messagestore import open_store\nfrom tests.unit.store.samples import make_message\n"
+        "from eruca._store.messagestore import open_store\nfrom tests.unit.store.samples import make_message\n"
         "from tests.unit.store.test_descriptors import OPTIONS\n"
         "store = open_store(Path(sys.argv[1]), OPTIONS)\nstore.append(make_message(KEYS='k'))\nstore.close()\n"
     )

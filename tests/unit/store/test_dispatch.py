@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.config import StoreOptions, parse_delay_levels
-from eruca.store.log.scan import RecordFacts
-from eruca.store.queues.consumequeue import FILLER_SIZE, Entry
-from eruca.store.queues.dispatch import Dispatch, has_queue_entry
-from eruca.store.queues.index import Index
-from eruca.store.queues.queues import Queues
+from eruca._ground.config import StoreOptions, parse_delay_levels
+from eruca._store.log.scan import RecordFacts
+from eruca._store.queues.consumequeue import FILLER_SIZE, Entry
+from eruca._store.queues.dispatch import Dispatch, has_queue_entry
+from eruca._store.queues.index import Index
+from eruca._store.queues.queues import Queues
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.digest import index_prefix
+from eruca._wire.javahash import java_hash
+from eruca._wire.names import SCHEDULE_TOPIC
+from eruca._wire.properties import encode_properties
+from eruca._wire.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from eruca.testing import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.digest import index_prefix
-from eruca.wire.javahash import java_hash
-from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.properties import encode_properties
-from eruca.wire.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.unit.store.samples import ROOT, make_disk
 
 LEVELS = parse_delay_levels(StoreOptions().delay_levels)

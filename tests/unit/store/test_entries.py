@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.wire.record import Record, RecordView, encode_record, inspect_record
+from eruca._wire.record import Record, RecordView, encode_record, inspect_record
 from tests.kernels import load_twins
 
-TWINS = load_twins("eruca.store.kernel.entries")
+TWINS = load_twins("eruca._store.kernel.entries")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 QUEUE_ID, FIRST_OFFSET, TOPIC = 3, 40, b"orders"
 _LOG_START = 2**40

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from eruca._store.filesystem import LocalFileSystem, translate_os_error
 from eruca.errors import StoreFull, StoreIOError, StoreLayoutError, StoreLocked
-from eruca.store.filesystem import LocalFileSystem, translate_os_error
 
 DISK = LocalFileSystem()
 Usage = namedtuple("Usage", "total used free")

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from eruca.config import StoreOptions
+from eruca._ground.config import StoreOptions
+from eruca._store.flush import FlushSchedule, GroupCommit
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._testing.faults import Fault, SimulatedDisk
+from eruca._wire.record import Record
 from eruca.errors import StoreError, StoreIOError
-from eruca.store.flush import FlushSchedule, GroupCommit
-from eruca.store.messagestore import MessageStore, open_store
 from eruca.testing import VirtualClock
-from eruca.testing.faults import Fault, SimulatedDisk
-from eruca.wire.record import Record
 from tests.unit.store.samples import (
     SEGMENT_BYTES,
     get_queue,

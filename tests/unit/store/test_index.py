@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca._store.queues.index import Index
+from eruca._store.queues.indexfile import ENTRY, HEADER, SLOT, file_bytes
+from eruca._testing.faults import Fault, SimulatedDisk
+from eruca._wire.javahash import index_key_hash
 from eruca.errors import StoreFull, StoreIOError, StoreLayoutError
-from eruca.store.queues.index import Index
-from eruca.store.queues.indexfile import ENTRY, HEADER, SLOT, file_bytes
 from eruca.testing import VirtualClock
-from eruca.testing.faults import Fault, SimulatedDisk
-from eruca.wire.javahash import index_key_hash
 from tests.unit.store.samples import ROOT, make_disk
 
 DIRECTORY = ROOT / "index"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.store.queues.indexfile import HEADER, SLOT, file_bytes
+from eruca._store.queues.indexfile import HEADER, SLOT, file_bytes
 from tests.kernels import load_twins
 from tests.readable import put_index_entries
 
-TWINS = load_twins("eruca.store.kernel.index")
+TWINS = load_twins("eruca._store.kernel.index")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 
 

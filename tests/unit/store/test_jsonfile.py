@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from eruca._store import jsonfile as jsonfile_module
+from eruca._store.jsonfile import FileDamaged, FileEmpty, JsonFile
+from eruca._testing.faults import SimulatedDisk
 from eruca.errors import TableFull
-from eruca.store import jsonfile as jsonfile_module
-from eruca.store.jsonfile import FileDamaged, FileEmpty, JsonFile
-from eruca.testing.faults import SimulatedDisk
 from tests.unit.store.samples import ROOT, make_disk
 
 PATH = ROOT / "config" / "numbers.json"

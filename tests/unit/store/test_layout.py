@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.config import StoreOptions
-from eruca.store.layout import StorePaths, detect_options
-from eruca.store.queues.indexfile import file_bytes
+from eruca._ground.config import StoreOptions
+from eruca._store.layout import StorePaths, detect_options
+from eruca._store.queues.indexfile import file_bytes
 from tests.unit.store.samples import ROOT, make_disk, make_message, make_options, open_small
 
 PATHS = StorePaths(ROOT)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.store.messagestore import MessageStore
-from eruca.store.reading.slices import ReadBounds
-from eruca.wire.record import decode_record
+from eruca._store.messagestore import MessageStore
+from eruca._store.reading.slices import ReadBounds
+from eruca._wire.record import decode_record
 from tests.unit.store.samples import get_queue, make_disk, make_message, open_small
 
 BOUNDS = pytest.mark.parametrize("joined", [False, True])

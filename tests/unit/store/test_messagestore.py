@@ -13,17 +13,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.queues.dispatch import Dispatched, Grown
+from eruca._store.reading.slices import ReadStatus
+from eruca._testing.faults import Fault, SimulatedDisk
+from eruca._wire.javahash import java_hash
+from eruca._wire.names import SCHEDULE_TOPIC
+from eruca._wire.properties import parse_properties
+from eruca._wire.record import Record, decode_record
+from eruca._wire.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from eruca.errors import InvalidName, MessageIllegal, StoreClosed, StoreError, StoreFull, StoreLocked, WireError
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.queues.dispatch import Dispatched, Grown
-from eruca.store.reading.slices import ReadStatus
 from eruca.testing import VirtualClock
-from eruca.testing.faults import Fault, SimulatedDisk
-from eruca.wire.javahash import java_hash
-from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.properties import parse_properties
-from eruca.wire.record import Record, decode_record
-from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.unit.store.samples import (
     ROOT,
     SEGMENT_BYTES,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from eruca._store.queues.queues import QUEUE_ID_MAX, Queues
+from eruca._testing.faults import Fault, SimulatedDisk
 from eruca.errors import InvalidName, StoreIOError, StoreLayoutError
-from eruca.store.queues.queues import QUEUE_ID_MAX, Queues
-from eruca.testing.faults import Fault, SimulatedDisk
 from tests.unit.store.samples import ROOT, make_disk
 
 DIRECTORY = ROOT / "consumequeue"

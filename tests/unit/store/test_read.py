@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.store.log.scan import Damage
-from eruca.store.messagestore import MessageStore
-from eruca.store.queues.consumequeue import FILLER_SIZE
-from eruca.store.reading.slices import (
+from eruca._store.log.scan import Damage
+from eruca._store.messagestore import MessageStore
+from eruca._store.queues.consumequeue import FILLER_SIZE
+from eruca._store.reading.slices import (
     ReadBounds,
     ReadResult,
     ReadStatus,
@@ -19,9 +19,9 @@ from eruca.store.reading.slices import (
     read_queue,
     read_store_time,
 )
+from eruca._wire.javahash import java_hash
+from eruca._wire.record import decode_record
 from eruca.testing import VirtualClock
-from eruca.wire.javahash import java_hash
-from eruca.wire.record import decode_record
 from tests.unit.store.samples import get_queue, make_disk, make_message, open_small, sized_message
 
 
@@ -163,7 +163,7 @@ def test_a_read_stays_in_one_segment_of_the_queue() -> None:
 
 
 def test_a_filter_that_lets_nothing_through_looks_at_800_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.store.reading.slices.PULL_FILTER_SECONDS", 3600)
+    monkeypatch.setattr("eruca._store.reading.slices.PULL_FILTER_SECONDS", 3600)
     store = make_store(1000, consumequeue_segment_bytes=20 * 2000)
     result = store.reader.read("orders", 0, 10, accept=lambda code, view: False)
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 810)
@@ -172,7 +172,7 @@ def test_a_filter_that_lets_nothing_through_looks_at_800_entries(monkeypatch: py
 
 
 def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.store.reading.slices.PULL_FILTER_SECONDS", 0)
+    monkeypatch.setattr("eruca._store.reading.slices.PULL_FILTER_SECONDS", 0)
     store = make_store(100, consumequeue_segment_bytes=20 * 2000)
     seen = 0
 
@@ -192,7 +192,7 @@ def test_a_filter_that_takes_long_stops_and_the_next_read_goes_on(monkeypatch: p
 
 
 def test_a_filter_that_takes_long_stops_also_when_it_lets_all_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.store.reading.slices.PULL_FILTER_SECONDS", 0)
+    monkeypatch.setattr("eruca._store.reading.slices.PULL_FILTER_SECONDS", 0)
     store = make_store(100, consumequeue_segment_bytes=20 * 2000)
     result = store.reader.read("orders", 0, 0, ReadBounds(100), accept=lambda code, view: True)
     assert (result.status, result.count, result.next_offset) == (ReadStatus.FOUND, 1, 1)
@@ -209,7 +209,7 @@ def test_a_filter_does_not_take_much_longer_than_it_may(
         now_us += message_us
         return False
 
-    monkeypatch.setattr("eruca.store.reading.slices.thread_time", lambda: now_us / 1e6)
+    monkeypatch.setattr("eruca._store.reading.slices.thread_time", lambda: now_us / 1e6)
     store = make_store(1000, consumequeue_segment_bytes=20 * 2000)
     assert store.reader.read("orders", 0, 0, accept=accept).next_offset == read
     assert now_us < 2000 or read == 1

@@ -13,20 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.config import StoreOptions, parse_delay_levels
-from eruca.errors import StoreError
-from eruca.store.kernel import dispatch as compiled_loop
-from eruca.store.queues.consumequeue import ConsumeQueue, Entry
-from eruca.store.queues.dispatch import Dispatch
-from eruca.store.queues.index import Index
-from eruca.store.queues.queues import Queues
-from eruca.store.queues.removed import RemovedTopics
-from eruca.testing import VirtualClock
-from eruca.testing.faults import Fault, SimulatedDisk
-from eruca.wire.digest import index_prefix
-from eruca.wire.names import SCHEDULE_TOPIC
-from eruca.wire.record import Record, encode_record
-from eruca.wire.sysflag import (
+from eruca._ground.config import StoreOptions, parse_delay_levels
+from eruca._store.kernel import dispatch as compiled_loop
+from eruca._store.queues.consumequeue import ConsumeQueue, Entry
+from eruca._store.queues.dispatch import Dispatch
+from eruca._store.queues.index import Index
+from eruca._store.queues.queues import Queues
+from eruca._store.queues.removed import RemovedTopics
+from eruca._testing.faults import Fault, SimulatedDisk
+from eruca._wire.digest import index_prefix
+from eruca._wire.names import SCHEDULE_TOPIC
+from eruca._wire.record import Record, encode_record
+from eruca._wire.sysflag import (
     BORN_HOST_V6,
     COMPRESSED,
     STORE_HOST_V6,
@@ -34,13 +32,15 @@ from eruca.wire.sysflag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
+from eruca.errors import StoreError
+from eruca.testing import VirtualClock
 from tests.kernels import load_twins
 from tests.readable import read_facts
 from tests.unit.store.samples import ROOT, make_disk
 
 LEVELS = parse_delay_levels(StoreOptions().delay_levels)
 NOW = 1_700_000_000_000
-TWINS = load_twins("eruca.store.kernel.dispatch")
+TWINS = load_twins("eruca._store.kernel.dispatch")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 
 

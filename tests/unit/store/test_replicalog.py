@@ -8,16 +8,16 @@ from itertools import pairwise
 
 import pytest
 
+from eruca._store.lineage.replicalog import ReplicaLog
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._store.queues.dispatch import Grown
+from eruca._store.reading.slices import ReadStatus
+from eruca._store.retention import Retention
+from eruca._testing.faults import CrashMode, Fault
+from eruca._wire.record import decode_record, encode_record
+from eruca._wire.sysflag import TRANSACTION_PREPARED
 from eruca.errors import ReplicaCorrupt, StoreError, StoreFull, StoreReadOnly
-from eruca.store.lineage.replicalog import ReplicaLog
-from eruca.store.messagestore import MessageStore, open_store
-from eruca.store.queues.dispatch import Grown
-from eruca.store.reading.slices import ReadStatus
-from eruca.store.retention import Retention
 from eruca.testing import VirtualClock
-from eruca.testing.faults import CrashMode, Fault
-from eruca.wire.record import decode_record, encode_record
-from eruca.wire.sysflag import TRANSACTION_PREPARED
 from tests.retaining import retain
 from tests.unit.store.replicas import copy_log, expect_same, expect_sound, make_master, make_slave, read_log
 from tests.unit.store.samples import (

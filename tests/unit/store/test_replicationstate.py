@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from eruca._ground.limits import EPOCH_MAX
+from eruca._store.filesystem import replace_file
+from eruca._store.layout import StorePaths
+from eruca._store.lineage.replicalog import ReplicaLog
+from eruca._store.lineage.replicationstate import Diverged, ReplicationFile, ReplicationRecord, begin_epoch
+from eruca._testing.faults import CrashMode, Fault
+from eruca._wire.epoch import Epoch
 from eruca.errors import StoreError, TableCorrupt
-from eruca.limits import EPOCH_MAX
-from eruca.store.filesystem import replace_file
-from eruca.store.layout import StorePaths
-from eruca.store.lineage.replicalog import ReplicaLog
-from eruca.store.lineage.replicationstate import Diverged, ReplicationFile, ReplicationRecord, begin_epoch
-from eruca.testing.faults import CrashMode, Fault
-from eruca.wire.epoch import Epoch
 from tests.unit.store.replicas import make_slave
 from tests.unit.store.samples import ROOT, make_disk, make_message, open_small
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.config import StoreOptions
+from eruca._ground.config import StoreOptions
+from eruca._store.filesystem import replace_file
+from eruca._store.log.archived import ArchiveMark
+from eruca._store.messagestore import MessageStore
+from eruca._store.retention import Retention, plan_retention
+from eruca._testing.faults import Fault, SimulatedDisk
 from eruca.errors import ConfigError, StoreFull, StoreIOError
-from eruca.store.filesystem import replace_file
-from eruca.store.log.archived import ArchiveMark
-from eruca.store.messagestore import MessageStore
-from eruca.store.retention import Retention, plan_retention
 from eruca.testing import VirtualClock
-from eruca.testing.faults import Fault, SimulatedDisk
 from tests.retaining import retain
 from tests.unit.store.samples import (
     ROOT,

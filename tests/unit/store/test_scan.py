@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from eruca.store.log.chain import Chain
-from eruca.store.log.scan import iter_records, scan_log
-from eruca.wire.record import Record, encode_record
+from eruca._store.log.chain import Chain
+from eruca._store.log.scan import iter_records, scan_log
+from eruca._wire.record import Record, encode_record
 from tests.unit.store.samples import HOST, ROOT, make_disk
 
 COUNT = 3000

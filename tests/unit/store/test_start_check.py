@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from eruca.store.messagestore import MessageStore
-from eruca.store.reading.slices import ReadBounds
+from eruca._store.messagestore import MessageStore
+from eruca._store.reading.slices import ReadBounds
+from eruca._testing.faults import SimulatedDisk
+from eruca._testing.faults.image import FileImage
+from eruca._wire.record import decode_record
 from eruca.testing import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.testing.faults.image import FileImage
-from eruca.wire.record import decode_record
 from tests.unit.store.samples import ROOT, get_queue, make_disk, make_message, open_small
 
 MESSAGES = 200

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.errors import StoreError, StoreFull, StoreIOError, TableCorrupt, TableFull
-from eruca.store import jsonfile as jsonfile_module
-from eruca.store.tables import tables as tables_module
-from eruca.store.tables.tables import TableFile, Tables, encode_table
-from eruca.testing.faults import CrashMode, Fault, SimulatedDisk
-from eruca.wire.bodies import (
+from eruca._store import jsonfile as jsonfile_module
+from eruca._store.tables import tables as tables_module
+from eruca._store.tables.tables import TableFile, Tables, encode_table
+from eruca._testing.faults import CrashMode, Fault, SimulatedDisk
+from eruca._wire.bodies import (
     ConsumerOffsets,
     DelayOffsets,
     GroupConfig,
@@ -27,6 +26,7 @@ from eruca.wire.bodies import (
     TopicConfigTable,
     encode_json,
 )
+from eruca.errors import StoreError, StoreFull, StoreIOError, TableCorrupt, TableFull
 from tests.unit.store.samples import ROOT, make_disk
 
 DIRECTORY = ROOT / "config"

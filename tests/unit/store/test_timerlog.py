@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.tables.timerlog import CELL_BYTES, TimerCheckpoint, TimerLog
 from eruca.errors import StoreFull
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.tables.timerlog import CELL_BYTES, TimerCheckpoint, TimerLog
 
 SMALL = 10 * CELL_BYTES
 

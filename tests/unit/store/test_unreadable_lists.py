@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eruca.store.filesystem import LocalFileSystem
-from eruca.store.log.damage import DamageList
-from eruca.store.queues.removed import RemovedTopics
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.log.damage import DamageList
+from eruca._store.queues.removed import RemovedTopics
 
 SPOILT = [b"", b"{", b"[1]", b'{"\xef((": 1}', b'[{"reason": "\xef(("}]']
 

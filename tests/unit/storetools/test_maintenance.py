@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from eruca._store.messagestore import open_store
+from eruca._store.queues.consumequeue import ENTRY, FILLER_SIZE
+from eruca._store.queues.indexfile import ENTRY as INDEX_ENTRY
+from eruca._store.queues.indexfile import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
+from eruca._storetools.dump import RecordFilter, dump_records
+from eruca._storetools.readonly import Finding, Kind, Level, ReadOnlyStore
+from eruca._storetools.rebuild import rebuild_store
+from eruca._storetools.summary import describe_store, measure_log
+from eruca._storetools.verify import format_ranges, verify_opened, verify_store
+from eruca._testing.clock import VirtualClock
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.record import Record, encode_record
+from eruca._wire.sysflag import COMPRESSED, COMPRESSION_ZLIB, TRANSACTION_COMMIT
 from eruca.errors import StoreError, StoreLayoutError, StoreLocked
-from eruca.store.messagestore import open_store
-from eruca.store.queues.consumequeue import ENTRY, FILLER_SIZE
-from eruca.store.queues.indexfile import ENTRY as INDEX_ENTRY
-from eruca.store.queues.indexfile import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
-from eruca.storetools.dump import RecordFilter, dump_records
-from eruca.storetools.readonly import Finding, Kind, Level, ReadOnlyStore
-from eruca.storetools.rebuild import rebuild_store
-from eruca.storetools.summary import describe_store, measure_log
-from eruca.storetools.verify import format_ranges, verify_opened, verify_store
-from eruca.testing.clock import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.record import Record, encode_record
-from eruca.wire.sysflag import COMPRESSED, COMPRESSION_ZLIB, TRANSACTION_COMMIT
 from tests.store_samples import (
     OPTIONS,
     PROPERTIES,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.clock import Clock
+from eruca._ground.clock import Clock
+from eruca._store.filesystem import FileSystem, LocalFileSystem, Mapping
+from eruca._testing.clock import VirtualClock
+from eruca._testing.faults import BLOCK, COUNTED_OPERATIONS, SECTOR, CrashMode, Fault, FaultPlan, SimulatedDisk
 from eruca.errors import StoreError, StoreFull, StoreIOError, StoreLocked
-from eruca.store.filesystem import FileSystem, LocalFileSystem, Mapping
-from eruca.testing.clock import VirtualClock
-from eruca.testing.faults import BLOCK, COUNTED_OPERATIONS, SECTOR, CrashMode, Fault, FaultPlan, SimulatedDisk
 
 ROOT = Path("/store")
 LOG = ROOT / "log"

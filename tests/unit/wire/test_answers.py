@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.wire.frame import FrameBuffer
-from eruca.wire.headers import SendMessageAnswerHeader
+from eruca._wire.frame import FrameBuffer
+from eruca._wire.headers import SendMessageAnswerHeader
 from tests.kernels import load_twins
 
-TWINS = load_twins("eruca.wire.kernel.answers")
+TWINS = load_twins("eruca._wire.kernel.answers")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 
 

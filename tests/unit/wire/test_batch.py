@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca._ground.limits import RECORD_PROPERTIES_BYTES_MAX
+from eruca._wire.batch import BatchItem, decode_batch, encode_batch
 from eruca.errors import WireError
-from eruca.limits import RECORD_PROPERTIES_BYTES_MAX
-from eruca.wire.batch import BatchItem, decode_batch, encode_batch
 
 PROPERTIES = b"KEYS\x01bk0\x02UNIQ_KEY\x017F00000115625FFD2B274996EF140000\x02WAIT\x01true\x02TAGS\x01TagB"
 ONE = bytes.fromhex("0000005e 00000000 00000000 00000000 00000002") + b"b0" + b"\x00\x46" + PROPERTIES

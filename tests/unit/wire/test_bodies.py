@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from eruca.errors import WireError
-from eruca.wire import bodies, fastjson
-from eruca.wire.bodies import (
+from eruca._wire import bodies, fastjson
+from eruca._wire.bodies import (
     BodyError,
     BrokerData,
     ClusterInfo,
@@ -48,6 +47,7 @@ from eruca.wire.bodies import (
     encode_reset_offsets,
     encode_route,
 )
+from eruca.errors import WireError
 
 QUEUE = MessageQueue("b", 3, "T")
 QUEUE_TEXT = b'{"brokerName":"b","queueId":3,"topic":"T"}'

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.errors import WireError
-from eruca.wire import headers as h
-from eruca.wire.batch import BatchItem
-from eruca.wire.bodies import BrokerData, DataVersion, HeartbeatData, RegisterBrokerBody, TopicRouteData
-from eruca.wire.catalog import (
+from eruca._wire import headers as h
+from eruca._wire.batch import BatchItem
+from eruca._wire.bodies import BrokerData, DataVersion, HeartbeatData, RegisterBrokerBody, TopicRouteData
+from eruca._wire.catalog import (
     CATALOG,
     UNKNOWN,
     Link,
@@ -20,7 +19,7 @@ from eruca.wire.catalog import (
     encode_request_body,
     find_spec,
 )
-from eruca.wire.codes import (
+from eruca._wire.codes import (
     VERSION_4_9_3,
     VERSION_4_9_4,
     VERSION_4_9_7,
@@ -29,7 +28,8 @@ from eruca.wire.codes import (
     ResponseCode,
     SerializeType,
 )
-from eruca.wire.frame import Command, FrameBuffer, HeaderError, encode_command, make_request
+from eruca._wire.frame import Command, FrameBuffer, HeaderError, encode_command, make_request
+from eruca.errors import WireError
 from tests.encoding import build_answer
 
 ADMIN_IN_JAVA = {

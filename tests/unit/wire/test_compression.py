@@ -12,9 +12,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.errors import WireError
-from eruca.wire.compression import compress, decompress
-from eruca.wire.sysflag import (
+from eruca._wire.compression import compress, decompress
+from eruca._wire.sysflag import (
     COMPRESSED,
     COMPRESSION_LEGACY_ZLIB,
     COMPRESSION_LZ4,
@@ -25,6 +24,7 @@ from eruca.wire.sysflag import (
     is_compressed,
     set_compression,
 )
+from eruca.errors import WireError
 
 KINDS = [COMPRESSION_LEGACY_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD, COMPRESSION_ZLIB]
 kinds = st.sampled_from(KINDS)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.wire import digest
-from eruca.wire.digest import index_prefix
-from eruca.wire.javahash import index_key_hash, java_hash
-from eruca.wire.properties import parse_properties, split_keys
+from eruca._wire import digest
+from eruca._wire.digest import index_prefix
+from eruca._wire.javahash import index_key_hash, java_hash
+from eruca._wire.properties import parse_properties, split_keys
 from tests import readable
 from tests.kernels import load_twins
 
-TWINS = load_twins("eruca.wire.kernel.digest")
+TWINS = load_twins("eruca._wire.kernel.digest")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
 NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "TAG", "TAGSS"])
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=20)

@@ -8,10 +8,10 @@ from enum import StrEnum
 import msgspec
 import pytest
 
-from eruca.limits import JSON_DEPTH_MAX
-from eruca.wire import fastjson
-from eruca.wire.bodies import MessageQueue
-from eruca.wire.fastjson import FastjsonError, parse, rewrite_to_strict, write, write_double
+from eruca._ground.limits import JSON_DEPTH_MAX
+from eruca._wire import fastjson
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.fastjson import FastjsonError, parse, rewrite_to_strict, write, write_double
 
 QUEUE_TEXT = '{"brokerName":"b","queueId":3,"topic":"T"}'
 

@@ -8,10 +8,10 @@ import struct
 import msgspec
 import pytest
 
-from eruca.limits import EXT_FIELDS_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX
-from eruca.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_4_9_7, Language, RequestCode, SerializeType
-from eruca.wire.frame import Command, FrameBuffer, FrameError, HeaderError, encode_command, make_request
-from eruca.wire.headers import (
+from eruca._ground.limits import EXT_FIELDS_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from eruca._wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_4_9_7, Language, RequestCode, SerializeType
+from eruca._wire.frame import Command, FrameBuffer, FrameError, HeaderError, encode_command, make_request
+from eruca._wire.headers import (
     OffsetAnswerHeader,
     PullMessageHeader,
     QueueHeader,

@@ -7,9 +7,9 @@ import inspect
 import msgspec
 import pytest
 
-from eruca.wire import headers
-from eruca.wire.ext import encode_ext, order_like_java
-from eruca.wire.headers import (
+from eruca._wire import headers
+from eruca._wire.ext import encode_ext, order_like_java
+from eruca._wire.headers import (
     CreateTopicHeader,
     EmptyHeader,
     EndTransactionHeader,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca._wire.host import pack_host, pack_ip, unpack_host, unpack_ip
 from eruca.errors import WireError
-from eruca.wire.host import pack_host, pack_ip, unpack_host, unpack_ip
 
 
 def test_known_bytes() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca._wire.host import pack_host
+from eruca._wire.ids import OffsetId, UniqueIds, decode_offset_id, decode_unique_id, encode_offset_id
 from eruca.errors import WireError
-from eruca.wire.host import pack_host
-from eruca.wire.ids import OffsetId, UniqueIds, decode_offset_id, decode_unique_id, encode_offset_id
 
 POSITIONS = st.integers(0, (1 << 63) - 1)
 

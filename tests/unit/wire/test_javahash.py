@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.wire.javahash import (
+from eruca._wire.javahash import (
     hash_continue,
     hash_index_prefix,
     index_key_hash,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.errors import InvalidName
-from eruca.wire.names import (
+from eruca._wire.names import (
     DLQ_PREFIX,
     FORBIDDEN_TO_SEND,
     HALF_TOPIC,
@@ -20,6 +19,7 @@ from eruca.wire.names import (
     check_topic,
     is_system_topic,
 )
+from eruca.errors import InvalidName
 
 
 @pytest.mark.parametrize(

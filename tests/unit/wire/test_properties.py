@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca._wire.properties import RESERVED, encode_properties, get_property, parse_properties, split_keys
 from eruca.errors import WireError
-from eruca.wire.properties import RESERVED, encode_properties, get_property, parse_properties, split_keys
 
 GOLDEN_TEXT = (
     "a\x010\x02KEYS\x01k0 k2\x02UNIQ_KEY\x017F00000115625FFD2B274996EF140000"

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.errors import WireError
-from eruca.wire.record import (
+from eruca._wire.record import (
     Record,
     RecordView,
     encode_blank,
     encode_record,
 )
-from eruca.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from eruca._wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from eruca.errors import WireError
 from tests.kernels import load_twins
 from tests.readable import may_be_cut, pack_record, read_facts, read_record, unpack_record
 
-TWINS = load_twins("eruca.wire.kernel.reading")
+TWINS = load_twins("eruca._wire.kernel.reading")
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS.keys())
-WRITING_TWINS = load_twins("eruca.wire.kernel.writing")
+WRITING_TWINS = load_twins("eruca._wire.kernel.writing")
 each_writing_twin = pytest.mark.parametrize("twin", WRITING_TWINS.values(), ids=WRITING_TWINS.keys())
 V4 = st.binary(min_size=8, max_size=8)
 V6 = st.binary(min_size=20, max_size=20)

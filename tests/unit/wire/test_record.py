@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.errors import WireError
-from eruca.wire import record
-from eruca.wire.compression import compress
-from eruca.wire.host import pack_host
-from eruca.wire.record import (
+from eruca._wire import record
+from eruca._wire.compression import compress
+from eruca._wire.host import pack_host
+from eruca._wire.record import (
     BlankView,
     InvalidView,
     Record,
@@ -28,7 +27,8 @@ from eruca.wire.record import (
     record_size,
     user_body,
 )
-from eruca.wire.sysflag import COMPRESSION_LZ4, COMPRESSION_ZLIB, set_compression, set_host_bits
+from eruca._wire.sysflag import COMPRESSION_LZ4, COMPRESSION_ZLIB, set_compression, set_host_bits
+from eruca.errors import WireError
 
 # Captured from the Java broker (protocol digest, golden samples).
 GOLDEN_PROPERTIES = (

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.errors import WireError
-from eruca.limits import HA_FRAME_BYTES_MAX
-from eruca.wire.replication import (
+from eruca._ground.limits import HA_FRAME_BYTES_MAX
+from eruca._wire.replication import (
     ChunkDecoder,
     LogChunk,
     LogReport,
@@ -18,6 +17,7 @@ from eruca.wire.replication import (
     encode_chunk_head,
     encode_report,
 )
+from eruca.errors import WireError
 from tests.encoding import encode_chunk
 
 positions = st.integers(0, (1 << 63) - 1)

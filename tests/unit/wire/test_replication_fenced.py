@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.errors import WireError
-from eruca.limits import HA_CHECK_BYTES_MAX, HA_FENCED_DATA_BYTES_MAX, HA_TEXT_BYTES_MAX
-from eruca.wire.replication import (
+from eruca._ground.limits import HA_CHECK_BYTES_MAX, HA_FENCED_DATA_BYTES_MAX, HA_TEXT_BYTES_MAX
+from eruca._wire.replication import (
     FENCED_HEAD_BYTES,
     HELLO_MAGIC,
     Chunk,
@@ -27,6 +26,7 @@ from eruca.wire.replication import (
     encode_fenced_head,
     encode_report,
 )
+from eruca.errors import WireError
 
 numbers = st.integers(0, (1 << 63) - 1)
 texts = st.text(max_size=60)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eruca.errors import WireError
-from eruca.wire.bodies import (
+from eruca._wire.bodies import (
     DataVersions,
     DivergedTail,
     EpochStart,
@@ -15,11 +14,12 @@ from eruca.wire.bodies import (
     SlaveState,
     decode_json,
 )
-from eruca.wire.catalog import CATALOG, Link, Right, build_request, decode_answer, decode_request
-from eruca.wire.codes import RequestCode, ResponseCode, SerializeType
-from eruca.wire.ext import encode_ext
-from eruca.wire.frame import Command, FrameBuffer, encode_command
-from eruca.wire.headers import ChangeRoleHeader, RegisterBrokerHeader
+from eruca._wire.catalog import CATALOG, Link, Right, build_request, decode_answer, decode_request
+from eruca._wire.codes import RequestCode, ResponseCode, SerializeType
+from eruca._wire.ext import encode_ext
+from eruca._wire.frame import Command, FrameBuffer, encode_command
+from eruca._wire.headers import ChangeRoleHeader, RegisterBrokerHeader
+from eruca.errors import WireError
 from tests.encoding import build_answer
 
 STATE = ReplicationState(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.wire.signature import SIGNATURE, UNIQUE_KEY_QUERY, build_content, sign, sign_content, verify
+from eruca._wire.signature import SIGNATURE, UNIQUE_KEY_QUERY, build_content, sign, sign_content, verify
 
 EXT = {"topic": "TopicX", "AccessKey": "rocketmq2", "queueId": "0"}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.wire.trace import (
+from eruca._wire.trace import (
     EndTransactionTrace,
     PubTrace,
     SubAfterTrace,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from blockbuster import BlockBuster
 
-from eruca.broker.app import Broker
+from eruca._broker.app import Broker
 from tests.unit.broker.replication.members import Group
 from tests.unit.broker.replication.rawslave import Connect, RawSlave
 from tests.unit.client.conftest import make_producer
@@ -21,11 +21,11 @@ __all__ = ["make_producer"]
 def allow_cuts(forbid_blocking_calls: BlockBuster) -> None:
     """Let the loop stand still while a log is cut: nobody may read meanwhile, and it happens once after a failover."""
     for function in forbid_blocking_calls.functions.values():
-        function.can_block_in("eruca/store/lineage/lineage.py", {"truncate"})
+        function.can_block_in("eruca/_store/lineage/lineage.py", {"truncate"})
         # A topic was deleted and made again.
-        function.can_block_in("eruca/store/lineage/replicalog.py", {"_begin_queue_anew"})
+        function.can_block_in("eruca/_store/lineage/replicalog.py", {"_begin_queue_anew"})
         # An empty log begins in the middle.
-        function.can_block_in("eruca/store/log/commitlog.py", {"start_copy_at"})
+        function.can_block_in("eruca/_store/log/commitlog.py", {"start_copy_at"})
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions, BrokerRole
-from eruca.clock import Clock, SystemClock
-from eruca.config import StoreOptions
-from eruca.nameserver.app import NameServer
-from eruca.nameserver.options import NameServerOptions
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions, BrokerRole
+from eruca._ground.clock import Clock, SystemClock
+from eruca._ground.config import StoreOptions
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
 from tests.patience import PATIENCE_S
 from tests.unit.broker.peer import Peer, find_port
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
 from tests.unit.broker.conftest import MakeBroker
 from tests.unit.store.samples import wait_for
 

@@ -7,8 +7,8 @@ import itertools
 import zlib
 from collections.abc import Awaitable, Callable
 
-from eruca.broker.app import Broker
-from eruca.wire.replication import (
+from eruca._broker.app import Broker
+from eruca._wire.replication import (
     HELLO_MAGIC,
     Chunk,
     ChunkDecoder,

@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.broker.sending.once import ONCE_GROUP
-from eruca.config import FlushMode
-from eruca.store.tables.saving import Saved
-from eruca.wire.batch import BatchItem, encode_batch
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import EndTransactionHeader, SendBackHeader
-from eruca.wire.properties import encode_properties
-from eruca.wire.sysflag import TRANSACTION_COMMIT
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._broker.sending.once import ONCE_GROUP
+from eruca._ground.config import FlushMode
+from eruca._store.tables.saving import Saved
+from eruca._wire.batch import BatchItem, encode_batch
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import EndTransactionHeader, SendBackHeader
+from eruca._wire.properties import encode_properties
+from eruca._wire.sysflag import TRANSACTION_COMMIT
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Answer, Peer
 from tests.unit.broker.replication.rawslave import Connect, RawSlave

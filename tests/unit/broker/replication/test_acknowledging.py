@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.administering.rates import PutTimes
-from eruca.broker.options import BrokerOptions, BrokerRole, LiveOptions
-from eruca.broker.replication.acknowledging import Acknowledgement, Gate
-from eruca.broker.replication.readlimit import ReadLimit
-from eruca.broker.standing import Standing
-from eruca.clock import SystemClock
-from eruca.config import FlushMode
-from eruca.store.background import StoreBackground
-from eruca.store.messagestore import MessageStore, open_store
+from eruca._broker.administering.rates import PutTimes
+from eruca._broker.options import BrokerOptions, BrokerRole, LiveOptions
+from eruca._broker.replication.acknowledging import Acknowledgement, Gate
+from eruca._broker.replication.readlimit import ReadLimit
+from eruca._broker.standing import Standing
+from eruca._ground.clock import SystemClock
+from eruca._ground.config import FlushMode
+from eruca._store.background import StoreBackground
+from eruca._store.messagestore import MessageStore, open_store
+from eruca._testing.faults import SimulatedDisk
+from eruca._wire.codes import ResponseCode
 from eruca.testing import VirtualClock
-from eruca.testing.faults import SimulatedDisk
-from eruca.wire.codes import ResponseCode
 from tests.unit.store.samples import ROOT, make_disk, make_message, make_options, wait_for
 
 NEVER_MS = 10**9

@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from eruca.broker.options import BrokerOptions, BrokerRole, LiveOptions
-from eruca.broker.replication.copies import BrokerCopies, LogEnd
-from eruca.broker.replication.members import KnownMembers, MembersTable
-from eruca.broker.standing import Standing
-from eruca.core.replication.epochs import Epoch
-from eruca.core.replication.synced import EVERYTHING, SyncCondition
+from eruca._broker.options import BrokerOptions, BrokerRole, LiveOptions
+from eruca._broker.replication.copies import BrokerCopies, LogEnd
+from eruca._broker.replication.members import KnownMembers, MembersTable
+from eruca._broker.standing import Standing
+from eruca._core.replication.epochs import Epoch
+from eruca._core.replication.synced import EVERYTHING, SyncCondition
 
 
 def make_copies(tail: int = 1000, **options: Any) -> tuple[BrokerCopies, Any]:

@@ -10,25 +10,25 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.broker.replication.state import StateHandlers
-from eruca.config import FlushMode
-from eruca.net.link import Link
-from eruca.store.filesystem import translate_os_error
-from eruca.store.queues.dispatch import Grown
-from eruca.store.retention import Retention
-from eruca.wire.bodies import EpochStart, ReplicationState
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import Command
-from eruca.wire.record import Record
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._broker.replication.state import StateHandlers
+from eruca._ground.config import FlushMode
+from eruca._net.link import Link
+from eruca._store.filesystem import translate_os_error
+from eruca._store.queues.dispatch import Grown
+from eruca._store.retention import Retention
+from eruca._wire.bodies import EpochStart, ReplicationState
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command
+from eruca._wire.record import Record
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.replication.pairs import INTERVALS, make_slave, read_log, wait_until_equal
 from tests.unit.broker.requests import try_send
 from tests.unit.store.samples import make_message, read_aside, wait_for
 
 SEGMENT_BYTES = 1 << 20
-LOGGER = "eruca.broker.replication.replica"
+LOGGER = "eruca._broker.replication.replica"
 
 
 @pytest.fixture
@@ -440,7 +440,7 @@ async def test_a_slave_far_behind_says_when_it_has_caught_up(
 ) -> None:
     master = await make_broker(name="master", commitlog_segment_bytes=32 << 20, **INTERVALS)
     fill(master, 60, 100_000)
-    with caplog.at_level(logging.INFO, "eruca.broker.replication"):
+    with caplog.at_level(logging.INFO, "eruca._broker.replication"):
         slave = await make_slave(make_broker, master, commitlog_segment_bytes=32 << 20)
         await wait_until_equal(master, slave)
     said = [record.getMessage() for record in caplog.records]

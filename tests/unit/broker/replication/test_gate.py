@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.broker.options import BrokerOptions
-from eruca.broker.replication.acknowledging import Gate
-from eruca.broker.replication.masteraddress import NOWHERE, MasterAddress
-from eruca.broker.standing import Standing
+from eruca._broker.options import BrokerOptions
+from eruca._broker.replication.acknowledging import Gate
+from eruca._broker.replication.masteraddress import NOWHERE, MasterAddress
+from eruca._broker.standing import Standing
 from eruca.testing import VirtualClock
 
 

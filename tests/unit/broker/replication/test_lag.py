@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eruca.broker.replication.lag import LagMeter
+from eruca._broker.replication.lag import LagMeter
 
 
 def test_a_slave_that_has_everything_is_not_behind() -> None:

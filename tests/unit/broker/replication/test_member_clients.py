@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.client.consume.consumer import Consumer
-from eruca.client.consume.pulling import PullLimits
-from eruca.client.options import ClientOptions
+from eruca._broker.app import Broker
+from eruca._client.group.pulling import PullLimits
+from eruca._client.options import ClientOptions
+from eruca._client.push.consumer import Consumer
+from eruca._wire.bodies import GroupConfig
+from eruca._wire.codes import RequestCode
 from eruca.errors import SendFailed
-from eruca.wire.bodies import GroupConfig
-from eruca.wire.codes import RequestCode
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.replication.members import Group, wait_for_copy, wait_until
 from tests.unit.client.conftest import MakeProducer

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.options import BrokerRole
-from eruca.broker.replication.metadata import Metadata
-from eruca.broker.replication.tables import CopiedTables
-from eruca.broker.sending.once import OnceMark
-from eruca.net.handlers import HandlerTable, Reply, refuse_unknown
-from eruca.net.server import Server, ServerSettings
-from eruca.wire.bodies import (
+from eruca._broker.options import BrokerRole
+from eruca._broker.replication.metadata import Metadata
+from eruca._broker.replication.tables import CopiedTables
+from eruca._broker.sending.once import OnceMark
+from eruca._net.handlers import HandlerTable, Reply, refuse_unknown
+from eruca._net.server import Server, ServerSettings
+from eruca._wire.bodies import (
     ConsumerOffsets,
     DataVersion,
     DelayOffsets,
@@ -24,9 +24,9 @@ from eruca.wire.bodies import (
     decode_json,
     encode_json,
 )
-from eruca.wire.codes import RequestCode
-from eruca.wire.headers import BrokerConfigAnswerHeader, TopicHeader, UpdateConsumerOffsetHeader
-from eruca.wire.names import TIMER_TOPIC
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import BrokerConfigAnswerHeader, TopicHeader, UpdateConsumerOffsetHeader
+from eruca._wire.names import TIMER_TOPIC
 from tests.unit.broker.delivery import send_half, stored
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.replication.members import Group, ShiftedClock, tail_of, wait_for_copy, wait_until
@@ -124,7 +124,7 @@ async def test_a_table_counts_when_its_log_is_there(group: Group) -> None:
 
 
 async def test_an_orderly_change_takes_the_last_offsets_along(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca.broker.replication.metadata._LAST_S", 30.0)
+    monkeypatch.setattr("eruca._broker.replication.metadata._LAST_S", 30.0)
     master, slave = await group.add(0), await group.add(1, ha_metadata_ms=NEVER_MS)
     peer = group.connect(master)
     await wait_until(lambda: slave.replication.follower.state.connected)
@@ -175,7 +175,7 @@ async def test_delayed_messages_come_once_and_none_is_missing(group: Group) -> N
 async def test_messages_of_the_timer_come_once_and_none_is_missing(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca.broker.delaying.timing.SAVE_INTERVAL_MS", 20)
+    monkeypatch.setattr("eruca._broker.delaying.timing.SAVE_INTERVAL_MS", 20)
     clock = ShiftedClock()
     options: dict[str, Any] = {"schedule_interval_ms": 5, "clock": clock}
     master, slave = await group.add(0, **options), await group.add(1, **options)
@@ -295,7 +295,7 @@ class JavaMaster:
 async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca.broker.replication.metadata._JAVA_FIRST_S", 0.0)
+    monkeypatch.setattr("eruca._broker.replication.metadata._JAVA_FIRST_S", 0.0)
     java = JavaMaster()
     slave = await group.add(1, ha_metadata_ms=NEVER_MS, ha_reconnect_ms=NEVER_MS)
     servers = []
@@ -305,7 +305,7 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
         servers.append(server)
     # The fast port is two below, which two free ports are not; so it is told.
     main, fast = servers
-    monkeypatch.setattr("eruca.broker.replication.metadata.FAST_PORT_BELOW", main.port - fast.port)
+    monkeypatch.setattr("eruca._broker.replication.metadata.FAST_PORT_BELOW", main.port - fast.port)
     looks = Metadata(
         slave.options,
         slave.standing,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from eruca.broker.replication.meters import REGISTRY, ReplicationMeter
-from eruca.observe.metrics import Registry
-from eruca.wire.bodies import ReplicationState
-from eruca.wire.bodies.replication import DivergedTail, FollowedMaster, SlaveState
-from eruca.wire.codes import RequestCode
+from eruca._broker.replication.meters import REGISTRY, ReplicationMeter
+from eruca._observe.metrics import Registry
+from eruca._wire.bodies import ReplicationState
+from eruca._wire.bodies.replication import DivergedTail, FollowedMaster, SlaveState
+from eruca._wire.codes import RequestCode
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.client.scripted import wait_until
 

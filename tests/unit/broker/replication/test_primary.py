@@ -9,13 +9,12 @@ from typing import cast
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.broker.replication.primary import ReplicationServer
-from eruca.errors import ConnectFailed
-from eruca.limits import HA_LINKS_MAX
-from eruca.wire.codes import ResponseCode
-from eruca.wire.replication import (
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._broker.replication.primary import ReplicationServer
+from eruca._ground.limits import HA_LINKS_MAX
+from eruca._wire.codes import ResponseCode
+from eruca._wire.replication import (
     HELLO_MAGIC,
     Chunk,
     Hello,
@@ -24,6 +23,7 @@ from eruca.wire.replication import (
     encode_fenced,
     encode_report,
 )
+from eruca.errors import ConnectFailed
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.replication.pairs import read_log
 from tests.unit.broker.replication.rawslave import Connect, FencedSlave
@@ -262,7 +262,7 @@ async def test_a_slave_that_comes_again_takes_the_place_of_its_old_link(broker: 
 async def test_who_sends_nonsense_is_dropped_and_said_once(
     broker: Broker, connect: Connect, nonsense: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "eruca.broker.replication.primary"):
+    with caplog.at_level(logging.WARNING, "eruca._broker.replication.primary"):
         for _ in range(3):
             slave = await connect_fenced(connect, broker)
             slave.say(nonsense)
@@ -318,7 +318,7 @@ async def test_slaves_that_come_and_go_are_in_the_log(
     broker: Broker, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(broker, 3)
-    with caplog.at_level(logging.INFO, "eruca.broker.replication.primary"):
+    with caplog.at_level(logging.INFO, "eruca._broker.replication.primary"):
         slave = await connect_fenced(connect, broker)
         slave.hello(broker)
         size = len(await slave.read_log(len(read_log(broker))))
@@ -361,13 +361,13 @@ async def test_a_slave_that_comes_and_goes_without_getting_further_is_logged_onc
     make_broker: MakeBroker, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     master = await make_broker()
-    with caplog.at_level(logging.INFO, "eruca.broker.replication.primary"):
+    with caplog.at_level(logging.INFO, "eruca._broker.replication.primary"):
         for _ in range(12):
             slave = cast(FencedSlave, await connect(master, FencedSlave))
             slave.hello(master)
             await wait_for(lambda: len(master.replication.server.list_slaves()) == 1)
             await slave.close()
             await wait_for(lambda: not master.replication.server.links)
-    said = [record.getMessage() for record in caplog.records if record.name == "eruca.broker.replication.primary"]
+    said = [record.getMessage() for record in caplog.records if record.name == "eruca._broker.replication.primary"]
     assert len([text for text in said if "connected" in text]) == 1
     assert len([text for text in said if "is lost" in text]) == 1

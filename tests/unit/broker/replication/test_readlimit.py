@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerOptions, BrokerRole, ReadConfirmed
-from eruca.wire.batch import BatchItem, encode_batch
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import QueueHeader, SearchOffsetHeader
-from eruca.wire.record import decode_records
-from eruca.wire.replication import Report, encode_fenced
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerOptions, BrokerRole, ReadConfirmed
+from eruca._wire.batch import BatchItem, encode_batch
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import QueueHeader, SearchOffsetHeader
+from eruca._wire.record import decode_records
+from eruca._wire.replication import Report, encode_fenced
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.peer import Answer, Peer
 from tests.unit.broker.replication.members import Group, tail_of, wait_for_copy, wait_until

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from eruca.broker.options import BrokerOptions, LiveOptions
-from eruca.broker.replication.members import KnownMembers, MembersTable
-from eruca.broker.replication.returning import NewerMaster, Returning, judge_return
-from eruca.broker.standing import Standing
-from eruca.wire.bodies import ReplicationState
-from eruca.wire.bodies.replication import EpochStart, FollowedMaster, SlaveState
-from eruca.wire.epoch import Epoch
+from eruca._broker.options import BrokerOptions, LiveOptions
+from eruca._broker.replication.members import KnownMembers, MembersTable
+from eruca._broker.replication.returning import NewerMaster, Returning, judge_return
+from eruca._broker.standing import Standing
+from eruca._wire.bodies import ReplicationState
+from eruca._wire.bodies.replication import EpochStart, FollowedMaster, SlaveState
+from eruca._wire.epoch import Epoch
 
 OWN, OTHER, THIRD = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 RETURNING = Returning(OWN, seen_epoch=1, led_epoch=1, epochs=(Epoch(1, 0),), tail=1000, sync=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
-from eruca.broker.replication import roles
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._broker.replication import roles
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import ChangeRoleHeader, EmptyHeader
+from eruca._wire.names import FENCED, MASTER, SLAVE
 from eruca.errors import ConnectFailed, StoreError, StoreFull
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import ChangeRoleHeader, EmptyHeader
-from eruca.wire.names import FENCED, MASTER, SLAVE
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import find_port
 from tests.unit.broker.replication.members import (

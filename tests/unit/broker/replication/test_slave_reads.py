@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.wire.bodies import GroupConfig
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import (
+from eruca._broker.app import Broker
+from eruca._wire.bodies import GroupConfig
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import (
     CreateTopicHeader,
     DeleteGroupHeader,
     EmptyHeader,

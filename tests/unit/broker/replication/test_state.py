@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from eruca.broker.options import BrokerRole
-from eruca.broker.replication.asking import ask_state
-from eruca.net.caller import Caller
-from eruca.wire.bodies import ReplicationState
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.headers import ChangeRoleHeader, EmptyHeader
-from eruca.wire.names import FENCED, MASTER, SLAVE
+from eruca._broker.options import BrokerRole
+from eruca._broker.replication.asking import ask_state
+from eruca._net.caller import Caller
+from eruca._wire.bodies import ReplicationState
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import ChangeRoleHeader, EmptyHeader
+from eruca._wire.names import FENCED, MASTER, SLAVE
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.replication.members import Group, tail_of, wait_for_copy, wait_until
 

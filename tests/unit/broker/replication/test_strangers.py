@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from eruca.broker.app import Broker
-from eruca.broker.options import BrokerRole
+from eruca._broker.app import Broker
+from eruca._broker.options import BrokerRole
+from eruca._ground.limits import EPOCH_MAX
+from eruca._net.caller import Caller
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import ChangeRoleHeader, RegisterBrokerHeader
+from eruca._wire.names import MASTER, SLAVE
 from eruca.errors import ConfigError
-from eruca.limits import EPOCH_MAX
-from eruca.net.caller import Caller
-from eruca.wire.codes import RequestCode, ResponseCode
-from eruca.wire.frame import make_request
-from eruca.wire.headers import ChangeRoleHeader, RegisterBrokerHeader
-from eruca.wire.names import MASTER, SLAVE
 from tests.unit.broker.delivery import stored
 from tests.unit.broker.peer import find_port
 from tests.unit.broker.replication.members import Group, read_log, tail_of, wait_for_copy, wait_until

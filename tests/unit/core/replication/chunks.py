@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eruca.wire.replication import Chunk, LogChunk
+from eruca._wire.replication import Chunk, LogChunk
 
 
 def make_chunk(

@@ -12,15 +12,14 @@ import zlib
 from dataclasses import dataclass, field
 from itertools import count
 
-from eruca.core.replication import primary, replica
-from eruca.core.replication.epochs import Epoch, drop_unwritten, find_common_end, last_epoch
-from eruca.core.replication.numbering import count_promotion, count_start
-from eruca.core.replication.primary import LinkLimits, PrimaryLink
-from eruca.core.replication.replica import ReplicaLimits, ReplicaLink
-from eruca.core.replication.synced import SyncCondition
-from eruca.errors import WireError
-from eruca.store.lineage.replicationstate import begin_epoch
-from eruca.wire.replication import (
+from eruca._core.replication import primary, replica
+from eruca._core.replication.epochs import Epoch, drop_unwritten, find_common_end, last_epoch
+from eruca._core.replication.numbering import count_promotion, count_start
+from eruca._core.replication.primary import LinkLimits, PrimaryLink
+from eruca._core.replication.replica import ReplicaLimits, ReplicaLink
+from eruca._core.replication.synced import SyncCondition
+from eruca._store.lineage.replicationstate import begin_epoch
+from eruca._wire.replication import (
     HELLO_MAGIC,
     Chunk,
     FencedDecoder,
@@ -31,6 +30,7 @@ from eruca.wire.replication import (
     SlaveDecoder,
     encode_fenced,
 )
+from eruca.errors import WireError
 
 SEGMENT = 256
 CHECK = 32

@@ -8,10 +8,10 @@ from itertools import takewhile
 
 import pytest
 
-from eruca.core.replication.epochs import Epoch, drop_unwritten, find_common_end, last_epoch
-from eruca.core.replication.numbering import count_promotion, count_restart, count_start
+from eruca._core.replication.epochs import Epoch, drop_unwritten, find_common_end, last_epoch
+from eruca._core.replication.numbering import count_promotion, count_restart, count_start
+from eruca._store.lineage.replicationstate import begin_epoch
 from eruca.errors import StoreError
-from eruca.store.lineage.replicationstate import begin_epoch
 
 A = (Epoch(1, 0), Epoch(1000, 50), Epoch(2000, 80))
 

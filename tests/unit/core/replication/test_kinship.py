@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from eruca.core.replication.epochs import Epoch, find_common_end
-from eruca.core.replication.kinship import History, Kinship, choose_check, find_common, judge_kinship
-from eruca.limits import EPOCH_MAX, HA_CHECK_BYTES_MAX
-from eruca.wire.epoch import is_epoch, join_oldest
+from eruca._core.replication.epochs import Epoch, find_common_end
+from eruca._core.replication.kinship import History, Kinship, choose_check, find_common, judge_kinship
+from eruca._ground.limits import EPOCH_MAX, HA_CHECK_BYTES_MAX
+from eruca._wire.epoch import is_epoch, join_oldest
 
 OURS = History("a" * 32, 0, [Epoch(1, 0), Epoch(2, 5000)], 0, 0, 9000)
 SUCCESSOR = replace(OURS, epochs=[Epoch(1, 0), Epoch(2, 5000), Epoch(1000, 8000)], tail=12_000)

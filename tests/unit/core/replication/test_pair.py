@@ -8,10 +8,10 @@ from collections import deque
 
 import pytest
 
-from eruca.core.replication import primary, replica
-from eruca.core.replication.primary import LinkLimits, PrimaryLink
-from eruca.core.replication.replica import ReplicaLimits, ReplicaLink
-from eruca.wire.replication import Hello
+from eruca._core.replication import primary, replica
+from eruca._core.replication.primary import LinkLimits, PrimaryLink
+from eruca._core.replication.replica import ReplicaLimits, ReplicaLink
+from eruca._wire.replication import Hello
 from tests.unit.core.replication.chunks import make_chunk
 
 EPOCH = 5

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from eruca.core.replication.primary import (
+from eruca._core.replication.primary import (
     Action,
     Blocked,
     CheckAnswered,
@@ -26,7 +26,7 @@ from eruca.core.replication.primary import (
     SendHeartbeat,
     Tick,
 )
-from eruca.wire.replication import Hello
+from eruca._wire.replication import Hello
 from tests.figures import note_figures
 from tests.unit.core.replication import exploring
 

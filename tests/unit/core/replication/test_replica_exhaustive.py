@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from eruca.core.replication.replica import (
+from eruca._core.replication.replica import (
     Action,
     Append,
     Appended,
@@ -24,7 +24,7 @@ from eruca.core.replication.replica import (
     SendReport,
     Tick,
 )
-from eruca.wire.replication import Chunk, Hello, LogChunk, Refusal, Report
+from eruca._wire.replication import Chunk, Hello, LogChunk, Refusal, Report
 from tests.figures import note_figures
 from tests.unit.core.replication.chunks import make_chunk
 from tests.unit.core.replication.exploring import Reached, check_all

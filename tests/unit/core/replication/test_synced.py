@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from eruca.core.replication.synced import EVERYTHING, SyncCondition
+from eruca._core.replication.synced import EVERYTHING, SyncCondition
 
 NEAR = 256
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from eruca.core.replication import primary, replica
-from eruca.core.replication.primary import LinkLimits, PrimaryLink
-from eruca.core.replication.replica import ReplicaLimits, ReplicaLink
-from eruca.wire.replication import Hello, Refusal
+from eruca._core.replication import primary, replica
+from eruca._core.replication.primary import LinkLimits, PrimaryLink
+from eruca._core.replication.replica import ReplicaLimits, ReplicaLink
+from eruca._wire.replication import Hello, Refusal
 from tests.unit.core.replication.chunks import make_chunk
 
 Handle = Callable[[Any, float], list[Any]]

@@ -1,0 +1,262 @@
+"""Masters and slaves: who the members of a broker name are, how far behind, and what they set aside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from eruca._admin.session import Admin
+from eruca._ground.digits import read_digits
+from eruca._net.addresses import is_address
+from eruca._wire.bodies import KVTable, ReplicationState
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import EmptyHeader
+from eruca._wire.names import MASTER, MASTER_ID, SLAVE
+from eruca.errors import ConfigError, ErucaError, NetError, RequestRefused
+
+#: The role of a member that has no other to tell.
+JAVA = "JAVA"
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a broker name as it answers, or why it does not."""
+
+    cluster: str
+    broker: str
+    # As it is registered; -1 for one that only other members know of.
+    broker_id: int
+    address: str
+    # MASTER, SLAVE, FENCED (a master that may not take messages), JAVA, or empty when it does not answer.
+    role: str = ""
+    # Where its log ends; a Java broker says so too.
+    tail: int | None = None
+    problem: str = ""
+    state: ReplicationState | None = None
+
+
+class Lag(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one slave is behind its master."""
+
+    broker: str
+    address: str
+    broker_id: int
+    master: str
+    # Speaks with epochs (`fenced`), or as RocketMQ 4.9 does.
+    fenced: bool
+    connected: bool
+    in_sync: bool | None
+    position: int
+    lag_bytes: int
+    # -1 where nobody knows.
+    lag_ms: int
+    # Who says so: `master`, `slave`, or `both` by the ends of their logs.
+    told_by: str
+
+
+class DivergedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a member's log that the right log does not have, set aside in a file of that member."""
+
+    broker: str
+    address: str
+    file: str
+    epoch: int
+    begin: int
+    end: int
+    found_time: int
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+async def list_members(admin: Admin, broker_name: str | None = None) -> list[Member]:
+    """All members of all broker names, or of one: those that name servers know, and those that members know."""
+    registered = await _list_registered(admin)
+    found = await _ask_all(admin, [row for row in registered if broker_name in (None, row.broker)])
+    known = {row.address for row in found}
+    others: dict[str, Member] = {}
+    for row in found:
+        for address in _list_acquaintances(row):
+            if address not in known:
+                others.setdefault(
+                    address, Member(cluster=row.cluster, broker=row.broker, broker_id=-1, address=address)
+                )
+    found += await _ask_all(admin, others.values())
+    return sorted(found, key=lambda row: (row.cluster, row.broker, row.broker_id < 0, row.broker_id, row.address))
+
+
+async def _list_registered(admin: Admin) -> list[Member]:
+    info = await admin.describe_clusters()
+    clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
+    return [
+        Member(cluster=clusters.get(name, broker.cluster or ""), broker=name, broker_id=number, address=address)
+        for name, broker in info.broker_addr_table.items()
+        for number, address in broker.broker_addrs.items()
+    ]
+
+
+def _list_acquaintances(row: Member) -> list[str]:
+    if row.state is None:
+        return []
+    followed = [row.state.master.address] if row.state.master is not None and row.state.master.address else []
+    return [*row.state.members, *followed]
+
+
+async def _ask_all(admin: Admin, rows: Iterable[Member]) -> list[Member]:
+    return list(await asyncio.gather(*[_ask(admin, row) for row in rows]))
+
+
+async def _ask(admin: Admin, row: Member) -> Member:
+    try:
+        state = await read_state(admin, row.address)
+    except RequestRefused as error:
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return await _ask_java(admin, msgspec.structs.replace(row, role=JAVA))
+        return msgspec.structs.replace(row, problem=str(error))
+    except ErucaError as error:
+        return msgspec.structs.replace(row, problem=str(error))
+    if state.broker_name != row.broker:
+        return msgspec.structs.replace(row, problem=f"it is a broker of {state.broker_name} now")
+    return msgspec.structs.replace(row, role=state.role, tail=state.tail, state=state)
+
+
+async def _ask_java(admin: Admin, row: Member) -> Member:
+    """Of replication a Java broker tells only how long its log is."""
+    try:
+        _, body = await admin.ask(row.address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
+    except RequestRefused:
+        return row  # it cannot say so in its first seconds, before it has counted anything
+    except ErucaError as error:
+        return msgspec.structs.replace(row, problem=str(error))
+    end = read_digits(body.table.get("commitLogMaxOffset")) if isinstance(body, KVTable) else None
+    return row if end is None else msgspec.structs.replace(row, tail=end)
+
+
+async def read_state(admin: Admin, address: str) -> ReplicationState:
+    """What a broker says of its log and its links. Raises RequestRefused, for one of a Java broker's too."""
+    _, body = await admin.ask(address, RequestCode.REPLICATION_STATE, EmptyHeader())
+    if not isinstance(body, ReplicationState):
+        raise NetError(f"broker {address} answered without its state")
+    # Where we reached it counts: behind an address translation a broker knows itself by another one.
+    return msgspec.structs.replace(body, address=address)
+
+
+async def measure_lag(admin: Admin, broker_name: str | None = None) -> list[Lag]:
+    """One row for each slave: what its master says, and where that says nothing, what the slave says itself."""
+    members = await list_members(admin, broker_name)
+    # A master knows its slaves by the ids of their files; who is meant by an id is what name servers know.
+    ids = {(member.broker, member.address): member.broker_id for member in members}
+    rows: list[Lag] = []
+    for member in members:
+        if member.state is None or member.role != MASTER:
+            continue
+        rows += [
+            Lag(
+                broker=member.broker,
+                address=slave.address,
+                broker_id=ids.get((member.broker, slave.address), -1),
+                master=member.address,
+                fenced=slave.fenced,
+                connected=True,
+                in_sync=slave.in_sync,
+                position=slave.position,
+                lag_bytes=slave.lag_bytes,
+                lag_ms=slave.lag_ms,
+                told_by="master",
+            )
+            for slave in member.state.slaves
+        ]
+    told = {row.address for row in rows}
+    for member in members:
+        state = member.state
+        if state is None or state.role != SLAVE or member.address in told:
+            continue
+        followed = state.master
+        rows.append(
+            Lag(
+                broker=member.broker,
+                address=member.address,
+                broker_id=member.broker_id,
+                master=followed.address if followed is not None else "",
+                fenced=followed is not None and followed.epoch > 0,
+                connected=followed is not None and followed.connected,
+                in_sync=None,
+                position=state.tail,
+                lag_bytes=followed.lag_bytes if followed is not None else -1,
+                lag_ms=followed.lag_ms if followed is not None else -1,
+                told_by="slave",
+            )
+        )
+    rows += _compare_java(members)
+    return sorted(rows, key=lambda row: (row.broker, row.address))
+
+
+def _compare_java(members: list[Member]) -> list[Lag]:
+    """The slaves of a Java master that are Java brokers too: neither says more than where its log ends."""
+    masters = {row.broker: row for row in members if row.role == JAVA and row.broker_id == MASTER_ID}
+    return [
+        Lag(
+            broker=row.broker,
+            address=row.address,
+            broker_id=row.broker_id,
+            master=masters[row.broker].address,
+            fenced=False,
+            connected=True,
+            in_sync=None,
+            position=row.tail,
+            lag_bytes=max(0, (masters[row.broker].tail or 0) - row.tail),
+            lag_ms=-1,
+            told_by="both",
+        )
+        for row in members
+        if row.role == JAVA and row.broker_id > MASTER_ID and row.broker in masters and row.tail is not None
+    ]
+
+
+async def list_diverged(admin: Admin, broker_name: str | None = None) -> list[DivergedRow]:
+    """The tails that members have set aside."""
+    return [
+        DivergedRow(
+            broker=member.broker,
+            address=member.address,
+            file=tail.file,
+            epoch=tail.epoch,
+            begin=tail.begin,
+            end=tail.end,
+            found_time=tail.found_ms,
+        )
+        for member in await list_members(admin, broker_name)
+        if member.state is not None
+        for tail in member.state.diverged
+    ]
+
+
+# --- finding one ------------------------------------------------------------------------------------------------------
+
+
+async def find_member(admin: Admin, target: str) -> Member:
+    """The member with an address `host:port` or a name and an id `name:id`. Raises ConfigError."""
+    registered = await _list_registered(admin)
+    for row in registered:
+        if target in (row.address, f"{row.broker}:{row.broker_id}"):
+            return await _ask(admin, row)
+    if not is_address(target):
+        raise ConfigError(f"{target}: expected HOST:PORT or NAME:ID", hint="eruca cluster list shows both")
+    if any(row.broker == target.rpartition(":")[0] for row in registered):
+        raise ConfigError(f"no broker {target} is registered", hint="eruca cluster list shows who is")
+    # Not registered, but perhaps alive all the same.
+    try:
+        state = await read_state(admin, target)
+    except RequestRefused as error:
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return Member(cluster="", broker="", broker_id=-1, address=target, role=JAVA)
+        raise
+    except NetError as error:
+        raise ConfigError(
+            f"no broker {target} is registered, and none answers there: {error.args[0]}",
+            hint="eruca cluster list shows who is there",
+        ) from error
+    return Member(
+        cluster="", broker=state.broker_name, broker_id=state.broker_id, address=target, role=state.role, state=state
+    )

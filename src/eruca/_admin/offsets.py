@@ -1,0 +1,235 @@
+"""Moving groups: to a time, past their backlog, or to where another group is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from eruca._admin.session import Admin
+from eruca._client.group.starting import find_offset_since
+from eruca._wire.bodies import ConsumeStats, MessageQueue, ResetOffsetBody
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import CloneGroupOffsetHeader, ConsumeStatsHeader, ResetOffsetHeader
+from eruca._wire.names import TOOLS_CONSUMER_GROUP
+from eruca.errors import ConfigError, ErucaError, NoRoute, RequestRefused
+
+# What brokers take for the end of a queue.
+LATEST = -1
+EARLIEST = 0
+
+
+class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group is in one queue."""
+
+    topic: str
+    broker: str
+    queue: int
+    offset: int
+    end: int
+    # When the last message it consumed was stored; 0 when nobody knows.
+    consumed_time: int = 0
+
+    @property
+    def behind(self) -> int:
+        """The messages it has still to consume."""
+        return max(0, self.end - self.offset)
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one queue of a group that was to be moved."""
+
+    topic: str
+    broker: str
+    queue: int
+    # None: the group had no offset there.
+    before: int | None
+    # None: it was not moved.
+    after: int | None
+    # `told`: the members of the group were told and go there by themselves; `written`: the broker has it, nobody is
+    # connected; `planned`: nothing was changed; `failed`: see `reason`.
+    outcome: str
+    reason: str = ""
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+async def show(admin: Admin, group: str, topic: str | None = None) -> list[QueueProgress]:
+    """How far a group is, in one topic or in all it has offsets in; empty when no broker knows it."""
+    rows: list[QueueProgress] = []
+    for address in (await admin.list_masters()).values():
+        rows += await _show_at(admin, address, group, topic)
+    return sorted(rows, key=lambda row: (row.topic, row.broker, row.queue))
+
+
+async def _show_at(admin: Admin, address: str, group: str, topic: str | None) -> list[QueueProgress]:
+    # Asked for one topic, a broker tells 0 for a group that has no offsets in it; so all are asked for.
+    header = ConsumeStatsHeader(consumer_group=group, topic="")
+    try:
+        _, stats = await admin.ask(address, RequestCode.GET_CONSUME_STATS, header)
+    except RequestRefused as error:
+        if error.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):
+            return []
+        raise
+    if not isinstance(stats, ConsumeStats):
+        return []
+    return [
+        QueueProgress(
+            topic=queue.topic,
+            broker=queue.broker_name,
+            queue=queue.queue_id,
+            offset=found.consumer_offset,
+            end=found.broker_offset,
+            consumed_time=found.last_timestamp,
+        )
+        for queue, found in stats.offset_table.items()
+        if topic in (None, queue.topic)
+    ]
+
+
+async def list_members(admin: Admin, address: str, group: str) -> list[str]:
+    """The client ids of a group that a broker has connections of."""
+    try:
+        return await admin.calls.list_members(address, group)
+    except RequestRefused:
+        return []  # brokers refuse where they know of no group
+
+
+# --- moving -----------------------------------------------------------------------------------------------------------
+
+
+async def reset(
+    admin: Admin, group: str, topic: str, time_ms: int, *, force: bool = True, dry_run: bool = False
+) -> list[Move]:
+    """Move a group to the messages of a time: EARLIEST, LATEST or milliseconds. Returns what became of each queue.
+
+    Where members are connected the broker tells them, and they go there and commit it. Where none is, the offsets are
+    written; also those of a group that was never there, which then begins at that time. Without `force` a group only
+    goes back. One broker that fails does not keep the others from being asked.
+    """
+    route = await admin.routes.refresh(topic)
+    queues = sorted({*route.read_queues, *route.write_queues})
+    moves: list[Move] = []
+    for broker in sorted({queue.broker_name for queue in queues}):
+        own = [queue for queue in queues if queue.broker_name == broker]
+        try:
+            moves += await _reset_at(admin, group, own, time_ms, force=force, dry_run=dry_run)
+        except ErucaError as error:
+            moves += [_describe(queue, None, None, "failed", str(error)) for queue in own]
+    return moves
+
+
+async def _reset_at(
+    admin: Admin, group: str, queues: list[MessageQueue], time_ms: int, *, force: bool, dry_run: bool
+) -> list[Move]:
+    """Move a group on one broker."""
+    address = admin.find_master(queues[0].broker_name)
+    before = {queue: await _read_offset(admin, address, group, queue) for queue in queues}
+    if dry_run:
+        wanted = {queue: await _find_wanted(admin, address, queue, time_ms, before[queue], force) for queue in queues}
+        return [_describe(queue, before[queue], wanted[queue], "planned") for queue in queues]
+    header = ResetOffsetHeader(topic=queues[0].topic, group=group, timestamp=time_ms, is_force=force)
+    try:
+        _, body = await admin.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    except RequestRefused as error:
+        # The broker looks for offsets first, so a group that has none is refused whether it is online or not.
+        if await list_members(admin, address, group):
+            raise RequestRefused(
+                error.code, error.remark, hint="its members have not committed yet; try again in a few seconds"
+            ) from error
+        return [await _write(admin, address, group, queue, before[queue], time_ms, force) for queue in queues]
+    table = body.offset_table if isinstance(body, ResetOffsetBody) else {}
+    return [_describe(queue, before.get(queue), offset, "told") for queue, offset in sorted(table.items())]
+
+
+async def _write(
+    admin: Admin, address: str, group: str, queue: MessageQueue, before: int | None, time_ms: int, force: bool
+) -> Move:
+    try:
+        wanted = await _find_wanted(admin, address, queue, time_ms, before, force)
+        await admin.calls.write_offset(address, group, queue, wanted, wait=True)
+    except ErucaError as error:
+        return _describe(queue, before, None, "failed", str(error))
+    return _describe(queue, before, wanted, "written")
+
+
+async def _find_wanted(
+    admin: Admin, address: str, queue: MessageQueue, time_ms: int, before: int | None, force: bool
+) -> int:
+    if time_ms == LATEST:
+        wanted = await admin.calls.find_max_offset(address, queue)
+    elif time_ms == EARLIEST:
+        wanted = await admin.calls.find_min_offset(address, queue)
+    else:
+        wanted = await find_offset_since(admin.calls, address, TOOLS_CONSUMER_GROUP, queue, time_ms)
+    return wanted if force or before is None else min(wanted, before)
+
+
+async def _read_offset(admin: Admin, address: str, group: str, queue: MessageQueue) -> int | None:
+    offset = await admin.calls.read_offset(address, group, queue)
+    # Brokers answer 0 also for young queues in which the group has none.
+    if offset == 0 and not await admin.calls.has_offset(address, group, queue):
+        return None
+    return offset
+
+
+def _describe(queue: MessageQueue, before: int | None, after: int | None, outcome: str, reason: str = "") -> Move:
+    return Move(
+        topic=queue.topic,
+        broker=queue.broker_name,
+        queue=queue.queue_id,
+        before=before,
+        after=after,
+        outcome=outcome,
+        reason=reason,
+    )
+
+
+async def skip(admin: Admin, group: str, topic: str, *, dry_run: bool = False) -> list[Move]:
+    """Move a group past everything it has not consumed yet."""
+    return await reset(admin, group, topic, LATEST, dry_run=dry_run)
+
+
+async def clone(admin: Admin, source: str, target: str, topic: str | None = None) -> list[Move]:
+    """Give a group the offsets another one has, in one topic or in all; returns what became of each queue.
+
+    Raises ConfigError while members of the target are connected: they would write their own over them.
+    """
+    masters = await admin.list_masters()
+    for address in masters.values():
+        if members := await list_members(admin, address, target):
+            raise ConfigError(
+                f"group {target} has {len(members)} members connected, which would write their own offsets over it",
+                hint="stop them, then clone again",
+            )
+    found = await _list_committed(admin, source, topic)
+    if not found:
+        where = f" in topic {topic}" if topic else ""
+        raise NoRoute(f"group {source} has no offsets{where}", hint=f"see what it has: eruca offset show {source}")
+    before = await _list_committed(admin, target, topic)
+    header = CloneGroupOffsetHeader(src_group=source, dest_group=target, topic=topic or "", offline=True)
+    failures: dict[str, str] = {}
+    for broker in sorted({queue.broker_name for queue in found}):
+        try:
+            await admin.ask(masters[broker], RequestCode.CLONE_GROUP_OFFSET, header)
+        except ErucaError as error:
+            failures[broker] = str(error)
+    after = await _list_committed(admin, target, topic)
+    moves = []
+    for queue in sorted(found):
+        reason = failures.get(queue.broker_name, "")
+        if not reason and after.get(queue) is None:
+            reason = "the broker did not take it over"
+        outcome = "failed" if reason else "written"
+        moves.append(_describe(queue, before.get(queue), after.get(queue), outcome, reason))
+    return moves
+
+
+async def _list_committed(admin: Admin, group: str, topic: str | None) -> dict[MessageQueue, int]:
+    """The offsets a group has really committed; how far it is would say 0 also where it has none."""
+    found: dict[MessageQueue, int] = {}
+    masters = await admin.list_masters()
+    for row in await show(admin, group, topic):
+        queue = MessageQueue(row.broker, row.queue, row.topic)
+        if row.offset or await admin.calls.has_offset(masters[row.broker], group, queue):
+            found[queue] = row.offset
+    return found

@@ -1,0 +1,181 @@
+"""The one door to a cluster for its operators: connections, routes, who its brokers are, and reading any queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from eruca._client.message import Message
+from eruca._client.options import ClientOptions, choose_options
+from eruca._client.pull.queuereading import QueueReader
+from eruca._client.session.calls import Calls
+from eruca._client.session.routes import Route, Routes
+from eruca._client.session.session import Session
+from eruca._wire.bodies import ClusterInfo, MessageQueue, QueueEntries, TopicList
+from eruca._wire.catalog import decode_answer
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.ext import Header
+from eruca._wire.frame import make_request
+from eruca._wire.headers import EmptyHeader, QueryConsumeQueueHeader
+from eruca._wire.names import MASTER_ID, TOOLS_CONSUMER_GROUP
+from eruca._wire.record import Record
+from eruca.errors import ClientClosed, ConnectFailed, NetError, NoRoute, RequestRefused
+
+_READ_COUNT = 32
+# How often a broker that returns nothing although there is something is asked, and the pause between.
+_SILENT_MAX = 10
+_SILENT_PAUSE_S = 0.1
+
+
+class Admin:
+    """Operates a cluster of Eruca or Java brokers.
+
+    >>> async with Admin("127.0.0.1:9876") as admin:
+    ...     rows = await offsets.show(admin, "billing")
+
+    It is not a member of any group, so brokers do not count it among clients. Topics and groups are named as brokers
+    know them.
+    """
+
+    def __init__(self, nameservers: str | Sequence[str] | None = None, options: ClientOptions | None = None) -> None:
+        self.options = choose_options(nameservers, options)
+        self._session: Session | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = Session.acquire(self.options)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.release()
+
+    @property
+    def session(self) -> Session:
+        """The session it works with. Raises ClientClosed."""
+        if self._session is None:
+            raise ClientClosed("the admin is not started", hint="use `async with Admin(...)`")
+        return self._session
+
+    @property
+    def calls(self) -> Calls:
+        """Typed questions to servers."""
+        return self.session.calls
+
+    @property
+    def routes(self) -> Routes:
+        """Where topics are."""
+        return self.session.routes
+
+    @property
+    def reader(self) -> QueueReader:
+        """Single questions about queues."""
+        return QueueReader(self.session, TOOLS_CONSUMER_GROUP)
+
+    # -- the cluster -------------------------------------------------------------------------------------------------
+
+    async def describe_clusters(self) -> ClusterInfo:
+        """All members of all brokers, and which cluster they belong to."""
+        body = await self._ask_nameserver(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return body if isinstance(body, ClusterInfo) else ClusterInfo()
+
+    async def list_masters(self) -> dict[str, str]:
+        """The address of every master by the name of its broker."""
+        return {
+            name: broker.broker_addrs[MASTER_ID]
+            for name, broker in sorted((await self.describe_clusters()).broker_addr_table.items())
+            if MASTER_ID in broker.broker_addrs
+        }
+
+    async def list_clusters(self) -> dict[str, list[str]]:
+        """The names of the brokers of every cluster."""
+        return dict((await self.describe_clusters()).cluster_addr_table)
+
+    async def list_topics(self) -> list[str]:
+        """The names of all topics."""
+        body = await self._ask_nameserver(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(body.topic_list) if isinstance(body, TopicList) else []
+
+    async def _ask_nameserver(self, code: RequestCode) -> object:
+        server, answer = await self.routes.ask_nameserver(lambda: make_request(code, EmptyHeader()))
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
+        return decode_answer(code, answer)[1]
+
+    async def find_route(self, topic: str) -> Route | None:
+        """The route of a topic; None when there is no such topic."""
+        try:
+            return await self.routes.refresh(topic)
+        except NoRoute:
+            return None
+
+    def find_master(self, broker: str) -> str:
+        """Where the master of a broker is; the route of a topic it has must be known. Raises ConnectFailed."""
+        address = self.routes.find_address(broker, only_this=True)
+        if address is None:
+            raise explain_no_master(broker)
+        return address
+
+    async def ask(self, address: str, code: RequestCode, header: Header) -> tuple[object, object]:
+        """Ask a broker; returns header and body of its answer. Raises RequestRefused."""
+        return await self.calls.ask(address, make_request(code, header))
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    async def read_queue(self, queue: MessageQueue, offset: int | None = None) -> AsyncIterator[Message]:
+        """Every message of a queue from an offset (its first) on, up to where it ends now."""
+        reader = self.reader
+        at = max(0, await reader.find_begin(queue) if offset is None else offset)
+        end = await reader.find_end(queue)
+        silent = 0
+        while at < end:
+            pulled = await reader.pull(
+                queue, at, wanted="*", count=_READ_COUNT, hold_ms=0, timeout_ms=self.options.call_timeout_ms
+            )
+            for message in pulled.messages:
+                if message.offset >= end:
+                    return
+                yield message
+            if pulled.next_offset > at:
+                at, silent = pulled.next_offset, 0
+                continue
+            # Whoever lists or exports must not take half of a queue for all of it.
+            silent += 1
+            if silent >= _SILENT_MAX:
+                raise NetError(
+                    f"broker {queue.broker_name} gives nothing of {queue.topic}, queue {queue.queue_id}, from {at} on,"
+                    f" which ends at {end}",
+                    hint="its log says why; try again in a moment",
+                )
+            await asyncio.sleep(_SILENT_PAUSE_S)
+
+    async def read_unlisted(
+        self, address: str, queue: MessageQueue, offset: int | None = None
+    ) -> AsyncIterator[Record]:
+        """Every record of a queue whose topic is in no table of topics, so that nobody may pull it.
+
+        Entries of its consume queue are asked for, and each record by its position.
+        """
+        end = await self.calls.find_max_offset(address, queue)
+        # A queue that was never written to may say that it begins before 0.
+        at = max(0, offset or 0, await self.calls.find_min_offset(address, queue))
+        while at < end:
+            header = QueryConsumeQueueHeader(
+                topic=queue.topic, queue_id=queue.queue_id, index=at, count=min(_READ_COUNT, end - at)
+            )
+            _, body = await self.ask(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+            positions = [entry.position for entry in body.queue_data] if isinstance(body, QueueEntries) else []
+            if not positions:
+                return  # deleted in the meantime
+            for record in await asyncio.gather(*[self.calls.view_message(address, position) for position in positions]):
+                yield record
+            at += len(positions)
+
+
+def explain_no_master(broker: str) -> ConnectFailed:
+    """The error for a broker whose master is away."""
+    return ConnectFailed(f"broker {broker} has no master now", hint="only a master can do it; start it again")

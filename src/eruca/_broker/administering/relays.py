@@ -1,0 +1,204 @@
+"""Requests that reach a client through the broker: reset offsets, ask what it does, have it consume a message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from eruca._broker.groups.clients import Clients, ConsumerGroup, Member
+from eruca._broker.groups.offsets import Offsets
+from eruca._broker.groups.progress import find_ends
+from eruca._broker.options import LiveOptions
+from eruca._broker.pulling.query import LEFT_OVER_REMARK
+from eruca._broker.refusals import refuse
+from eruca._broker.topics import Topics
+from eruca._ground.limits import JSON_BODY_BYTES_MAX
+from eruca._net.apart import run_apart
+from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._net.link import Link
+from eruca._net.turns import Slices
+from eruca._store.messagestore import MessageStore
+from eruca._wire.bodies import (
+    ConsumerStatusBody,
+    MessageQueue,
+    ResetOffsetBody,
+    decode_json,
+    encode_reset_offsets,
+)
+from eruca._wire.codes import (
+    VERSION_3_0_7_SNAPSHOT,
+    VERSION_3_1_8_SNAPSHOT,
+    Language,
+    RequestCode,
+    ResponseCode,
+)
+from eruca._wire.frame import Command, encode_command, make_request
+from eruca._wire.headers import (
+    ConsumeDirectlyHeader,
+    ConsumerRunningInfoHeader,
+    ConsumerStatusHeader,
+    ResetOffsetHeader,
+)
+from eruca._wire.ids import decode_offset_id
+from eruca.errors import CallTimeout, NetError, RequestRefused, WireError
+
+log = logging.getLogger(__name__)
+
+# How long a client may take: for a relayed request, and for its offsets.
+RELAY_S = 10.0
+STATUS_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RelayHandlers:
+    """Passes requests of operators on to clients."""
+
+    _options: LiveOptions
+    _store: MessageStore
+    _topics: Topics
+    _offsets: Offsets
+    _clients: Clients
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add_long(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offsets)
+        table.add(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.ask_offsets)
+        table.add_raw(RequestCode.GET_CONSUMER_RUNNING_INFO, self.ask_running_info)
+        table.add_raw(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.have_consumed)
+
+    # -- offsets ------------------------------------------------------------------------------------------------------
+
+    async def reset_offsets(self, request: Request) -> Reply:
+        """Tell the members of a group to go on at the offsets of a time; they commit them."""
+        header: ResetOffsetHeader = request.header
+        slices = Slices()
+        offsets = ResetOffsetBody(offset_table=await self._find_offsets(header, slices))
+        group = self._clients.consumer(header.group)
+        if group is None or not group.members:
+            refuse(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}",
+            )
+        _check_versions(group)
+        notice = ResetOffsetHeader(topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=False)
+        body = encode_reset_offsets(offsets, as_list=request.command.language is Language.CPP)
+        frame = encode_command(make_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, notice, body, oneway=True))
+        for link in list(group.members):
+            link.send(frame)
+            await slices.rest()
+        log.info("group %s is told to reset its offsets in %s to %d", header.group, header.topic, header.timestamp)
+        return Reply(body=offsets, remark=LEFT_OVER_REMARK)
+
+    async def _find_offsets(self, header: ResetOffsetHeader, slices: Slices) -> dict[MessageQueue, int]:
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+            )
+        committed = self._offsets.queues(header.group, header.topic)
+        found: dict[MessageQueue, int] = {}
+        for queue_id in range(topic.write_queue_nums):
+            offset = committed.get(queue_id, -1)
+            if offset < 0:
+                refuse(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+            if header.timestamp == -1:
+                wanted = find_ends(self._store, header.topic, queue_id)[1]
+            else:
+                wanted = self._store.reader.find_offset(header.topic, queue_id, header.timestamp)
+            # Without force a group only goes back.
+            queue = MessageQueue(self._options.now.name, queue_id, header.topic)
+            found[queue] = wanted if header.is_force else min(wanted, offset)
+            await slices.rest()
+        return found
+
+    async def ask_offsets(self, request: Request) -> Reply:
+        """Ask the members of a group, or one of them, which offsets they have; who does not answer is left out."""
+        header: ConsumerStatusHeader = request.header
+        group = self._clients.consumer(header.group)
+        if group is None or not group.members:
+            refuse(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
+        _check_versions(group)
+        wanted = (header.client_address or "").strip()
+        members = [member for member in group.members.values() if wanted in ("", member.client_id)]
+        answers = await asyncio.gather(*[self._ask_member(member, header) for member in members])
+        body = ConsumerStatusBody()
+        for member, answer in zip(members, answers, strict=True):
+            if answer is not None:
+                body.consumer_table[member.client_id] = answer.message_queue_table
+        return Reply(body=body, remark=LEFT_OVER_REMARK)
+
+    async def _ask_member(self, member: Member, header: ConsumerStatusHeader) -> ConsumerStatusBody | None:
+        question = ConsumerStatusHeader(topic=header.topic, group=header.group)
+        command = make_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question)
+        try:
+            answer = await member.link.call(command, STATUS_S)
+            if len(answer.body) > JSON_BODY_BYTES_MAX:
+                log.warning(
+                    "%s at %s tells its offsets in %d bytes", member.client_id, member.link.peer, len(answer.body)
+                )
+            elif answer.code == ResponseCode.SUCCESS and answer.body:
+                return await run_apart(decode_json, ConsumerStatusBody, answer.body)
+        except (NetError, WireError) as error:
+            log.warning("%s at %s does not tell its offsets: %s", member.client_id, member.link.peer, error)
+        return None
+
+    # -- passing on ---------------------------------------------------------------------------------------------------
+
+    async def ask_running_info(self, link: Link, command: Command) -> bytes | None:
+        """Ask a consumer what it is doing."""
+        header = command.decode_header(ConsumerRunningInfoHeader)
+        return await self._relay(command, header.consumer_group, header.client_id, command.ext_dict(), b"")
+
+    async def have_consumed(self, link: Link, command: Command) -> bytes | None:
+        """Have a client consume one message of ours now."""
+        header = command.decode_header(ConsumeDirectlyHeader)
+        record = self._find_record(header.message_id)
+        ext = {**command.ext_dict(), "brokerName": self._options.now.name}
+        return await self._relay(command, header.consumer_group, header.client_id or "", ext, record)
+
+    def _find_record(self, message_id: str | None) -> bytes:
+        """The record an offset id means; the id may name another broker, so the record's own place decides."""
+        position = decode_offset_id(message_id or "").position
+        record = self._store.reader.view_record(position)
+        if record is None:
+            refuse(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}")
+        return bytes(record)
+
+    async def _relay(
+        self, command: Command, group_name: str, client_id: str, ext: dict[str, str], body: bytes
+    ) -> bytes | None:
+        group = self._clients.consumer(group_name)
+        member = None if group is None else group.find(client_id)
+        if member is None:
+            refuse(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group_name}> <{client_id}> not online")
+        if member.version < VERSION_3_1_8_SNAPSHOT:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        request = make_request(command.code, body=body)
+        request.ext = ext
+        try:
+            answer = await member.link.call(request, RELAY_S)
+        except CallTimeout as error:
+            raise RequestRefused(
+                ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group_name}> <{client_id}> Timeout: {error}"
+            ) from error
+        except NetError as error:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group_name}> <{client_id}> Exception: {error}"
+            ) from error
+        # As the client answered, but with the opaque and the kind of header of the one who asked.
+        reply = command.answer(answer.code, None, answer.body, remark=answer.remark)
+        reply.ext = answer.ext_dict() if answer.has_ext else None
+        return encode_command(reply)
+
+
+def _check_versions(group: ConsumerGroup) -> None:
+    for member in group.members.values():
+        if member.version < VERSION_3_0_7_SNAPSHOT:
+            refuse(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={member.version}")

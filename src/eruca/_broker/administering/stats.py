@@ -1,0 +1,336 @@
+"""Counters of a broker: what was put and got, by topic, group and queue, with minute, hour and day figures.
+
+The hot path adds to one record for each queue and direction; sums over the queues of a topic or a group are made when a
+sample is taken. A sample is a row of totals; what happened in a span is the difference of its last and first row.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from eruca._broker.administering.rates import PutTimes, Rates, Sample
+from eruca._ground.clock import Clock
+from eruca._ground.digits import read_digits
+from eruca._wire.bodies import BrokerStatsData, StatsItem
+
+log = logging.getLogger(__name__)
+
+# Series that are kept; a bound, because peers choose topics and groups. What comes later is counted in the totals only.
+SERIES_MAX = 20_000
+_MINUTE_S = 60.0
+
+
+class Span(NamedTuple):
+    """How often a row is taken and how many are kept."""
+
+    interval_ms: int
+    rows_max: int
+
+
+MINUTE: Final = 0
+HOUR: Final = 1
+DAY: Final = 2
+SPANS: Final = (Span(10_000, 7), Span(600_000, 7), Span(3_600_000, 25))
+
+
+class Column(IntEnum):
+    """The places of a row."""
+
+    TIME = 0
+    COUNT = 1
+    SIZE = 2
+    LATENCY = 3
+    TIMES = 4
+
+
+_COLUMNS: Final = len(Column)
+
+
+class Series:
+    """Totals of one key and their samples."""
+
+    __slots__ = ("_windows", "count", "latency_ms", "size", "times")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+        self.latency_ms = 0
+        self.times = 0
+        # Rows one behind the other, flat: an hour of a thousand queues should not cost a million objects.
+        self._windows = (array("q"), array("q"), array("q"))
+
+    def sample(self, span: int, now_ms: int) -> None:
+        """Keep a row of the totals as they are now."""
+        window = self._windows[span]
+        if not window:
+            window.extend((now_ms - SPANS[span].interval_ms, 0, 0, 0, 0))
+        window.extend((now_ms, self.count, self.size, self.latency_ms, self.times))
+        if len(window) > SPANS[span].rows_max * _COLUMNS:
+            del window[:_COLUMNS]
+
+    def sum_up(self, span: int, column: Column, *, average: bool = True) -> StatsItem:
+        """What happened between the first and the last row of a span."""
+        window = self._windows[span]
+        if not window:
+            return StatsItem()
+        first, last = window[:_COLUMNS], window[-_COLUMNS:]
+        total = last[column] - first[column]
+        elapsed_ms = last[Column.TIME] - first[Column.TIME]
+        times = last[Column.TIMES] - first[Column.TIMES]
+        return StatsItem(
+            sum=total,
+            tps=total * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0,
+            average=total / times if average and times > 0 else 0.0,
+        )
+
+    def set_sum(self, parts: Iterable[Series]) -> None:
+        """Become the sum of others."""
+        self.count = self.size = self.latency_ms = self.times = 0
+        for part in parts:
+            self.count += part.count
+            self.size += part.size
+            self.latency_ms += part.latency_ms
+            self.times += part.times
+
+
+class _Queues(dict[int, Series]):
+    """The series of the queues of one topic, or of one topic as one group reads it, and their sum."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole = Series()
+
+
+class Stats:
+    """All counters, as `viewBrokerStatsData` knows them, and the totals of the broker."""
+
+    def __init__(self, cluster: str, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._puts: dict[str, _Queues] = {}
+        # By group, then by topic.
+        self._gets: dict[str, dict[str, _Queues]] = {}
+        # Counters that are too rare for a place of their own, by name and key.
+        self._named: dict[tuple[str, str], Series] = {}
+        self._broker_put = Series()
+        self._broker_get = Series()
+        self._series_count = 0
+        self._overflow = Series()
+        self._overflowed = False
+        # Messages and their bytes since the start; requests that found messages and that did not; refused appends.
+        self.put_total = 0
+        self.put_bytes = 0
+        # Those among them that the broker stored for itself.
+        self.own_total = 0
+        self.put_failures = 0
+        self.get_total = 0
+        self.found = 0
+        self.missed = 0
+        self.get_ms_max = 0
+        # Totals at the last midnight and the one before.
+        self.put_morning = 0
+        self.put_yesterday_morning = 0
+        self.get_morning = 0
+        self.get_yesterday_morning = 0
+        self.rates = Rates()
+        self.put_times = PutTimes()
+        now = clock.monotonic()
+        self._due = [now + span.interval_ms / 1000 for span in SPANS]
+        self._next_minute = now + _MINUTE_S
+        self._today = _day_of(clock.now_ms())
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def on_put(self, topic: str, count: int, size: int, queue_id: int = -1) -> None:
+        """Messages were stored by one request; the hot path."""
+        try:
+            series = self._puts[topic][queue_id]
+        except KeyError:
+            series = self._learn(self._puts, topic, queue_id)
+        series.count += count
+        series.size += size
+        series.times += 1
+        self.put_total += count
+        self.put_bytes += size
+
+    def on_own(self, size: int) -> None:
+        """The broker stored a message for itself: it counts in the totals of the store and for no topic."""
+        self.own_total += 1
+        self.put_total += 1
+        self.put_bytes += size
+
+    def on_get(self, group: str, topic: str, count: int, size: int, queue_id: int = -1, latency_ms: int = 0) -> None:
+        """Messages were given out by one request."""
+        try:
+            series = self._gets[group][topic][queue_id]
+        except KeyError:
+            series = self._learn(self._gets.setdefault(group, {}), topic, queue_id)
+        series.count += count
+        series.size += size
+        series.times += 1
+        self.get_total += count
+        self.found += 1
+        if latency_ms:
+            series.latency_ms += latency_ms
+            self.get_ms_max = max(self.get_ms_max, latency_ms)
+
+    def on_miss(self) -> None:
+        """A request for messages found none."""
+        self.missed += 1
+
+    def on_send_back(self, group: str, topic: str) -> None:
+        """A consumer gave a message back."""
+        self.add("SNDBCK_PUT_NUMS", f"{topic}@{group}", 1)
+
+    def add(self, name: str, key: str, amount: int, times: int = 1) -> None:
+        """Add to a counter of another name; a key is a topic, or words joined by @ that begin with it."""
+        series = self._named.get((name, key))
+        if series is None:
+            series = self._make()
+            if series is not self._overflow:
+                self._named[name, key] = series
+        series.count += amount
+        series.times += times
+
+    def _learn(self, topics: dict[str, _Queues], topic: str, queue_id: int) -> Series:
+        series = self._make()
+        if series is not self._overflow:
+            queues = topics.get(topic)
+            if queues is None:
+                queues = topics[topic] = _Queues()
+            queues[queue_id] = series
+        return series
+
+    def _make(self) -> Series:
+        if self._series_count >= SERIES_MAX:
+            if not self._overflowed:
+                log.warning("%d statistics are kept and no more; later topics and groups are not counted", SERIES_MAX)
+                self._overflowed = True
+            return self._overflow
+        self._series_count += 1
+        return Series()
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Take the samples that are due and turn the minute and the day; called about once a second."""
+        now_ms, now = self._clock.now_ms(), self._clock.monotonic()
+        self.rates.take(Sample(now_ms, self.put_total, self.found, self.missed, self.get_total))
+        for span, (interval_ms, _) in enumerate(SPANS):
+            if now >= self._due[span]:
+                self._due[span] += interval_ms / 1000
+                if now >= self._due[span]:
+                    self._due[span] = now + interval_ms / 1000  # the process slept: one sample is enough
+                self._sample(span, now_ms)
+        if now >= self._next_minute:
+            self._next_minute = now + _MINUTE_S
+            self.put_times.turn(self.put_total)
+        today = _day_of(now_ms)
+        if today > self._today:
+            self._turn_day()
+        self._today = today
+
+    def _sample(self, span: int, now_ms: int) -> None:
+        self._broker_put.count, self._broker_get.count = self.put_total - self.own_total, self.get_total
+        for series in self._all():
+            series.sample(span, now_ms)
+
+    def _all(self) -> Iterator[Series]:
+        yield self._broker_put
+        yield self._broker_get
+        yield from self._named.values()
+        for topics in (self._puts, *self._gets.values()):
+            for queues in topics.values():
+                queues.whole.set_sum(queues.values())
+                yield queues.whole
+                yield from queues.values()
+
+    def _turn_day(self) -> None:
+        self.put_yesterday_morning, self.put_morning = self.put_morning, self.put_total
+        self.get_yesterday_morning, self.get_morning = self.get_morning, self.get_total
+        log.info(
+            "yesterday %d messages were put and %d got",
+            self.put_morning - self.put_yesterday_morning,
+            self.get_morning - self.get_yesterday_morning,
+        )
+
+    # -- forgetting --------------------------------------------------------------------------------------------------
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget the counters of a topic that is deleted."""
+        self._puts.pop(topic, None)
+        for topics in self._gets.values():
+            topics.pop(topic, None)
+        self._gets = {group: topics for group, topics in self._gets.items() if topics}
+        self._keep_named(lambda words: words[0] != topic)
+
+    def remove_group(self, group: str) -> None:
+        """Forget the counters of a group that is deleted."""
+        self._gets.pop(group, None)
+        self._keep_named(lambda words: group not in words[1:])
+
+    def _keep_named(self, is_kept: Callable[[list[str]], bool]) -> None:
+        self._named = {names: series for names, series in self._named.items() if is_kept(names[1].split("@"))}
+        tables = (self._puts, *self._gets.values())
+        kept = sum(len(queues) for topics in tables for queues in topics.values())
+        self._series_count = kept + len(self._named)
+        self._overflowed = False
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def find(self, name: str, key: str) -> BrokerStatsData | None:
+        """One counter over its three spans; None when nothing was ever counted under that name and key."""
+        series = self._find_series(name, key)
+        if series is None:
+            return None
+        column = Column.SIZE if name.endswith("_SIZE") else Column.LATENCY if name == _LATENCY else Column.COUNT
+        average = not name.startswith("BROKER_")
+        day, hour, minute = (series.sum_up(span, column, average=average) for span in (DAY, HOUR, MINUTE))
+        return BrokerStatsData(stats_day=day, stats_hour=hour, stats_minute=minute)
+
+    def _find_series(self, name: str, key: str) -> Series | None:
+        words = key.split("@")
+        match name, words:
+            case (("TOPIC_PUT_NUMS" | "TOPIC_PUT_SIZE"), [topic]):
+                return _whole(self._puts.get(topic))
+            case (("QUEUE_PUT_NUMS" | "QUEUE_PUT_SIZE"), [topic, number]):
+                return _part(self._puts.get(topic), number)
+            case (("GROUP_GET_NUMS" | "GROUP_GET_SIZE"), [topic, group]):
+                return _whole(self._gets.get(group, {}).get(topic))
+            case (("QUEUE_GET_NUMS" | "QUEUE_GET_SIZE"), [topic, number, group]):
+                return _part(self._gets.get(group, {}).get(topic), number)
+            case "GROUP_GET_LATENCY", [number, topic, group]:
+                return _part(self._gets.get(group, {}).get(topic), number)
+            case "BROKER_PUT_NUMS", [self._cluster]:
+                return self._broker_put if self.put_total > self.own_total else None
+            case "BROKER_GET_NUMS", [self._cluster]:
+                return self._broker_get if self.get_total else None
+        return self._named.get((name, key))
+
+    def get_tps(self, group: str, topic: str) -> float:
+        """Messages a second a group got of a topic in the last minute."""
+        queues = self._gets.get(group, {}).get(topic)
+        return 0.0 if queues is None else queues.whole.sum_up(MINUTE, Column.COUNT).tps
+
+
+_LATENCY: Final = "GROUP_GET_LATENCY"
+
+
+def _whole(queues: _Queues | None) -> Series | None:
+    return None if queues is None else queues.whole
+
+
+def _part(queues: _Queues | None, number: str) -> Series | None:
+    queue_id = read_digits(number)
+    return None if queues is None or queue_id is None else queues.get(queue_id)
+
+
+def _day_of(now_ms: int) -> int:
+    return date.fromtimestamp(now_ms / 1000).toordinal()

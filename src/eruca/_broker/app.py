@@ -1,0 +1,354 @@
+"""A broker: its parts put together, started and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from eruca._broker.administering.config import ConfigHandlers
+from eruca._broker.administering.groups import GroupHandlers
+from eruca._broker.administering.relays import RelayHandlers
+from eruca._broker.administering.runtime import RuntimeHandlers
+from eruca._broker.administering.stats import Stats
+from eruca._broker.administering.topics import Operators, TopicHandlers
+from eruca._broker.delaying.schedule import Schedule
+from eruca._broker.delaying.steadytime import SteadyTime
+from eruca._broker.delaying.timing import Timing
+from eruca._broker.groups.clients import Clients
+from eruca._broker.groups.groups import Groups
+from eruca._broker.groups.handlers import ClientHandlers
+from eruca._broker.groups.locks import LockHandlers, QueueLocks
+from eruca._broker.groups.notices import GroupNotices
+from eruca._broker.groups.offsetrules import OffsetRules
+from eruca._broker.groups.offsets import Offsets
+from eruca._broker.groups.progress import ProgressHandlers
+from eruca._broker.housekeeping import Housekeeping
+from eruca._broker.opening import open_in_thread
+from eruca._broker.options import BrokerOptions, LiveOptions
+from eruca._broker.ports import Ports
+from eruca._broker.pulling.arrivals import Arrivals
+from eruca._broker.pulling.pull import PullHandlers
+from eruca._broker.pulling.query import QueryHandlers
+from eruca._broker.registering.filterservers import FilterServers
+from eruca._broker.registering.registration import Registration
+from eruca._broker.replication.acknowledging import Acknowledgement, Gate
+from eruca._broker.replication.failover import open_client
+from eruca._broker.replication.members import open_members
+from eruca._broker.replication.readlimit import ReadLimit
+from eruca._broker.replication.replication import Replication
+from eruca._broker.replication.services import Services
+from eruca._broker.replication.tables import CopiedTables
+from eruca._broker.replication.threads import finish_in_thread
+from eruca._broker.sending.answering import SendAnswers
+from eruca._broker.sending.drafting import Drafting
+from eruca._broker.sending.once import load_once
+from eruca._broker.sending.reply import ReplyHandlers
+from eruca._broker.sending.send import SendHandlers
+from eruca._broker.sending.sendback import SendBackHandlers
+from eruca._broker.standing import Standing
+from eruca._broker.topics import Topics
+from eruca._broker.transactions.checkback import CheckBackService
+from eruca._broker.transactions.decisions import Decisions
+from eruca._broker.transactions.handlers import TransactionHandlers
+from eruca._ground.clock import Clock, SystemClock
+from eruca._ground.config import StoreOptions
+from eruca._net.caller import Caller
+from eruca._net.etcd import EtcdClient
+from eruca._net.handlers import Handlers, HandlerTable
+from eruca._net.link import Link
+from eruca._store.background import StoreBackground
+from eruca._store.filesystem import FileSystem, LocalFileSystem
+from eruca._store.log.scan import Progress
+from eruca._store.tables.saving import TableSaver
+from eruca._store.tables.tables import Tables
+from eruca.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    """One broker on one store directory.
+
+    What it is made of can be looked at while it runs, each under its name; `start` sets them.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store_options: StoreOptions,
+        root: Path,
+        *,
+        clock: Clock | None = None,
+        disk: FileSystem | None = None,
+        progress: Progress | None = None,
+        kept_options: Path | None = None,
+        overridden: Mapping[str, str] | None = None,
+    ) -> None:
+        """`progress` is told how many bytes recovery has read, from the thread it runs in. `kept_options` is the file
+        that changes of options are kept in; `overridden` names the keys that something else sets at the next start, and
+        what that is.
+        """
+        #: The options in force; those that are marked as mutable change while the broker runs.
+        self.live = LiveOptions(options)
+        #: What the broker is now.
+        self.standing = Standing(options)
+        #: What time it is.
+        self.clock = clock or SystemClock()
+        self._store_options = store_options
+        self._root = root
+        self._disk = disk or LocalFileSystem()
+        self._progress = progress
+        self._kept_options = kept_options
+        self._overridden = overridden or {}
+        self._caller = Caller()
+        # How to end what a start has begun, the last first.
+        self._endings: list[Callable[[], Awaitable[None]]] = []
+
+    @property
+    def options(self) -> BrokerOptions:
+        """The options in force."""
+        return self.live.now
+
+    # -- starting ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, listen, register. A start that fails or is cancelled leaves nothing behind."""
+        try:
+            self.standing = Standing(self.options)
+            self.standing.listen(self.options.port)
+            # What is wrong with it is said before anything else is begun.
+            etcd = await self._open_etcd() if self.options.failover else None
+            await self._open_store()
+            await finish_in_thread(self._load_tables)
+            self._build_services()
+            self._build_pulling()
+            self._build_replication(etcd)
+            self._build_ports()
+            await self._begin()
+        except BaseException:
+            # Ports and files are let go, so that it can be tried again.
+            await self.stop()
+            raise
+        log.info("broker %s of cluster %s is at %s", self.options.name, self.options.cluster, self.standing.address)
+
+    async def _open_etcd(self) -> EtcdClient:
+        etcd = await open_client(self.options)
+        self._endings.append(etcd.close)
+        return etcd
+
+    async def _open_store(self) -> None:
+        executor = ThreadPoolExecutor(2, thread_name_prefix="eruca-segments")
+        self._endings.append(partial(asyncio.to_thread, executor.shutdown))
+        self.store = await open_in_thread(
+            self._root,
+            self._store_options,
+            disk=self._disk,
+            clock=self.clock,
+            executor=executor,
+            progress=self._progress,
+            commitlog=Path(self.options.commitlog_path) if self.options.commitlog_path else None,
+        )
+        self._endings.append(self._close_store)
+
+    async def _begin(self) -> None:
+        """Become what the broker is, open the ports and register."""
+        self._endings.append(self._save_tables)
+        self.background.start()
+        self._endings += [self.background.stop, self._caller.close, self.ports.close, self._release_waiting]
+        self._endings.append(self.replication.stop)
+        await self.replication.decide()
+        self.standing.listen(await self.ports.open())
+        await self.replication.open()
+        self._endings.append(self.registration.stop)
+        await self.registration.start()
+        self._endings.append(self.replication.leave_election)
+        await self.replication.join_election()
+        self._endings.append(self.housekeeping.stop)
+        self.housekeeping.start()
+
+    # -- building, from below ----------------------------------------------------------------------------------------
+
+    def _load_tables(self) -> None:
+        """Make what reads the disk; runs in a thread."""
+        options, standing, clock, store = self.live, self.standing, self.clock, self.store
+        self.tables = tables = Tables(self._disk, store.paths.config)
+        self.saver = saver = TableSaver()
+        longest = self._store_options.topic_bytes_max
+        self.topics = topics = Topics(options.now, standing, clock, tables.topics.load(), name_length_max=longest)
+        saver.add("topics", tables.topics, topics.snapshot_to_save, topics.note_saved)
+        topics.changed.listen(partial(saver.mark, "topics"))
+        self.groups = groups = Groups(options, standing, clock, tables.groups.load())
+        saver.add("groups", tables.groups, groups.snapshot)
+        groups.changed.listen(partial(saver.mark, "groups"))
+        rules = OffsetRules(options, groups, topics, store)
+        self.offsets = Offsets(tables.consumer_offsets.load(), rules.check)
+        saver.add("offsets", tables.consumer_offsets, self.offsets.snapshot)
+        self.once = load_once(store, saver)
+        self._known_members = open_members(self._disk, store.paths.config).load()
+
+    def _build_services(self) -> None:
+        """Make what works with the store, whatever the broker's role is."""
+        options, standing, clock, store = self.live, self.standing, self.clock, self.store
+        topics, saver = self.topics, self.saver
+        #: When it was started, by the wall clock.
+        self.started_ms = clock.now_ms()
+        #: Flushes, commits and deletes by itself.
+        self.background = StoreBackground(store)
+        group_commit, sync = self.background.group_commit, self.background.sync
+        self.stats = stats = Stats(options.now.cluster, clock)
+        self.clients = Clients(clock, GroupNotices(options, self.groups).tell)
+        self.locks = QueueLocks(clock, options.now.lock_live_ms)
+        reads = ReadLimit(options, standing, store, self._known_members.confirmed)
+        gate = Gate(clock) if options.now.failover else None
+        self.acknowledgement = Acknowledgement(options, standing, store, group_commit, stats.put_times, reads, gate)
+        steady = SteadyTime(clock, store)
+        #: Deliver delayed messages: at any time, and by levels.
+        self.timing = Timing(options, standing, clock, store, sync, stats, steady)
+        file = self.tables.delay_offsets
+        self.schedule = Schedule(options, standing, store, sync, stats, saver, steady, file, self.timing)
+        self._decisions = Decisions(standing, clock, store, stats)
+        #: Asks producers about half messages.
+        self.checks = CheckBackService(
+            options,
+            standing,
+            store,
+            sync,
+            topics,
+            self.offsets,
+            self.clients,
+            stats,
+            saver,
+            steady,
+            self._decisions,
+        )
+        self.filter_servers = FilterServers(options, standing, clock)
+        self.registration = Registration(options, standing, topics, self.filter_servers, self._caller)
+
+    def _build_pulling(self) -> None:
+        """Make what answers pulls and holds those that wait for messages, and what wakes them."""
+        reads = self.acknowledgement.reads
+        self.pull = PullHandlers(
+            self.live,
+            self.standing,
+            self.clock,
+            self.store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            self.stats,
+            reads,
+        )
+        self.store.dispatched.listen(Arrivals(self.store, reads, self.pull.holds).on_dispatched)
+
+    def _build_replication(self, etcd: EtcdClient | None) -> None:
+        """Make what knows of the other members of this broker's name, and what says whether it is the master."""
+        store, topics, offsets, schedule, timing = self.store, self.topics, self.offsets, self.schedule, self.timing
+        self.replication = Replication(
+            self.live,
+            self.standing,
+            self.clock,
+            store,
+            self.background.group_commit,
+            self.saver,
+            self._caller,
+            self.acknowledgement,
+            self.registration,
+            Services(store, topics, offsets, self.once, schedule, timing, self.checks, self.pull.holds),
+            CopiedTables(topics, self.groups, offsets, schedule, timing),
+            self._known_members,
+            etcd,
+        )
+
+    def _build_ports(self) -> None:
+        """Make what answers, the ports that lead there, and what is done in intervals."""
+        table = HandlerTable()
+        for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
+            handlers.register(table)
+        self.ports = Ports(self.options, table, self._on_link_close)
+        self.housekeeping = Housekeeping(
+            self.options,
+            self.pull.holds,
+            self.offsets,
+            self.once,
+            self.saver,
+            self.clients,
+            self.filter_servers,
+            self.locks,
+            self.stats,
+            self.replication,
+        )
+
+    def _make_client_handlers(self) -> tuple[Handlers, ...]:
+        """What producers and consumers ask."""
+        options, standing, clock, store = self.live, self.standing, self.clock, self.store
+        topics, groups, clients, stats = self.topics, self.groups, self.clients, self.stats
+        safe = self.acknowledgement
+        drafting = Drafting(options, standing, clock, store, topics, groups)
+        answers = SendAnswers(options, store, topics, self.saver, safe)
+        return (
+            SendHandlers(standing, store, stats, self.once, drafting, answers),
+            SendBackHandlers(options, standing, store, topics, groups, stats, safe),
+            ReplyHandlers(options, standing, clock, store, clients, stats, safe, drafting),
+            TransactionHandlers(options, standing, store, stats, safe, self._decisions),
+            self.pull,
+            QueryHandlers(options, store, clients),
+            ClientHandlers(options, store, topics, groups, self.offsets, clients, safe.reads, self.pull.filters),
+            LockHandlers(self.locks),
+            self.filter_servers,
+        )
+
+    def _make_admin_handlers(self) -> tuple[Handlers, ...]:
+        """What operators and their tools ask."""
+        options, standing, clock, store = self.live, self.standing, self.clock, self.store
+        topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
+        background, saver, stats, locks = self.background, self.saver, self.stats, self.locks
+        operators, announce = Operators(standing), self.registration.announce
+        started_ms, delays, state = self.started_ms, self.schedule.snapshot, self.replication.describe
+        safe, kept, overridden = self.acknowledgement, self._kept_options, self._overridden
+        return (
+            TopicHandlers(options, store, background, topics, offsets, stats, saver, locks, operators, announce),
+            GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators),
+            ProgressHandlers(options, standing, clock, store, topics, groups, offsets, clients, stats, delays),
+            RelayHandlers(options, store, topics, offsets, clients),
+            ConfigHandlers(options, standing, clock, started_ms, store, background, topics, safe, kept, overridden),
+            RuntimeHandlers(options, clock, started_ms, store, clients, self.once, stats, delays, state),
+        )
+
+    def _on_link_close(self, link: Link) -> None:
+        self.clients.drop_link(link)
+        self.pull.holds.drop_link(link)
+        self.filter_servers.drop_link(link)
+
+    # -- stopping ----------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Unregister, close the ports, save and close everything; also what a start that failed has begun."""
+        errors: list[BaseException] = []
+        while self._endings:
+            try:
+                await self._endings.pop()()
+            except BaseException as error:  # what was begun before it is ended all the same
+                errors.append(error)
+        for other in errors:
+            if not isinstance(other, StoreError):
+                raise other
+        if errors:
+            raise StoreError("; ".join(map(str, errors))) from errors[0]
+
+    async def _release_waiting(self) -> None:
+        """Answer those who wait: for an acknowledgement, and for messages."""
+        self.acknowledgement.abandon()
+        self.pull.holds.release_all()
+
+    async def _save_tables(self) -> None:
+        self.once.finish()
+        await self.saver.close()
+
+    async def _close_store(self) -> None:
+        await asyncio.to_thread(self.store.close)
+        log.info("broker %s is stopped", self.options.name)

@@ -1,0 +1,243 @@
+"""Delivery of delayed messages: from SCHEDULE_TOPIC_XXXX to where they really go, when their time has come.
+
+A delayed message is stored twice: at once in the delay topic, whose consume queue says when it is due, and when it is
+due in its own topic. The copy keeps all properties (DELAY, REAL_TOPIC and REAL_QID too), as a Java broker leaves them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from eruca._broker.administering.stats import Stats
+from eruca._broker.delaying.steadytime import SteadyTime
+from eruca._broker.delaying.timing import Timing
+from eruca._broker.options import LiveOptions
+from eruca._broker.sending.stored import copy_message, read_message
+from eruca._broker.standing import Standing
+from eruca._core.schedule import Correct, DelaySchedule, Deliver, Delivered, DeliveryFailed, QueueRead, Skip, WaitUntil
+from eruca._ground.config import parse_delay_levels
+from eruca._ground.digits import read_digits
+from eruca._ground.repeating import Repeating
+from eruca._store.messagestore import MessageStore
+from eruca._store.queues.consumequeue import FILLER_SIZE
+from eruca._store.tables.saving import TableSaver
+from eruca._store.tables.tables import TableFile
+from eruca._wire.bodies import DelayOffsets, TimerProgress
+from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC
+from eruca._wire.properties import REAL_QID, REAL_TOPIC
+from eruca.errors import InvalidName, MessageIllegal, StoreError, TableUnsaved
+
+log = logging.getLogger(__name__)
+
+_TABLE = "delays"
+# What one level delivers before others have their turn: a millisecond or so of the loop's time.
+_TURN_MESSAGES_MAX = 64
+_TURN_BYTES_MAX = 1024 * 1024
+# How long starting and stopping wait until the disk has what was delivered last.
+_SYNC_SECONDS_MAX = 5.0
+
+
+@dataclass(eq=False)
+class Schedule:
+    """Delivers what is due, for as long as the broker is a master."""
+
+    _options: LiveOptions
+    _standing: Standing
+    _store: MessageStore
+    # Brings what is stored to the disk.
+    _sync: Callable[[], asyncio.Future[bool]]
+    _stats: Stats
+    _saver: TableSaver
+    _steady: SteadyTime
+    _file: TableFile[DelayOffsets]
+    # How far the timer is: slaves copy both from one table.
+    _timing: Timing
+
+    def __post_init__(self) -> None:
+        self._delays_ms = parse_delay_levels(self._store.options.delay_levels)
+        self._machine = DelaySchedule(len(self._delays_ms), {})
+        given = self._options.now
+        self._delivering = Repeating(
+            "the delivery of delayed messages",
+            self._run_turn,
+            lambda: given.schedule_interval_ms / 1000,
+            at_once=True,
+        )
+        self._saving = Repeating(
+            "the save of how far delayed delivery is",
+            self._save,
+            lambda: given.delay_offsets_interval_ms / 1000,
+        )
+        # How far delivery was when it was last to be saved, and the newest of that whose copies the disk has.
+        self._saved: dict[int, int] = {}
+        self._synced: dict[int, int] = {}
+        self._flushing: asyncio.Future[bool] | None = None
+
+    async def start(self) -> None:
+        """Read how far delivery is, and go on; nothing is delivered on a slave."""
+        loop = asyncio.get_running_loop()
+        await self._wait_until_synced()
+        with suppress(TableUnsaved):  # it was logged; an older table delivers again what came since
+            await self._saver.wait_until_saved(_TABLE)
+        table = await loop.run_in_executor(None, self._file.load)
+        self._machine = DelaySchedule(len(self._delays_ms), table.offset_table)
+        self._saved = self._synced = self._machine.offsets
+        self._timing.inherit(table.eruca_timer or TimerProgress())
+        self._saver.add(_TABLE, self._file, lambda: self._describe(self._synced))
+        if self._standing.is_slave:
+            return  # where its master is may well be beyond what the log has yet
+        if not self._delivering.is_running:
+            self._steady.begin()
+        # Before the first message can come: a cursor beyond the end (a crash cost the queue its last entries) would
+        # otherwise pass over it.
+        for level in self._machine.levels:
+            self._correct(level)
+        self._delivering.start()
+        self._saving.start()
+
+    async def stop(self) -> None:
+        """Deliver no more; the offsets are saved with the other tables."""
+        if self._delivering.is_running:
+            await self._delivering.stop()
+            await self._saving.stop()
+            self.save_if_changed()
+            await self._wait_until_synced()
+
+    def adopt(self, offsets: dict[int, int]) -> None:
+        """The master is so far: go on there when this broker becomes one."""
+        self._machine = DelaySchedule(len(self._delays_ms), offsets)
+        # Also if they did not change: the timer is in the same table.
+        self._save_when_synced()
+
+    def _correct(self, level: int) -> None:
+        """Bring a level's cursor into its queue."""
+        queue = self._store.queues.get(SCHEDULE_TOPIC, level - 1)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        for action in self._machine.handle(QueueRead(level, low, high, ()), self._steady.now_ms()):
+            if isinstance(action, Correct):
+                _log_correction(action)
+
+    def snapshot(self) -> DelayOffsets:
+        """The table as it is now, and as slaves copy it."""
+        return self._describe(self._machine.offsets)
+
+    def _describe(self, offsets: dict[int, int]) -> DelayOffsets:
+        timer = self._timing.progress
+        return DelayOffsets(eruca_timer=timer if timer.read_offset else None, offset_table=offsets)
+
+    # -- the timer ---------------------------------------------------------------------------------------------------
+
+    async def _run_turn(self) -> float:
+        """Deliver what is due of every level; returns the seconds until it is worth looking again."""
+        wait_ms = self._options.now.schedule_interval_ms
+        for level in self._machine.levels:
+            try:
+                wait_ms = min(wait_ms, self.deliver_due(level))
+            except Exception:
+                # One level must not hold up the others.
+                log.exception("delay level %d stands still for a while", level)
+                self._machine.handle(DeliveryFailed(level, self._machine.cursor(level)), self._steady.now_ms())
+            # A level that has much to deliver leaves the loop to others in between.
+            if wait_ms == 0:
+                await asyncio.sleep(0)
+        return wait_ms / 1000
+
+    async def _save(self) -> None:
+        self.save_if_changed()
+
+    def save_if_changed(self) -> asyncio.Future[bool] | None:
+        """Write the offsets if a message was delivered since they were written last, when the disk has the copies.
+
+        A power loss would otherwise leave a table that says a message is delivered whose copy is lost. Returns what
+        waits for the disk, if anything changed.
+        """
+        return None if self._machine.offsets == self._saved else self._save_when_synced()
+
+    def _save_when_synced(self) -> asyncio.Future[bool]:
+        self._saved = offsets = self._machine.offsets
+
+        def save(done: asyncio.Future[bool]) -> None:
+            if not done.cancelled() and done.result():
+                self._synced = offsets
+                self._saver.mark(_TABLE)
+
+        self._flushing = self._sync()
+        self._flushing.add_done_callback(save)
+        return self._flushing
+
+    async def _wait_until_synced(self) -> None:
+        if self._flushing is not None:
+            # A disk that does not work must not keep the broker from what it wants to do; then messages come twice.
+            await asyncio.wait([self._flushing], timeout=_SYNC_SECONDS_MAX)
+            await asyncio.sleep(0)  # now the table is marked
+
+    def deliver_due(self, level: int) -> int:
+        """Deliver what is due of a level, up to a bound; returns the milliseconds until it is worth looking again."""
+        machine, steady = self._machine, self._steady
+        now_ms = steady.now_ms()
+        interval_ms = self._options.now.schedule_interval_ms
+        queue = self._store.queues.get(SCHEDULE_TOPIC, level - 1)
+        if queue is None:
+            return interval_ms
+        delay_ms = self._delays_ms[level - 1]
+        entries = tuple(
+            (position, 0 if size == FILLER_SIZE else size, steady.find_due(position, due_ms, delay_ms))
+            for position, size, due_ms in queue.entries(machine.cursor(level), _TURN_MESSAGES_MAX)
+        )
+        delivered_bytes = 0
+        for action in machine.handle(QueueRead(level, queue.min_offset, queue.max_offset, entries), now_ms):
+            match action:
+                case Deliver(_, offset, position, size):
+                    if not self._deliver(level, offset, position):
+                        return interval_ms
+                    delivered_bytes += size
+                    if delivered_bytes >= _TURN_BYTES_MAX:
+                        return 0
+                case Skip(_, offset):
+                    machine.handle(Delivered(level, offset), now_ms)
+                case Correct():
+                    _log_correction(action)
+                    return 0
+                case WaitUntil(_, due_ms):
+                    return max(1, min(interval_ms, due_ms - now_ms))
+        return 0 if machine.cursor(level) < queue.max_offset else interval_ms
+
+    # -- one message -------------------------------------------------------------------------------------------------
+
+    def _deliver(self, level: int, offset: int, position: int) -> bool:
+        """Bring one message to its destination; False when the store does not take it now."""
+        try:
+            self._append_copy(position)
+        except (MessageIllegal, InvalidName) as error:
+            # It will not become better: a level must not stand still for one message. It stays in the delay topic.
+            log.error("the delayed message at %d cannot be delivered and is left out: %s", position, error)
+        except StoreError as error:
+            log.error("delay level %d stands still for a while: %s", level, error)
+            self._machine.handle(DeliveryFailed(level, offset), self._steady.now_ms())
+            return False
+        # The time does not matter to what is done.
+        self._machine.handle(Delivered(level, offset), 0)
+        return True
+
+    def _append_copy(self, position: int) -> None:
+        message = read_message(self._store, position)
+        if message is None or message.topic != SCHEDULE_TOPIC:
+            log.warning("the delayed message at %d cannot be read and is left out", position)
+            return
+        topic = message.get_property(REAL_TOPIC)
+        queue_id = read_digits(message.get_property(REAL_QID))
+        if topic is None or queue_id is None or topic == HALF_TOPIC:
+            log.error("the delayed message at %d has no real destination and is left out", position)
+            return
+        stored = self._store.append(copy_message(message, topic, queue_id))
+        self._stats.on_put(topic, 1, stored.size, stored.queue_id)
+
+
+def _log_correction(action: Correct) -> None:
+    log.warning(
+        "delay level %d was at %d, outside its queue, and goes on at %d", action.level, action.before, action.after
+    )

@@ -1,0 +1,415 @@
+"""Delivery of messages with any delay: from rmq_sys_wheel_timer to where they really go, when their time has come.
+
+The timer topic's queue is read as it grows, what is found goes into the timing wheel, and what is due is stored once
+more in its own topic with all its properties, as for the delay levels. A message that cancels another one stands in the
+same queue, which is read to its end before anything is delivered.
+
+The log deletes old segments, and a message may wait longer than it keeps them. So a record that gets old is stored
+again in the timer topic (it rolls), and the new one goes into the wheel.
+
+A slave has the queue and no wheel. What it copies from its master is how far that is (`TimerProgress`); when it becomes
+the master, it reads the queue from its beginning and passes over what was delivered by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eruca._broker.administering.stats import Stats
+from eruca._broker.delaying.steadytime import SteadyTime
+from eruca._broker.options import LiveOptions
+from eruca._broker.sending.stored import copy_message, read_message
+from eruca._broker.standing import Standing
+from eruca._core.timingwheel import TimerEntry, TimingWheel, slot_of
+from eruca._ground.clock import Clock
+from eruca._ground.digits import read_digits
+from eruca._ground.repeating import Repeating
+from eruca._store.messagestore import MessageStore
+from eruca._store.queues.consumequeue import FILLER_SIZE, ConsumeQueue
+from eruca._store.tables.timerlog import TimerCheckpoint, TimerLog
+from eruca._wire.bodies import TimerProgress
+from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from eruca._wire.properties import (
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_OUT_MS,
+    TIMER_ROLLED_FROM,
+    UNIQ_KEY,
+    encode_properties,
+    get_property,
+    parse_properties,
+)
+from eruca._wire.record import Record, RecordView, inspect_record
+from eruca.errors import InvalidName, MessageIllegal, StoreError
+
+log = logging.getLogger(__name__)
+
+SAVE_INTERVAL_MS = 2000
+RETRY_MS = 1000
+# A record rolls at this age, or at two thirds of the time the log is kept if that is less.
+ROLL_MS_MAX = 2 * 24 * 3_600_000
+_ROLL_MS_MIN = 60_000
+_HOUR_MS = 3_600_000
+# What one turn reads and delivers before others have theirs: a millisecond or two of the loop's time.
+_TURN_READS_MAX = 128
+_TURN_MESSAGES_MAX = 32
+_TURN_BYTES_MAX = 1024 * 1024
+_TURN_BLOCKS_MAX = 128
+# Of what was cancelled: how much is remembered, and for how long once it was met (a sender may have sent it twice).
+CANCELLED_MAX = 200_000
+_MET_MS = 600_000
+_OUT_MS = TIMER_OUT_MS.encode()
+_DEL_UNIQKEY = TIMER_DEL_UNIQKEY.encode()
+_ROLLED_FROM = TIMER_ROLLED_FROM.encode()
+_TIME_DIGITS_MAX = 18
+
+
+@dataclass(eq=False)
+class Timing:
+    """Delivers what is due, for as long as the broker is a master."""
+
+    _options: LiveOptions
+    _standing: Standing
+    _clock: Clock
+    _store: MessageStore
+    # Brings what is stored to the disk.
+    _sync: Callable[[], asyncio.Future[bool]]
+    _stats: Stats
+    _steady: SteadyTime
+
+    def __post_init__(self) -> None:
+        self._log = self._make_log()
+        self._wheel = TimingWheel(self._clock.now_ms() - 1)
+        self._read_offset = 0
+        # What was cancelled (topic and unique id), and until when that is remembered.
+        self._cancelled: dict[str, int] = {}
+        self._cancelled_changed = False
+        # Records that were rolled shortly before a crash, while the saved wheel still has them.
+        self._superseded: set[int] = set()
+        self._caught_up_at = 0
+        # By the loop's clock.
+        self._paused_until = 0.0
+        # Something was delivered since the last save.
+        self._has_finished = False
+        self._saved = TimerCheckpoint()
+        # How far the master before this one was.
+        self._inherited = TimerProgress()
+        self._saving = asyncio.Lock()
+        given = self._options.now
+        self._delivering = Repeating(
+            "the timer",
+            self._run_turn,
+            lambda: given.schedule_interval_ms / 1000,
+            at_once=True,
+            retry_s=RETRY_MS / 1000,
+        )
+        self._save_timer = Repeating("the save of the timer", self.save, lambda: SAVE_INTERVAL_MS / 1000)
+
+    def _make_log(self) -> TimerLog:
+        return TimerLog(self._store.disk, self._store.paths.timer)
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read how far the timer is, and go on; nothing is delivered on a slave. Must come before the first message."""
+        loop = asyncio.get_running_loop()
+        if self._standing.is_slave or self._delivering.is_running:
+            return
+        self._log = self._make_log()
+        checkpoint = await loop.run_in_executor(None, self._log.open)
+        self._cancelled = await loop.run_in_executor(None, self._log.load_cancelled)
+        queue = self._find_queue()
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        self._caught_up_at = high
+        self._read_offset = low
+        self._superseded.clear()
+        if checkpoint is None:
+            self._saved = TimerCheckpoint()
+            self._wheel = TimingWheel(self._clock.now_ms() - 1)
+        else:
+            if checkpoint.read_offset > high:
+                checkpoint = await self._correct(checkpoint, low, high)
+            self._saved = checkpoint
+            saved = self._log.count_from(slot_of(checkpoint.through_ms + 1))
+            self._wheel = TimingWheel(checkpoint.through_ms, saved)
+            self._read_offset = max(low, min(checkpoint.read_offset, high))
+            if self._read_offset != checkpoint.read_offset:
+                log.warning(
+                    "the timer had read its queue up to %d, but that has %d to %d", checkpoint.read_offset, low, high
+                )
+        self._delivering.start()
+        self._save_timer.start()
+
+    async def _correct(self, checkpoint: TimerCheckpoint, low: int, high: int) -> TimerCheckpoint:
+        """A checkpoint that knows messages which were cut off the log: what waits is read again, not what is done."""
+        log.warning(
+            "the timer had read its queue up to %d, but that ends at %d: it is read again", checkpoint.read_offset, high
+        )
+        await asyncio.to_thread(self._log.clear)
+        if self._inherited.read_offset < high:
+            self._inherited = TimerProgress(read_offset=high, through_ms=checkpoint.through_ms)
+        return TimerCheckpoint(low, 0, checkpoint.through_ms)
+
+    async def stop(self) -> None:
+        """Deliver no more, and save how far it is."""
+        if not self._delivering.is_running:
+            return
+        await self._delivering.stop()
+        # Not in the middle of a save: its thread would go on, and meet that of the last one.
+        async with self._saving:
+            await self._save_timer.stop()
+        try:
+            await self.save()
+        except StoreError as error:
+            log.error("the timer could not be saved, messages may be delivered twice: %s", error)
+        self._log.close()
+
+    # -- masters and slaves ------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> TimerProgress:
+        """How far the timer is, as far as the disk knows."""
+        if self._saved.read_offset < self._inherited.read_offset:
+            return self._inherited
+        return TimerProgress(read_offset=self._saved.read_offset, through_ms=self._saved.through_ms)
+
+    def inherit(self, progress: TimerProgress) -> None:
+        """The master is so far; the next start here goes on from there."""
+        self._inherited = progress
+
+    async def forget(self) -> None:
+        """This broker is a slave: what its own timer knew is of no use any more. The timer is stopped."""
+        self._inherited = self.progress
+        self._saved = TimerCheckpoint()
+        await asyncio.to_thread(self._make_log().discard)
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """How many messages wait, cancelled ones included until they are due."""
+        return self._wheel.pending
+
+    # -- the timer ---------------------------------------------------------------------------------------------------
+
+    async def _run_turn(self) -> float:
+        return self.run_turn() / 1000
+
+    def run_turn(self) -> int:
+        """Read what is new and deliver what is due, up to a bound; returns the milliseconds until the next."""
+        now_ms = self._clock.now_ms()
+        interval_ms = self._options.now.schedule_interval_ms
+        # The slot of now first, so that what is due at once has a place in the heap.
+        self._open_slots(now_ms)
+        if self._read_queue():
+            return 0
+        paused_ms = round((self._paused_until - self._clock.monotonic()) * 1000)
+        if paused_ms > 0:
+            return min(interval_ms, paused_ms)
+        if not self._deliver_due(now_ms):
+            return interval_ms
+        self._wheel.settle(now_ms)
+        self._open_slots(now_ms)
+        due_ms = self._wheel.next_due_ms
+        if due_ms is None:
+            return interval_ms
+        return max(0, min(interval_ms, due_ms - now_ms))
+
+    def _open_slots(self, now_ms: int) -> None:
+        wheel = self._wheel
+        while (slot := wheel.find_slot(now_ms)) is not None:
+            wheel.load(slot, self._log.read(slot))
+            wheel.settle(now_ms)
+
+    # -- reading the queue -------------------------------------------------------------------------------------------
+
+    def _find_queue(self) -> ConsumeQueue | None:
+        return self._store.queues.get(TIMER_TOPIC, 0)
+
+    def _read_queue(self) -> bool:
+        """Read what is new in the queue, up to a bound; True when there is more."""
+        queue = self._find_queue()
+        if queue is None or self._read_offset >= queue.max_offset:
+            return False
+        if self._read_offset < queue.min_offset:
+            log.error("the timer lost the messages %d to %d of its queue", self._read_offset, queue.min_offset)
+            self._read_offset = queue.min_offset
+        for position, size, _ in list(queue.entries(self._read_offset, _TURN_READS_MAX)):
+            if size != FILLER_SIZE:
+                self._take(position, size)
+            self._read_offset += 1
+        return self._read_offset < queue.max_offset
+
+    def _take(self, position: int, size: int) -> None:
+        """Put one message of the queue into the wheel."""
+        record = self._store.reader.view_record(position)
+        view = None if record is None else inspect_record(record, 0, len(record), False)
+        if record is None or type(view) is not RecordView:
+            log.warning("the message at %d of the timer cannot be read and is left out", position)
+            return
+        properties = bytes(record[view.properties_at : view.properties_end])
+        due_ms = read_digits(get_property(properties, _OUT_MS), _TIME_DIGITS_MAX)
+        if due_ms is None:
+            log.error("the message at %d of the timer has no time and is left out", position)
+            return
+        cancelled = get_property(properties, _DEL_UNIQKEY)
+        if cancelled is not None:
+            self._cancel(parse_properties(properties).get(REAL_TOPIC, ""), cancelled.decode("utf-8", "replace"), due_ms)
+            return
+        if self._read_offset < self._inherited.read_offset and due_ms <= self._inherited.through_ms:
+            return  # the master before this one has delivered it
+        if self._read_offset < self._caught_up_at:
+            rolled_from = read_digits(get_property(properties, _ROLLED_FROM))
+            if rolled_from is not None and self._read_offset >= self._saved.read_offset:
+                self._superseded.add(rolled_from)
+        self._wheel.put(min(due_ms, view.store_timestamp + self._roll_ms), position, size)
+
+    @property
+    def _roll_ms(self) -> int:
+        return max(_ROLL_MS_MIN, min(ROLL_MS_MAX, self._store.options.retention_hours * _HOUR_MS * 2 // 3))
+
+    def _cancel(self, topic: str, unique_id: str, until_ms: int) -> None:
+        if len(self._cancelled) >= CANCELLED_MAX:
+            now_ms = self._clock.now_ms()
+            self._cancelled = {key: until for key, until in self._cancelled.items() if until >= now_ms}
+            if len(self._cancelled) >= CANCELLED_MAX:
+                log.error("message %s of %s is not cancelled: too many are", unique_id, topic)
+                return
+        # A little longer than the message itself waits.
+        self._cancelled[_key_of(topic, unique_id)] = until_ms + _MET_MS
+        self._cancelled_changed = True
+
+    def _is_cancelled(self, message: Record) -> bool:
+        if not self._cancelled:
+            return False
+        properties = message.read_properties()
+        return _key_of(properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")) in self._cancelled
+
+    # -- delivering --------------------------------------------------------------------------------------------------
+
+    def _deliver_due(self, now_ms: int) -> bool:
+        """Deliver what is due, up to a bound; False when the store does not take it now."""
+        wheel = self._wheel
+        steady_ms = self._steady.now_ms()
+        count = size = 0
+        while count < _TURN_MESSAGES_MAX and size < _TURN_BYTES_MAX and (entry := wheel.peek(now_ms)) is not None:
+            try:
+                early_ms = self._finish(entry, now_ms, steady_ms)
+                if early_ms > 0:
+                    if wheel.is_holding_much:
+                        return False
+                    wheel.hold(now_ms + early_ms)
+                    count += 1
+                    continue
+            except (MessageIllegal, InvalidName) as error:
+                # It will not become better, and others wait. It stays in the timer topic.
+                log.error(
+                    "the message at %d of the timer cannot be delivered and is left out: %s", entry.position, error
+                )
+            except StoreError as error:
+                log.error("the timer stands still for a while: %s", error)
+                self._paused_until = self._clock.monotonic() + RETRY_MS / 1000
+                return False
+            wheel.finish()
+            self._has_finished = True
+            count += 1
+            size += entry.size
+        return True
+
+    def _read(self, entry: TimerEntry) -> Record | None:
+        """The message of an entry; None when its record is gone, or another one is in its place."""
+        message = read_message(self._store, entry.position)
+        return message if message is not None and message.topic == TIMER_TOPIC and message.size == entry.size else None
+
+    def _finish(self, entry: TimerEntry, now_ms: int, steady_ms: int) -> int:
+        """Bring one message to its destination, or store it again when it has to wait longer.
+
+        Returns 0, or how many milliseconds it is too early although the wall clock says otherwise.
+        """
+        if entry.position in self._superseded:
+            self._superseded.discard(entry.position)
+            return 0
+        message = self._read(entry)
+        if message is None:
+            log.warning("the message at %d of the timer cannot be read and is left out", entry.position)
+            return 0
+        properties = message.read_properties()
+        topic, queue_id = properties.get(REAL_TOPIC), read_digits(properties.get(REAL_QID))
+        due_ms = read_digits(properties.get(TIMER_OUT_MS), _TIME_DIGITS_MAX)
+        if topic in (None, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC) or queue_id is None or due_ms is None:
+            log.error("the message at %d of the timer has no real destination and is left out", entry.position)
+            return 0
+        assert topic is not None
+        key = _key_of(topic, properties.get(UNIQ_KEY, ""))
+        if key in self._cancelled:
+            self._cancelled[key] = min(self._cancelled[key], now_ms + _MET_MS)
+            self._cancelled_changed = True
+            return 0
+        steady = self._steady
+        steady_due_ms = steady.find_due(entry.position, due_ms, due_ms - message.store_timestamp)
+        if due_ms > now_ms:
+            properties[TIMER_ROLLED_FROM] = str(entry.position)
+            # The new record belongs to the clock as it is set now, and so does its time.
+            properties[TIMER_OUT_MS] = str(steady_due_ms + steady.shift_ms)
+            rolled = self._store.append(copy_message(message, TIMER_TOPIC, 0, encode_properties(properties)))
+            self._stats.on_own(rolled.size)
+        elif steady_due_ms > steady_ms:
+            return steady_due_ms - steady_ms
+        else:
+            stored = self._store.append(copy_message(message, topic, queue_id))
+            self._stats.on_put(topic, 1, stored.size, stored.queue_id)
+        return 0
+
+    # -- saving ------------------------------------------------------------------------------------------------------
+
+    async def save(self) -> None:
+        """Write down how far the timer is, if that changed and there is something to say."""
+        async with self._saving:
+            await self._save_entries()
+            self._wheel.settle(self._clock.now_ms())
+            # From here to the next wait nothing comes in between: offset, log and time belong together.
+            checkpoint = TimerCheckpoint(self._read_offset, self._log.end, self._wheel.through_ms)
+            # That time passes is not worth a write.
+            is_known = (checkpoint.read_offset, checkpoint.log_end) == (self._saved.read_offset, self._saved.log_end)
+            if is_known and not self._has_finished and not self._cancelled_changed:
+                return
+            self._has_finished = False
+            cancelled = None
+            if self._cancelled_changed:
+                now_ms = self._clock.now_ms()
+                self._cancelled = {key: until for key, until in self._cancelled.items() if until >= now_ms}
+                cancelled = dict(self._cancelled)
+                self._cancelled_changed = False
+            loop = asyncio.get_running_loop()
+            try:
+                # What is said to be delivered must be on the disk before that is said.
+                if not await self._sync():
+                    raise StoreError("the disk did not take the log before the store closed")
+                await loop.run_in_executor(None, self._log.save, checkpoint, cancelled)
+            except BaseException:
+                self._has_finished = True
+                self._cancelled_changed |= cancelled is not None
+                raise
+            self._saved = checkpoint
+            detached = self._log.forget_below(slot_of(checkpoint.through_ms))
+            if detached:
+                await loop.run_in_executor(None, self._log.dispose, detached)
+
+    async def _save_entries(self) -> None:
+        """Write every entry that only the wheel has into the log."""
+        count = 0
+        while not self._wheel.is_saved:
+            slot, entries = self._wheel.first_unsaved()
+            self._log.append(slot, entries)
+            self._wheel.mark_saved(slot)
+            count += 1
+            if count % _TURN_BLOCKS_MAX == 0:
+                await asyncio.sleep(0)
+
+
+def _key_of(topic: str, unique_id: str) -> str:
+    return f"{topic} {unique_id}"

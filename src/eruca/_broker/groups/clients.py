@@ -1,0 +1,376 @@
+"""Who is connected: producers and consumers by group, as their heartbeats tell.
+
+A member is a connection: the same client id on two connections is two members until one of them closes. The broker
+tells every member of a consumer group when the group changes, so that they share the queues anew. Changes that follow
+each other closely are told together (`Gathering`). What a change costs does not depend on how many members there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from eruca._ground.clock import Clock
+from eruca._ground.limits import HEARTBEATS_BYTES_MAX
+from eruca._net.budget import Account
+from eruca._net.guards import Reporter
+from eruca._net.link import Link
+from eruca._wire.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumerIds,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+    encode_json,
+)
+from eruca._wire.codes import Language
+from eruca._wire.names import RETRY_PREFIX
+
+log = logging.getLogger(__name__)
+
+# Memory of one member and of one subscription besides its texts, and of one tag and its code.
+_MEMBER_BYTES = 1024
+_SUBSCRIPTION_BYTES = 512
+_TAG_BYTES = 96
+# A change is told at once; the next ones are gathered for this long. Every member that is told asks for the list of all
+# members, so large groups are told less often.
+_GATHER_SECONDS = 0.1
+_GATHER_SECONDS_MEMBER = 0.0005
+_GATHER_SECONDS_MAX = 5.0
+# Lines of the log about what is wrong with groups: one heartbeat can bring thousands of groups.
+_PROBLEMS_A_MINUTE_MAX = 64
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One connection in a group."""
+
+    link: Link
+    client_id: str
+    language: Language
+    version: int
+    # By the clock that nobody sets.
+    last_seen_s: float
+    # Members of one group must subscribe alike; what this one last said.
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    # Bytes of memory it takes, as it is estimated.
+    weight: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a consumer group and what they agreed on last."""
+
+    name: str
+    members: dict[Link, Member] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    # The members of each client id, in the order they came.
+    _by_id: dict[str, dict[Link, Member]] = field(default_factory=dict)
+    _ids_twice: set[str] = field(default_factory=set)
+    # How many members subscribe a topic by which expression.
+    _expressions: dict[str, Counter[str | None]] = field(default_factory=dict)
+    _ids_body: bytes | None = None
+
+    def put(self, member: Member) -> None:
+        """Take a member that was not there."""
+        self.members[member.link] = member
+        same = self._by_id.setdefault(member.client_id, {})
+        same[member.link] = member
+        if len(same) > 1:
+            self._ids_twice.add(member.client_id)
+        self._ids_body = None
+
+    def remove(self, link: Link) -> Member | None:
+        """Forget a member; returns it, if it was there."""
+        member = self.members.pop(link, None)
+        if member is None:
+            return None
+        self.subscribe(member, {})
+        same = self._by_id[member.client_id]
+        del same[link]
+        if len(same) <= 1:
+            self._ids_twice.discard(member.client_id)
+        if not same:
+            del self._by_id[member.client_id]
+        self._ids_body = None
+        return member
+
+    def subscribe(self, member: Member, subscriptions: dict[str, SubscriptionData]) -> None:
+        """Note what a member subscribes now."""
+        for topic, item in member.subscriptions.items():
+            texts = self._expressions[topic]
+            texts[item.sub_string] -= 1
+            if not texts[item.sub_string]:
+                del texts[item.sub_string]
+            if not texts:
+                del self._expressions[topic]
+        for topic, item in subscriptions.items():
+            self._expressions.setdefault(topic, Counter())[item.sub_string] += 1
+        member.subscriptions = subscriptions
+
+    def client_ids(self) -> list[str]:
+        """The ids of the members; one on two connections is there twice, as in Java."""
+        return [member.client_id for member in self.members.values()]
+
+    def encode_ids(self) -> bytes:
+        """The ids as members ask for them; written once for each change, because all ask after it."""
+        if self._ids_body is None:
+            self._ids_body = encode_json(ConsumerIds(consumer_id_list=self.client_ids()))
+        return self._ids_body
+
+    def find(self, client_id: str) -> Member | None:
+        """The member with a client id."""
+        return next(iter(self._by_id.get(client_id, {}).values()), None)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the group: ids that are there twice, members that subscribe differently."""
+        found: list[str] = []
+        for twice in sorted(self._ids_twice):
+            found.append(
+                f"client id {twice} is on {len(self._by_id[twice])} connections: each needs an instance name of its own"
+            )
+        for topic, texts in sorted(self._expressions.items()):
+            # Some clients add their retry topic a heartbeat later, which is not a conflict.
+            if topic.startswith(RETRY_PREFIX):
+                continue
+            shown = sorted(["nothing" if text is None else repr(text) for text in texts])
+            if texts.total() < len(self.members) and None not in texts:
+                shown = sorted([*shown, "nothing"])
+            if len(shown) > 1:
+                found.append(f"members subscribe topic {topic} differently: {', '.join(shown)}")
+        return found
+
+
+class Gathering:
+    """Calls a function for groups that changed: at once, and then with all changes of an interval together."""
+
+    def __init__(self, settle: Callable[[str, bool], int]) -> None:
+        # Told the group and whether its members are to be told; gives how many members it has.
+        self._settle = settle
+        # Groups that were settled within their interval: None, or whether members are to be told at its end.
+        self._resting: dict[str, bool | None] = {}
+
+    def mark(self, group: str, *, tell: bool) -> None:
+        """A group changed."""
+        if group in self._resting:
+            self._resting[group] = tell or bool(self._resting[group])
+            return
+        self._resting[group] = None
+        members = self._settle(group, tell)
+        seconds = min(_GATHER_SECONDS_MAX, _GATHER_SECONDS + members * _GATHER_SECONDS_MEMBER)
+        asyncio.get_running_loop().call_later(seconds, self._end_rest, group)
+
+    def _end_rest(self, group: str) -> None:
+        tell = self._resting.pop(group)
+        if tell is not None:
+            self.mark(group, tell=tell)
+
+
+@dataclass(slots=True)
+class _Joined:
+    """The groups one connection is in; dicts for their order."""
+
+    producers: dict[str, None] = field(default_factory=dict)
+    consumers: dict[str, None] = field(default_factory=dict)
+
+
+class Clients:
+    """All producers and consumers."""
+
+    def __init__(self, clock: Clock, tell_members: Callable[[ConsumerGroup], None]) -> None:
+        """`tell_members` is called when the members or topics of a group changed; close changes make one call."""
+        self._clock = clock
+        self._tell_members = tell_members
+        self.producers: dict[str, dict[Link, Member]] = {}
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self._joined: dict[Link, _Joined] = {}
+        self._producers_by_id: dict[str, dict[tuple[str, Link], Member]] = {}
+        self._gathering = Gathering(self._settle)
+        self.account = Account("heartbeats", HEARTBEATS_BYTES_MAX)
+        self._reported: dict[str, tuple[str, ...]] = {}
+        self._reporter = Reporter(log, lines_max=_PROBLEMS_A_MINUTE_MAX)
+        # Groups with duplicate ids or mismatched subscriptions, for metrics and the console.
+        self.conflicts: dict[str, list[str]] = {}
+
+    # -- coming ------------------------------------------------------------------------------------------------------
+
+    def register_producer(self, group: str, link: Link, client_id: str, language: Language, version: int) -> None:
+        """A producer is alive."""
+        members = self.producers.setdefault(group, {})
+        known = members.get(link)
+        if known is None:
+            weight = _MEMBER_BYTES + len(group) + len(client_id)
+            member = Member(link, client_id, language, version, self._clock.monotonic(), weight=weight)
+            members[link] = member
+            self._producers_by_id.setdefault(client_id, {})[group, link] = member
+            self._joined.setdefault(link, _Joined()).producers[group] = None
+            self.account.add(link, weight)
+        else:
+            known.last_seen_s = self._clock.monotonic()
+
+    def register_consumer(
+        self, data: ConsumerData, link: Link, client_id: str, language: Language, version: int
+    ) -> ConsumerGroup:
+        """A consumer is alive and wants these topics."""
+        group = self.consumers.get(data.group_name)
+        if group is None:
+            group = self.consumers[data.group_name] = ConsumerGroup(data.group_name)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        member = group.members.get(link)
+        changed = member is None
+        if member is None:
+            member = Member(link, client_id, language, version, 0)
+            group.put(member)
+            self._joined.setdefault(link, _Joined()).consumers[group.name] = None
+        member.last_seen_s = self._clock.monotonic()
+        wanted = {item.topic: item for item in data.subscription_data_set}
+        # Objects that say the same are not kept twice.
+        is_new = wanted != member.subscriptions
+        if is_new or changed:
+            group.subscribe(member, wanted)
+            before, member.weight = member.weight, _weigh(member, group.name)
+            self.account.add(link, member.weight - before)
+        changed |= self._update_subscriptions(group, member.subscriptions.values())
+        # Members are not told of an expression that changed (Java does not), but operators are.
+        if changed or is_new:
+            self._gathering.mark(group.name, tell=changed)
+        return group
+
+    @staticmethod
+    def _update_subscriptions(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
+        """Take over what a heartbeat says: new topics, newer versions, and topics that are gone."""
+        changed = False
+        topics = set()
+        for item in wanted:
+            topics.add(item.topic)
+            known = group.subscriptions.get(item.topic)
+            if known is None:
+                changed = True
+                group.subscriptions[item.topic] = item
+            elif item.sub_version > known.sub_version:
+                group.subscriptions[item.topic] = item
+        for topic in group.subscriptions.keys() - topics:
+            changed = True
+            del group.subscriptions[topic]
+        return changed
+
+    def _settle(self, name: str, tell: bool) -> int:
+        """Look at what changed in a group, and tell its members."""
+        group = self.consumers.get(name)
+        if group is None:
+            return 0
+        self._report(group)
+        if tell:
+            self._tell_members(group)
+        return len(group.members)
+
+    def _report(self, group: ConsumerGroup) -> None:
+        """Say once what is wrong with a group."""
+        problems = tuple(group.problems())
+        if problems:
+            self.conflicts[group.name] = list(problems)
+        else:
+            self.conflicts.pop(group.name, None)
+        if self._reported.get(group.name, ()) != problems:
+            self._reported[group.name] = problems
+            for problem in problems:
+                self._reporter.report("groups", f"group {group.name}: {problem}")
+
+    # -- going -------------------------------------------------------------------------------------------------------
+
+    def unregister(self, link: Link, client_id: str, producer_group: str | None, consumer_group: str | None) -> None:
+        """A client leaves groups."""
+        weight = 0
+        if producer_group is not None:
+            weight += self._drop_producer(producer_group, link)
+        if consumer_group is not None:
+            weight += self._drop_consumer(consumer_group, link)
+        self.account.add(link, -weight)
+        joined = self._joined.get(link)
+        if joined is not None:
+            joined.producers.pop(producer_group or "", None)
+            joined.consumers.pop(consumer_group or "", None)
+
+    def drop_link(self, link: Link) -> None:
+        """A connection closed."""
+        self.account.leave(link)
+        joined = self._joined.pop(link, None)
+        if joined is None:
+            return
+        for group in joined.producers:
+            self._drop_producer(group, link)
+        for group in joined.consumers:
+            self._drop_consumer(group, link)
+
+    def expire(self, timeout_ms: int) -> None:
+        """Forget members without heartbeat, and close their connections."""
+        before = self._clock.monotonic() - timeout_ms / 1000
+        everyone = [member for members in self.producers.values() for member in members.values()]
+        everyone += [member for group in self.consumers.values() for member in group.members.values()]
+        for member in everyone:
+            if member.last_seen_s < before:
+                log.warning("client %s at %s sent no heartbeat and is forgotten", member.client_id, member.link.peer)
+                member.link.close()
+                self.drop_link(member.link)
+
+    def _drop_producer(self, group: str, link: Link) -> int:
+        members = self.producers.get(group)
+        member = None if members is None else members.pop(link, None)
+        if members is None or member is None:
+            return 0
+        if not members:
+            del self.producers[group]
+        same = self._producers_by_id[member.client_id]
+        del same[group, link]
+        if not same:
+            del self._producers_by_id[member.client_id]
+        return member.weight
+
+    def _drop_consumer(self, name: str, link: Link) -> int:
+        group = self.consumers.get(name)
+        member = None if group is None else group.remove(link)
+        if group is None or member is None:
+            return 0
+        if not group.members:
+            del self.consumers[name]
+            self._reported.pop(name, None)
+            self.conflicts.pop(name, None)
+        else:
+            self._gathering.mark(name, tell=True)
+        return member.weight
+
+    # -- finding -----------------------------------------------------------------------------------------------------
+
+    def consumer(self, group: str) -> ConsumerGroup | None:
+        """A consumer group that has members."""
+        return self.consumers.get(group)
+
+    def find_producer(self, client_id: str) -> Member | None:
+        """A producer by client id, whatever its group."""
+        for member in self._producers_by_id.get(client_id, {}).values():
+            if member.link.is_open:
+                return member
+        return None
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Consumer groups that subscribe a topic now."""
+        return [group.name for group in self.consumers.values() if topic in group.subscriptions]
+
+
+def _weigh(member: Member, group: str) -> int:
+    """Bytes of memory that a member of a consumer group takes; it is an estimate."""
+    weight = _MEMBER_BYTES + len(member.client_id) + len(group)
+    for item in member.subscriptions.values():
+        texts = (item.sub_string, item.filter_class_source, item.topic, item.expression_type)
+        weight += _SUBSCRIPTION_BYTES + sum([len(text) for text in texts if text is not None])
+        weight += _TAG_BYTES * max(len(item.tags_set), len(item.code_set)) + sum(map(len, item.tags_set))
+    return weight

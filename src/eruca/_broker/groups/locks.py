@@ -1,0 +1,148 @@
+"""Queue locks: which member of a group may consume a queue in order.
+
+A lock lives for a minute from its last renewal, so that a member that died does not keep its queues for ever. Decisions
+only: the clock is passed in and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from eruca._broker.refusals import refuse
+from eruca._ground.clock import Clock
+from eruca._ground.limits import LOCKS_MAX, LOCKS_OF_GROUP_MAX
+from eruca._net.guards import Reporter
+from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._wire.bodies import LockBody, LockedBody, MessageQueue
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.names import check_group, check_label
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Lock:
+    """Who holds a queue, and until when."""
+
+    client_id: str
+    ends_at: float
+
+
+class QueueLocks:
+    """The locks of every group."""
+
+    def __init__(self, clock: Clock, live_ms: int) -> None:
+        self._clock = clock
+        self._live_s = live_ms / 1000
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0
+        self._reporter = Reporter(log)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Lock queues for a client, or renew its locks; returns those that it holds now."""
+        now = self._clock.monotonic()
+        locks = self._groups.setdefault(group, {})
+        held: list[MessageQueue] = []
+        for queue in dict.fromkeys(queues):
+            lock = locks.get(queue)
+            if lock is None:
+                if self._count >= LOCKS_MAX or len(locks) >= LOCKS_OF_GROUP_MAX:
+                    text = f"group {group} has {len(locks)} queue locks and gets no more; all groups have {self._count}"
+                    self._reporter.report("full", text)
+                    break
+                self._count += 1
+                locks[queue] = _Lock(client_id, now + self._live_s)
+            elif lock.client_id == client_id:
+                lock.ends_at = now + self._live_s
+            elif now > lock.ends_at:
+                log.info(
+                    "group %s: %s takes queue %d of %s, %s did not renew its lock",
+                    group,
+                    client_id,
+                    queue.queue_id,
+                    queue.topic,
+                    lock.client_id,
+                )
+                locks[queue] = _Lock(client_id, now + self._live_s)
+            else:
+                continue
+            held.append(queue)
+        if not locks:
+            del self._groups[group]
+        return held
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give queues back; only their holder can."""
+        locks = self._groups.get(group)
+        if locks is None:
+            return
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is not None and lock.client_id == client_id:
+                del locks[queue]
+                self._count -= 1
+        if not locks:
+            del self._groups[group]
+
+    def remove_group(self, group: str) -> None:
+        """Forget the locks of a group that is deleted."""
+        self._count -= len(self._groups.pop(group, ()))
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget the locks on the queues of a topic that is deleted."""
+        self._keep(lambda queue, _: queue.topic != topic)
+
+    def remove_expired(self) -> None:
+        """Forget locks nobody renewed, so that groups that are gone leave nothing behind."""
+        now = self._clock.monotonic()
+        self._keep(lambda _, lock: now <= lock.ends_at)
+
+    def _keep(self, is_kept: Callable[[MessageQueue, _Lock], bool]) -> None:
+        for group in list(self._groups):
+            locks = self._groups[group]
+            left = {queue: lock for queue, lock in locks.items() if is_kept(queue, lock)}
+            self._count -= len(locks) - len(left)
+            if left:
+                self._groups[group] = left
+            else:
+                del self._groups[group]
+
+
+class LockHandlers:
+    """Answers requests to lock and unlock queues."""
+
+    def __init__(self, locks: QueueLocks) -> None:
+        self._locks = locks
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add(RequestCode.LOCK_BATCH_MQ, self.lock)
+        table.add(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
+
+    def lock(self, request: Request) -> Reply:
+        """Lock queues for a member of a group."""
+        body = _body_of(request)
+        return Reply(body=LockedBody(locked=self._locks.lock(body.consumer_group, body.client_id, body.mq_set)))
+
+    def unlock(self, request: Request) -> Reply:
+        """Give queues back."""
+        body = _body_of(request)
+        self._locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        return Reply()
+
+
+def _body_of(request: Request) -> LockBody:
+    body: LockBody | None = request.body
+    if body is None:
+        refuse(ResponseCode.SYSTEM_ERROR, "the request has no body that names queues")
+    check_group(body.consumer_group)
+    check_label("client id", body.client_id)
+    for queue in body.mq_set:
+        check_label("topic", queue.topic)
+        check_label("broker name", queue.broker_name)
+    return body

@@ -1,0 +1,171 @@
+"""Committed offsets: how far each group is in each queue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+from eruca._ground.limits import SHARED_TABLE_BYTES_MAX
+from eruca._net.guards import Reporter
+from eruca._wire.bodies import ConsumerOffsets
+from eruca._wire.codes import ResponseCode
+from eruca.errors import RequestRefused, TableFull
+
+log = logging.getLogger(__name__)
+
+_SEPARATOR: Final = "@"
+# Bytes that an offset takes in the table with every number at its longest, and a pair besides its two names.
+_OFFSET_BYTES: Final = 36
+_PAIR_BYTES: Final = 16
+
+_Queues: TypeAlias = dict[int, int]
+
+
+class Offsets:
+    """Offsets by topic, group and queue."""
+
+    def __init__(self, table: ConsumerOffsets, check_new: Callable[[str, str, int], None]) -> None:
+        """`check_new` raises what a group, topic and queue that have no offset yet are refused with."""
+        self._topics: dict[str, dict[str, _Queues]] = {}
+        # What somebody wrote under a key that does not name a topic and a group; it is kept as it is.
+        self._strange: dict[str, _Queues] = {}
+        self._bytes = 0
+        self.version = 0
+        self._reporter = Reporter(log)
+        self._check_new = check_new
+        self.merge(table)
+
+    def get(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset, -1 for none."""
+        groups = self._topics.get(topic)
+        queues = None if groups is None else groups.get(group)
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Take an offset from a peer; it may go back. Raises an ErucaError for what cannot be one."""
+        if offset < 0:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"commitOffset[{offset}] is negative")
+        groups = self._topics.get(topic)
+        queues = None if groups is None else groups.get(group)
+        if queues is None or queue_id not in queues:
+            self._check_new(group, topic, queue_id)
+            self._check_room(group, topic, 1)
+        self.put(group, topic, queue_id, offset)
+
+    def _check_room(self, group: str, topic: str, count: int) -> None:
+        size = count * _OFFSET_BYTES
+        if group not in self._topics.get(topic, {}):
+            size += _weigh_pair(topic, group)
+        if self._bytes + size > SHARED_TABLE_BYTES_MAX:
+            text = f"the offset of group {group} in topic {topic} is not kept: the table of offsets is full"
+            self._reporter.report("full", text)
+            raise TableFull(text, hint="delete groups and topics that are not used, with their offsets")
+
+    def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Commit an offset of the broker's own, or one that was checked."""
+        queues = self._get_queues(topic, group)
+        if queue_id not in queues:
+            self._bytes += _OFFSET_BYTES
+        queues[queue_id] = offset
+        self.version += 1
+
+    def _get_queues(self, topic: str, group: str) -> _Queues:
+        groups = self._topics.get(topic)
+        if groups is None:
+            groups = self._topics[topic] = {}
+        queues = groups.get(group)
+        if queues is None:
+            queues = groups[group] = {}
+            self._bytes += _weigh_pair(topic, group)
+        return queues
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets of a group in a topic, by queue."""
+        return dict(self._topics.get(topic, {}).get(group, {}))
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Every topic and group with an offset."""
+        for topic, groups in list(self._topics.items()):
+            for group in list(groups):
+                yield topic, group
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics a group has offsets in."""
+        return [topic for topic, groups in self._topics.items() if group in groups]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have offsets in a topic."""
+        return list(self._topics.get(topic, ()))
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget the offsets of every group in a topic."""
+        for group in self.groups_of(topic):
+            self._remove(topic, group)
+        self.version += 1
+
+    def remove_group(self, group: str) -> None:
+        """Forget the offsets of a group."""
+        for topic in self.topics_of(group):
+            self._remove(topic, group)
+        self.version += 1
+
+    def _remove(self, topic: str, group: str) -> None:
+        groups = self._topics[topic]
+        self._bytes -= _weigh_pair(topic, group) + len(groups.pop(group)) * _OFFSET_BYTES
+        if not groups:
+            del self._topics[topic]
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give a group the offsets another has in a topic. Raises TableFull."""
+        queues = self.queues(source, topic)
+        if queues:
+            self._check_room(target, topic, len(queues))
+            if target in self._topics[topic]:
+                self._remove(topic, target)
+            self._take(topic, target, queues)
+
+    def merge(self, table: ConsumerOffsets) -> None:
+        """Take what another broker has; what it does not have stays."""
+        for key, queues in table.offset_table.items():
+            topic, separator, group = key.partition(_SEPARATOR)
+            if separator:
+                self._take(topic, group, queues)
+            else:
+                self._strange.setdefault(key, {}).update(queues)
+        self.version += 1
+
+    def _take(self, topic: str, group: str, queues: _Queues) -> None:
+        known = self._get_queues(topic, group)
+        before = len(known)
+        known.update(queues)
+        self._bytes += (len(known) - before) * _OFFSET_BYTES
+        self.version += 1
+
+    def bound(self, find_end: Callable[[str, int], int]) -> int:
+        """Bring offsets that are beyond the end of their queue back to it; returns how many there were.
+
+        The next messages get the offsets in between, and would never be read.
+        """
+        count = 0
+        for topic, groups in self._topics.items():
+            for queues in groups.values():
+                for queue_id, offset in queues.items():
+                    if offset > (end := find_end(topic, queue_id)):
+                        queues[queue_id] = end
+                        count += 1
+        self.version += bool(count)
+        return count
+
+    def snapshot(self) -> ConsumerOffsets:
+        """The table as it is saved and sent to slaves."""
+        table = {
+            f"{topic}{_SEPARATOR}{group}": dict(queues)
+            for topic, groups in self._topics.items()
+            for group, queues in groups.items()
+        }
+        return ConsumerOffsets(offset_table=table | {key: dict(queues) for key, queues in self._strange.items()})
+
+
+def _weigh_pair(topic: str, group: str) -> int:
+    return len(topic) + len(group) + _PAIR_BYTES

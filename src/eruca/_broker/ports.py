@@ -1,0 +1,72 @@
+"""The ports of a broker: the main one, and the fast one, which does not take pulls."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from eruca._broker.options import FAST_PORT_BELOW, HA_PORT_ABOVE, BrokerOptions
+from eruca._net.handlers import HandlerTable, refuse_unknown
+from eruca._net.link import Link
+from eruca._net.server import Server, ServerSettings
+from eruca._wire.codes import RequestCode
+from eruca.errors import ConnectFailed
+
+# Where a broker looks for ports when it may choose. Systems choose from 32,768 on, for clients too, and the port of a
+# client stays taken for a minute after its connection: after thousands of connections hardly one has free neighbours.
+_PORTS: Final = range(12_000, 20_000)
+_TRIES: Final = 100
+
+
+class Ports:
+    """Listens."""
+
+    def __init__(self, options: BrokerOptions, table: HandlerTable, on_close: Callable[[Link], None]) -> None:
+        """`on_close` is told of every connection that ended."""
+        self._options = options
+        #: What the main port answers.
+        self.handlers = table.handlers
+        self._on_close = on_close
+        #: The servers that are open.
+        self.servers: list[Server] = []
+
+    async def open(self) -> int:
+        """Open both ports; returns the main one.
+
+        A broker that may choose (port 0) takes a port whose neighbours are free, too.
+        """
+        given = self._options.port
+        for left in reversed(range(1 if given else _TRIES)):
+            try:
+                return await self._open(given or random.choice(_PORTS))
+            except ConnectFailed:
+                await self.close()
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def _open(self, port: int) -> int:
+        handlers = self.handlers
+        main = Server(handlers, refuse_unknown, self._settings(port), on_close=self._on_close)
+        await main.start()
+        self.servers.append(main)
+        without_pulls = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
+        fast_port = max(0, main.port - FAST_PORT_BELOW)
+        fast = Server(without_pulls, refuse_unknown, self._settings(fast_port), on_close=self._on_close)
+        await fast.start()
+        self.servers.append(fast)
+        if not self._options.port:
+            # The port for slaves is opened later, with the role.
+            probe = Server({}, refuse_unknown, self._settings(main.port + HA_PORT_ABOVE))
+            await probe.start()
+            await probe.stop()
+        return main.port
+
+    def _settings(self, port: int) -> ServerSettings:
+        return ServerSettings(host=self._options.bind_host, port=port, idle_seconds=self._options.idle_seconds)
+
+    async def close(self) -> None:
+        """Close all ports and connections."""
+        while self.servers:
+            await self.servers.pop().stop()

@@ -1,0 +1,71 @@
+"""Messages that came, told to the pulls that wait for them: soon, and behind what their senders wait for.
+
+Answering a pull costs as much as several sends. So the pulls are told when what a send causes is on its way: its answer
+(written at the end of the turn of the loop) or the chunk that slaves get (a turn or two later).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from eruca._broker.pulling.hold import Holds
+from eruca._broker.replication.readlimit import ReadLimit
+from eruca._store.messagestore import MessageStore
+from eruca._store.queues.dispatch import Grown
+
+
+class Arrivals:
+    """Wakes held pulls when there is something to read."""
+
+    def __init__(self, store: MessageStore, reads: ReadLimit, holds: Holds) -> None:
+        self._store = store
+        self._reads = reads
+        self._holds = holds
+        # Of queues that somebody waits for: the offset of the first message not told of, and the one behind the last.
+        self._untold: dict[tuple[str, int], tuple[int, int]] = {}
+        reads.readable.listen(self.on_readable)
+
+    def on_dispatched(self, grown: Grown) -> None:
+        """Messages were stored, and these queues have got them; the hot path."""
+        reads, holds = self._reads, self._holds
+        for queue, begin in grown:
+            topic, queue_id = queue.topic, queue.queue_id
+            if reads.is_bounding:
+                first = queue.entry(begin)
+                if first is not None and reads.hide(
+                    topic, queue_id, begin, first.position + first.size, queue.end_position
+                ):
+                    continue
+            if holds.has_queue(topic, queue_id):
+                self._tell_soon((topic, queue_id), begin, queue.max_offset)
+
+    def on_readable(self, topic: str, queue_id: int, begin: int, end: int) -> None:
+        """Messages of a queue that were hidden may be read now: the offset of the first and the one behind the last."""
+        lowest = self._holds.find_lowest(topic, queue_id)
+        if lowest is not None:
+            self._wake(topic, queue_id, max(begin, lowest), end)
+
+    def _tell_soon(self, key: tuple[str, int], begin: int, end: int) -> None:
+        if not self._untold:
+            loop = asyncio.get_running_loop()
+            # The turn after the one in which slaves are given what is new.
+            loop.call_soon(loop.call_soon, loop.call_soon, self._tell)
+        known = self._untold.get(key)
+        self._untold[key] = (begin if known is None else known[0], end)
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, {}
+        for (topic, queue_id), (begin, end) in untold.items():
+            self._wake(topic, queue_id, begin, end)
+
+    def _wake(self, topic: str, queue_id: int, begin: int, end: int) -> None:
+        """Wake who waits for messages of a queue, now."""
+        holds = self._holds
+        queue = self._store.queues.get(topic, queue_id)
+        for offset in range(begin, end):
+            if queue is None or not holds.has_queue(topic, queue_id):
+                return
+            entry = queue.entry(offset)
+            # A queue that was deleted meanwhile begins anew.
+            if entry is not None:
+                holds.on_arrival(topic, queue_id, offset + 1, entry.tags_code)

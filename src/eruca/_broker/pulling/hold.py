@@ -1,0 +1,232 @@
+"""Held pulls: requests for messages that are not there yet, answered as soon as one arrives (`arrivals`).
+
+A hold wakes when a message of its queue passes its filter, when its time is over, and at every scan if its queue grew
+by messages that do not match (so that the consumer's offset moves on).
+
+Answers are made in slices of time, so that many that wake at once do not keep the loop. While a peer does not read what
+it has, its pulls wait: a message of 4 MB that wakes a thousand pulls of it would otherwise be copied a thousand times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+from eruca._ground.limits import (
+    HOLD_BYTES,
+    HOLDS_BYTES_MAX,
+    HOLDS_MAX,
+    HOLDS_OF_CONNECTION_BYTES_MAX,
+    HOLDS_OF_CONNECTION_MAX,
+    SLICE_SECONDS,
+)
+from eruca._net.budget import show
+from eruca._net.link import Link
+from eruca._net.turns import find_turns
+from eruca._wire.frame import Command
+
+# Run again for a held pull; the flag says whether it may be held once more.
+Resume = Callable[["Hold", bool], None]
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """One parked pull."""
+
+    link: Link
+    command: Command
+    # The typed pull header; kept so that it is decoded once.
+    header: object
+    topic: str
+    queue_id: int
+    # The pull waits for an offset above this one.
+    offset: int
+    deadline: float
+    # Does a tags code interest this pull? None: every message does.
+    wants: Callable[[int], bool] | None
+    # Bytes of memory it takes, as it is estimated.
+    weight: int = HOLD_BYTES
+
+
+class _Holder:
+    """What is parked for one connection."""
+
+    __slots__ = ("holds", "ready", "weight")
+
+    def __init__(self) -> None:
+        self.holds: dict[Hold, None] = {}
+        self.weight = 0
+        # Those that are to be answered when the peer has read what it has, and whether each may be held once more.
+        self.ready: deque[tuple[Hold, bool]] = deque()
+
+
+class Holds:
+    """All parked pulls, by queue and by connection."""
+
+    def __init__(self, resume: Resume, max_offset: Callable[[str, int], int]) -> None:
+        self._resume = resume
+        self._max_offset = max_offset
+        # Dicts for their order, and because one may go from the middle.
+        self._by_queue: dict[tuple[str, int], dict[Hold, None]] = {}
+        self._by_link: dict[Link, _Holder] = {}
+        self._count = 0
+        self._weight = 0
+        # To be answered in this turn or the next ones, in order.
+        self._ready: deque[tuple[Hold, bool]] = deque()
+        self._is_queued = False
+        show("held_pulls_bytes", "Memory taken by held pulls, as it is estimated.", self, lambda holds: holds.weight)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory that the parked pulls take, as it is estimated."""
+        return self._weight
+
+    def has_room(self, link: Link, weight: int = HOLD_BYTES) -> bool:
+        """May one more pull of a connection be parked?"""
+        holder = self._by_link.get(link)
+        if holder is not None and (
+            len(holder.holds) >= HOLDS_OF_CONNECTION_MAX or holder.weight + weight > HOLDS_OF_CONNECTION_BYTES_MAX
+        ):
+            return False
+        return self._count < HOLDS_MAX and self._weight + weight <= HOLDS_BYTES_MAX
+
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Does anybody wait for a queue?"""
+        return (topic, queue_id) in self._by_queue
+
+    def find_lowest(self, topic: str, queue_id: int) -> int | None:
+        """The lowest offset that somebody waits for in a queue; None: nobody does."""
+        holds = self._by_queue.get((topic, queue_id))
+        return None if holds is None else min([hold.offset for hold in holds])
+
+    def park(self, hold: Hold) -> None:
+        """Keep a pull until something happens."""
+        self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
+        holder = self._by_link.get(hold.link)
+        if holder is None:
+            holder = self._by_link[hold.link] = _Holder()
+        holder.holds[hold] = None
+        holder.weight += hold.weight
+        self._count += 1
+        self._weight += hold.weight
+
+    # -- waking ------------------------------------------------------------------------------------------------------
+
+    def on_arrival(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        """A message came: wake who waits for it."""
+        holds = self._by_queue.get((topic, queue_id))
+        if holds is None:
+            return
+        woken = [hold for hold in holds if max_offset > hold.offset and (hold.wants is None or hold.wants(tags_code))]
+        self._wake(woken, may_hold=True)
+
+    def scan(self, *, unmatched: bool) -> Iterator[None]:
+        """Answer pulls whose time is over and, if asked, those whose queue grew without a match.
+
+        Queue by queue, for who does other things in between.
+        """
+        now = asyncio.get_running_loop().time()
+        for key in list(self._by_queue):
+            holds = self._by_queue.get(key)
+            if holds is None:
+                continue
+            if unmatched:
+                end = self._max_offset(*key)
+                self._wake([hold for hold in holds if end > hold.offset], may_hold=True)
+            self._wake([hold for hold in self._by_queue.get(key, ()) if now >= hold.deadline], may_hold=False)
+            yield
+
+    def release_all(self) -> None:
+        """Answer every pull now; the broker stops."""
+        for key in list(self._by_queue):
+            self._leave_queue(list(self._by_queue[key]), may_hold=False)
+        ready, self._ready = self._ready, deque()
+        for holder in self._by_link.values():
+            ready.extend(holder.ready)
+            holder.ready.clear()
+        for hold, _ in ready:
+            self._take_out(hold)
+            self._resume(hold, False)
+
+    def _wake(self, holds: list[Hold], *, may_hold: bool) -> None:
+        if holds:
+            self._leave_queue(holds, may_hold=may_hold)
+            if not self._is_queued:
+                self._answer()
+
+    def _leave_queue(self, holds: Iterable[Hold], *, may_hold: bool) -> None:
+        """They wait for no message any more, only for their turn."""
+        for hold in holds:
+            key = (hold.topic, hold.queue_id)
+            queue = self._by_queue[key]
+            del queue[hold]
+            if not queue:
+                del self._by_queue[key]
+            self._ready.append((hold, may_hold))
+
+    def _answer(self) -> None:
+        """Answer those whose turn it is, for as long as a slice allows."""
+        self._is_queued = False
+        ready = self._ready
+        end = perf_counter() + SLICE_SECONDS
+        while ready:
+            hold, may_hold = ready.popleft()
+            holder = self._by_link.get(hold.link)
+            if holder is None or hold not in holder.holds:
+                continue  # its connection is gone
+            if not hold.link.is_writable:
+                if not holder.ready:
+                    hold.link.when_writable(lambda link=hold.link: self._on_writable(link))  # type: ignore[misc]
+                holder.ready.append((hold, may_hold))
+                continue
+            self._take_out(hold)
+            self._resume(hold, may_hold)
+            if ready and perf_counter() >= end:
+                self._is_queued = True
+                find_turns(asyncio.get_running_loop()).call(self._answer)
+                return
+
+    def _on_writable(self, link: Link) -> None:
+        """A peer has read what it had: what waited for that is answered in its turn."""
+        holder = self._by_link.get(link)
+        if holder is None:
+            return
+        self._ready.extend(holder.ready)
+        holder.ready.clear()
+        if self._ready and not self._is_queued:
+            self._is_queued = True
+            find_turns(asyncio.get_running_loop()).call(self._answer)
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def _take_out(self, hold: Hold) -> None:
+        """Count a pull as parked no more; it may be parked again while it is resumed."""
+        holder = self._by_link[hold.link]
+        del holder.holds[hold]
+        holder.weight -= hold.weight
+        if not holder.holds:
+            del self._by_link[hold.link]
+        self._count -= 1
+        self._weight -= hold.weight
+
+    def drop_link(self, link: Link) -> None:
+        """Forget the pulls of a connection that closed."""
+        holder = self._by_link.pop(link, None)
+        if holder is None:
+            return
+        self._count -= len(holder.holds)
+        self._weight -= holder.weight
+        for hold in holder.holds:
+            key = (hold.topic, hold.queue_id)
+            queue = self._by_queue.get(key)
+            # Not there: it waited for its turn only.
+            if queue is not None and hold in queue:
+                del queue[hold]
+                if not queue:
+                    del self._by_queue[key]

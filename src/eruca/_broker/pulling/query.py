@@ -1,0 +1,123 @@
+"""Finding messages outside the order of a queue: by key, by position, and the entries of a queue themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eruca._broker.groups.clients import Clients
+from eruca._broker.options import LiveOptions
+from eruca._broker.pulling.subscriptions import TAG
+from eruca._broker.refusals import refuse
+from eruca._ground.limits import FRAME_BYTES_MAX
+from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._store.messagestore import MessageStore
+from eruca._store.queues.consumequeue import ConsumeQueue
+from eruca._wire import fastjson
+from eruca._wire.bodies import QueueEntries, QueueEntry, SubscriptionData
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import QueryConsumeQueueHeader, QueryMessageAnswerHeader, QueryMessageHeader
+
+# Java's maxMsgsNumBatch: messages of one answer, however many are asked for.
+_FOUND_MAX = 64
+# An answer must fit a frame beside its header; the first message always goes, because it came in one.
+_ANSWER_BYTES_MAX = FRAME_BYTES_MAX - 64 * 1024
+# Entries of one answer; more would not fit a frame.
+_ENTRIES_MAX = 10_000
+# What Java's answers say that set a code but forget the remark.
+LEFT_OVER_REMARK = "not set any response code"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryHandlers:
+    """Answers questions about single messages and entries."""
+
+    _options: LiveOptions
+    _store: MessageStore
+    _clients: Clients
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+        table.add(RequestCode.QUERY_MESSAGE, self.find_messages)
+        table.add(RequestCode.VIEW_MESSAGE_BY_ID, self.view_message)
+        table.add(RequestCode.QUERY_CONSUME_QUEUE, self.list_entries)
+
+    def find_messages(self, request: Request) -> Reply:
+        """The messages of a topic with a key or unique id, stored in a span of time."""
+        header: QueryMessageHeader = request.header
+        count = self._options.now.query_count_max if header.unique_key_query else header.max_num
+        found: list[memoryview] = []
+        size = 0
+        if count > 0:
+            records = self._store.reader.find_by_key(
+                header.topic, header.key, header.begin_timestamp, header.end_timestamp, min(count, _FOUND_MAX)
+            )
+            for _, record in records:
+                size += len(record)
+                if found and size > _ANSWER_BYTES_MAX:
+                    break
+                found.append(record)
+        index = self._store.index
+        if not found or index is None:
+            return Reply(
+                QueryMessageAnswerHeader(index_last_update_timestamp=0, index_last_update_position=0),
+                code=ResponseCode.QUERY_NOT_FOUND,
+                remark="can not find message, maybe time range not correct",
+            )
+        answer = QueryMessageAnswerHeader(
+            index_last_update_timestamp=index.end_time, index_last_update_position=index.end_position
+        )
+        return Reply(answer, b"".join(found))
+
+    def view_message(self, request: Request) -> Reply:
+        """The record that starts at a position of the log."""
+        position: int = request.header.offset
+        record = self._store.reader.view_record(position)
+        if record is None:
+            refuse(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}")
+        return Reply(body=bytes(record))
+
+    def list_entries(self, request: Request) -> Reply:
+        """Entries of a consume queue, and what a group wants of its topic."""
+        header: QueryConsumeQueueHeader = request.header
+        queue = self._store.queues.get(header.topic, header.queue_id)
+        if queue is None:
+            refuse(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
+        if not queue.min_offset <= header.index < queue.max_offset:
+            return Reply(remark=f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!")
+        subscription, filter_data = self._describe_group(header.consumer_group, header.topic)
+        body = QueueEntries(
+            filter_data=filter_data,
+            max_queue_index=queue.max_offset,
+            min_queue_index=queue.min_offset,
+            queue_data=_read_entries(queue, header.index, min(header.count, _ENTRIES_MAX)),
+            subscription_data=subscription,
+        )
+        return Reply(body=body, remark=LEFT_OVER_REMARK)
+
+    def _describe_group(self, group: str | None, topic: str) -> tuple[SubscriptionData | None, str | None]:
+        """What a group subscribes of a topic, and the expression it is filtered by besides tags, as JSON text."""
+        if group is None:
+            return None, None
+        online = self._clients.consumer(group)
+        subscription = None if online is None else online.subscriptions.get(topic)
+        if subscription is None:
+            return None, f"{group}@{topic} is not online!"
+        if subscription.expression_type in ("", TAG):
+            return subscription, "null"
+        facts = {
+            "clientVersion": subscription.sub_version,
+            "consumerGroup": group,
+            "expression": subscription.sub_string or "",
+            "expressionType": subscription.expression_type,
+            "topic": topic,
+        }
+        return subscription, fastjson.write(facts).decode()
+
+
+def _read_entries(queue: ConsumeQueue, offset: int, count: int) -> list[QueueEntry]:
+    if count <= 0:
+        return []
+    return [
+        QueueEntry(position=position, size=size, tags_code=tags_code)
+        for position, size, tags_code in queue.entries(offset, count)
+    ]

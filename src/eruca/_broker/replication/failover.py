@@ -1,0 +1,447 @@
+"""Automatic failover of a broker: does in etcd and in the broker what the machine of `core.failover` decides.
+
+The member's view of etcd is a copy of all keys of its broker name. It is read when a watch says that something changed,
+after every change of its own, and every second, because a watch can fall silent without a word. Nothing in between
+etcd and a broker vouches for the bytes unless it is TLS, so a single answer is not believed: keys are taken as two
+answers in a row have them, what a call did is what is read after it, and a lease lives as long as two answers say.
+
+Calls run beside each other and their answers are told to the machine; changes of the role run one after the other, and
+one that was not begun when another is wanted is left out. Two things never wait: closing the gate (`may_acknowledge`),
+which every acknowledgement passes, and a fence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from eruca._broker.options import BrokerOptions
+from eruca._broker.replication.acknowledging import Gate
+from eruca._broker.replication.copies import BrokerCopies
+from eruca._broker.replication.failoverkeys import Keys
+from eruca._broker.replication.roles import Roles
+from eruca._broker.standing import Standing
+from eruca._core.failover.machine import Failover
+from eruca._core.failover.rules import Identity, Rules
+from eruca._core.failover.view import (
+    Acknowledge,
+    Action,
+    Call,
+    ChangeSet,
+    Claim,
+    Claimed,
+    ClaimRefused,
+    Detach,
+    Event,
+    Failed,
+    Fence,
+    Follow,
+    Forced,
+    Grant,
+    Keep,
+    Lead,
+    LeaseGranted,
+    LeaseKept,
+    MemberEntry,
+    Phase,
+    Publish,
+    Published,
+    Replaced,
+    Require,
+    Revoke,
+    Revoked,
+    RoleDone,
+    RoleFailed,
+    Seen,
+    SetChanged,
+    SetRefused,
+    StateEntry,
+    StepDown,
+    Tell,
+    Tick,
+    View,
+)
+from eruca._ground.clock import Clock
+from eruca._ground.repeating import Repeating
+from eruca._net.etcd import EtcdClient, Snapshot, Transaction, open_etcd, split_endpoints
+from eruca._wire.names import MASTER_ID
+from eruca.errors import ConfigError, ConnectionLost, ErucaError, EtcdRefused, NetError
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.05
+_RESYNC_S = 1.0
+_RETRY_S = 0.2
+# A change of the role is made when the machine wants one, and not before.
+_NEVER_S = 86_400.0
+# Answers about all keys that may differ before etcd counts as out of reach.
+_READS_MAX = 5
+# How long an operator's wish for another master keeps this one from standing again.
+_STEP_DOWN_S = 10.0
+# How long an operator waits for what was asked.
+_CHANGE_S = 10.0
+
+
+async def open_client(options: BrokerOptions) -> EtcdClient:
+    """Make the client of etcd that the options describe."""
+    if options.failover != "etcd":
+        raise ConfigError(f"failover={options.failover}: only `etcd` is known")
+    if options.ha_master:
+        raise ConfigError("haMasterAddress names a master, and failover=etcd elects one", hint="leave one of them out")
+    # A call that is not answered must leave time for others before the lease is over.
+    timeout_s = max(0.25, min(1.0, options.failover_lease_s / 6))
+    return await open_etcd(split_endpoints(options.etcd_endpoints), timeout_s=timeout_s)
+
+
+class FailoverDriver:
+    """Takes part in choosing the master of one broker name."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        standing: Standing,
+        clock: Clock,
+        roles: Roles,
+        copies: BrokerCopies,
+        client: EtcdClient,
+        gate: Gate,
+        *,
+        rules: Rules | None = None,
+    ) -> None:
+        lease_s = options.failover_lease_s
+        self._client = client
+        self.gate = gate
+        self._options = options
+        self._clock = clock
+        self._roles = roles
+        self._standing = standing
+        self._copies = copies
+        self._keys = Keys(options.etcd_prefix, options.cluster, options.name)
+        timeout_s = options.slave_timeout_ms / 1000
+        self.rules = rules or Rules(cold_s=lease_s, slave_timeout_s=timeout_s, alone_s=lease_s + timeout_s)
+        # None until it takes part: only then it is known where this member listens.
+        self._machine: Failover | None = None
+        # The keys as etcd had them last.
+        self._known = Snapshot(0, {})
+        # What an etcd that went back has kept up to this revision is from the past.
+        self._past = -1
+        self._required: frozenset[int] = frozenset()
+        self._wanted: Lead | Follow | Detach | None = None
+        self._phase_changed = asyncio.Event()
+        self._is_out_of_reach = False
+        # Keys that say nothing, and their revisions.
+        self._damaged: set[tuple[str, int]] = set()
+        self._role_change = Repeating("the change of the role", self._change_role, lambda: _NEVER_S, retry_s=_RETRY_S)
+        self._services = (
+            self._role_change,
+            Repeating("the watch of etcd", self._watch, lambda: _RETRY_S, at_once=True),
+            Repeating("the look at etcd", self._resync, lambda: _RESYNC_S),
+            Repeating("the clock of automatic failover", self._tick, lambda: _TICK_S, at_once=True, retry_s=_RETRY_S),
+        )
+        self._calls: set[asyncio.Task[None]] = set()
+
+    # -- what the broker asks ----------------------------------------------------------------------------------------
+
+    @property
+    def machine(self) -> Failover:
+        """What decides, once this member takes part."""
+        if self._machine is None:
+            raise ConfigError("this broker does not take part in the election yet", hint="try again in a moment")
+        return self._machine
+
+    @property
+    def phase(self) -> Phase:
+        """What this member is doing."""
+        return self.machine.phase
+
+    @property
+    def in_sync(self) -> frozenset[int]:
+        """The in-sync set, as far as this member knows."""
+        view = self.machine.view
+        return view.state.in_sync if view is not None and view.state is not None else frozenset()
+
+    async def force(self, seconds: float = _CHANGE_S) -> None:
+        """Become the master although others may have more; only where there is none. Raises ConfigError otherwise."""
+        view = self.machine.view
+        if view is not None and view.master is not None:
+            raise ConfigError(f"member {view.master.member} at {view.master.address} is the master; stop or demote it")
+        self.tell(Forced(seconds))
+        await self._wait_for(lambda phase: phase is Phase.LEADING, seconds)
+
+    async def step_down(self, hold_s: float = _STEP_DOWN_S, seconds: float = _CHANGE_S) -> None:
+        """Let another member be the master; it is not known yet which. Raises ConfigError when there is no other."""
+        view, me = self.machine.view, self._options.broker_id
+        if view is None or not (self.in_sync & view.members.keys()) - {me}:
+            raise ConfigError("no other member has everything that was acknowledged, so none can be the master")
+        self.tell(StepDown(hold_s))
+        await self._wait_for(lambda phase: phase not in (Phase.RISING, Phase.LEADING, Phase.FENCED), seconds)
+
+    async def _wait_for(self, condition: Callable[[Phase], bool], seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not condition(self.phase):
+                    self._phase_changed.clear()
+                    await self._phase_changed.wait()
+        except TimeoutError:
+            raise ConfigError(f"this broker is {self.phase.value} after {seconds:g} s", hint="is etcd there?") from None
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to take part. The broker is a slave without a master until the members have chosen one."""
+        me = self._options.broker_id
+        identity = Identity(me, self._standing.address, is_founder=me == MASTER_ID)
+        self._machine = Failover(identity, self.rules, required=self._copies.measure().required)
+        for service in self._services:
+            service.start()
+
+    async def stop(self) -> None:
+        """Give the mastership back, so that the others need not wait for the lease to end."""
+        was_master = self._machine is not None and self.phase in (Phase.RISING, Phase.LEADING)
+        await self._fall_silent()
+        if was_master:
+            await self._roles.fence("the broker stops")
+        if self._machine is not None and self._machine.lease is not None:
+            try:
+                await self._client.revoke_lease(self._machine.lease)
+            except (NetError, EtcdRefused) as error:
+                log.warning("the lease was not given back, others wait for its end: %s", error)
+        await self._client.close()
+
+    async def _fall_silent(self) -> None:
+        """Acknowledge nothing, and do nothing any more."""
+        self.gate.close()
+        for service in self._services:
+            await service.stop()
+        for task in self._calls:
+            task.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    # -- the machine -------------------------------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """Tell the machine what happened, and do what it says; what closes the gate is done before this returns."""
+        before = self.phase
+        for action in self.machine.handle(event, self._clock.monotonic()):
+            self._do(action)
+        if self.phase is not before:
+            self._phase_changed.set()
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Acknowledge(until):
+                self.gate.open_until(until)
+                self._copies.release()
+            case Require(members):
+                self._required = members
+                self._copies.require(members)
+            case Lead() | Follow() | Detach():
+                self._wanted = action
+                self._role_change.wake()
+            case Fence(_, why):
+                self._wanted = None
+                self._spawn(self._roles.fence(why))
+            case Tell(text, is_warning):
+                log.log(logging.WARNING if is_warning else logging.INFO, "failover: %s", text)
+            case _:
+                self._spawn(self._call(action))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _tick(self) -> None:
+        if self.phase is Phase.LEADING:
+            self.tell(self._copies.measure())
+        self.tell(Tick())
+
+    # -- roles -------------------------------------------------------------------------------------------------------
+
+    async def _change_role(self) -> None:
+        wanted, self._wanted = self._wanted, None
+        if wanted is None:
+            return
+        try:
+            await self._become(wanted)
+        except ErucaError as error:
+            self.tell(RoleFailed(wanted.ticket, str(error)))
+        except Exception as error:
+            log.exception("the role could not be changed")
+            self.tell(RoleFailed(wanted.ticket, repr(error)))
+        else:
+            # A mastership counts its slaves anew; whom it needs is said again before anything is acknowledged.
+            self._copies.require(self._required)
+            self.tell(RoleDone(wanted.ticket, self._copies.find_log_end().position))
+
+    async def _become(self, wanted: Lead | Follow | Detach) -> None:
+        match wanted:
+            case Lead(_, epoch):
+                await self._roles.become_master(epoch, why="the members elected it")
+            case Follow(_, master):
+                place = (master.address, master.ha_address)
+                why = f"member {master.member} is the master of epoch {master.epoch}"
+                await self._roles.become_slave(place, why=why, epoch=master.epoch)
+            case Detach():
+                await self._roles.become_slave(None, why="there is no master")
+
+    # -- etcd --------------------------------------------------------------------------------------------------------
+
+    async def _call(self, call: Call) -> None:
+        try:
+            event = await self._make_call(call)
+        except (NetError, EtcdRefused) as error:
+            self._note_reach(error)
+            event = Failed(call)
+        except Exception:
+            # Without an answer the machine would wait for this call for ever.
+            log.exception("a call to etcd failed")
+            event = Failed(call)
+        else:
+            self._note_reach(None)
+        self.tell(event)
+
+    async def _make_call(self, call: Call) -> Event:
+        client, keys = self._client, self._keys
+        sent = self._clock.monotonic()
+        match call:
+            case Grant():
+                lease = await client.grant_lease(self._options.failover_lease_s)
+                seconds = min(lease.seconds, await client.keep_lease(lease.id))
+                return LeaseGranted(lease.id, seconds, sent) if seconds > 0 else Failed(call)
+            case Keep(number):
+                return LeaseKept(number, await client.keep_lease(number), sent)
+            case Revoke(number):
+                await client.revoke_lease(number)
+                return Revoked(number)
+            case Publish():
+                own = keys.member(self._options.broker_id)
+                await self._commit(Transaction().expect(own, call.revision).put(own, self._describe(call), call.lease))
+                return Published(self._known.revision)
+            case Claim():
+                return await self._claim(call)
+            case ChangeSet(epoch, members, master_revision, state_revision):
+                transaction = Transaction().expect(keys.master, master_revision).expect(keys.state, state_revision)
+                value = keys.write_state(epoch, members)
+                await self._commit(transaction.put(keys.state, value))
+                revision = self._find(keys.state, value)
+                if not revision:
+                    return SetRefused(self._known.revision)
+                log.info("failover: the in-sync set is %s", sorted(members))
+                return SetChanged(members, revision)
+
+    def _describe(self, call: Publish) -> bytes:
+        end = self._copies.find_log_end()
+        log_end = (end.position, end.epoch, end.seen)
+        entry = MemberEntry(*self._place, *log_end, call.round, call.is_cold, call.lease, 0, end.known, end.store)
+        return self._keys.write_member(entry)
+
+    async def _claim(self, call: Claim) -> Event:
+        keys = self._keys
+        transaction = Transaction().expect(keys.master, call.master_revision).expect(keys.state, call.state_revision)
+        for member, revision in call.seen:
+            transaction.expect(keys.member(member), revision)
+        value = keys.write_master(call.epoch, *self._place, call.lease)
+        transaction.put(keys.master, value, call.lease)
+        transaction.put(keys.state, keys.write_state(call.epoch, call.in_sync))
+        await self._commit(transaction)
+        revision = self._find(keys.master, value)
+        return Claimed(call.epoch, revision) if revision else ClaimRefused(self._known.revision)
+
+    @property
+    def _place(self) -> tuple[int, str, str]:
+        """The own id, and where this member serves clients and slaves."""
+        return self._options.broker_id, self._standing.address, self._standing.ha_address
+
+    async def _commit(self, transaction: Transaction) -> None:
+        """Do a transaction, and look what etcd holds then."""
+        await self._client.commit(transaction)
+        await self._read_all()
+
+    def _find(self, key: str, value: bytes) -> int:
+        """The revision of a key when it holds this, otherwise 0."""
+        item = self._known.items.get(key)
+        return item.mod_revision if item is not None and item.value == value else 0
+
+    async def _watch(self) -> None:
+        """Look at the keys when they change."""
+        try:
+            await self._read_all()
+            async for _, changes in self._client.watch(self._keys.prefix, self._known.revision + 1):
+                if changes:
+                    await self._read_all()
+        except (NetError, EtcdRefused) as error:
+            self._note_reach(error)
+
+    async def _resync(self) -> None:
+        """Look at the keys now and then, whatever the watch says."""
+        try:
+            await self._read_all()
+        except (NetError, EtcdRefused) as error:
+            self._note_reach(error)
+
+    async def _read_all(self) -> None:
+        known = self._known.revision
+        snapshot = await self._read_twice(known)
+        if snapshot.revision < known:
+            if self._known.revision == known:
+                self._begin_anew(snapshot)
+        elif snapshot.revision >= self._known.revision:
+            self._known = snapshot
+            self._show()
+
+    def _begin_anew(self, snapshot: Snapshot) -> None:
+        """Reads never go back, so this is another etcd than before. What it says of the past cannot be believed."""
+        log.error(
+            "failover: etcd went back from revision %d to %d: its data is lost, or older",
+            *(self._known.revision, snapshot.revision),
+        )
+        if self._keys.state in snapshot.items:
+            log.error(
+                "failover: etcd was restored from a backup, and who had all messages then may lack some now: delete"
+                " the keys (etcdctl del --prefix %s) and leave the brokers running; they find out by themselves",
+                self._keys.prefix,
+            )
+        self._known, self._past = snapshot, snapshot.revision
+        self.tell(Replaced(self._read_view()))
+
+    async def _read_twice(self, known: int) -> Snapshot:
+        """All keys as two answers in a row have them. Other keys of etcd may change between the two."""
+        one = await self._client.get_prefix(self._keys.prefix)
+        if one == self._known:
+            return one
+        for _ in range(_READS_MAX):
+            two = await self._client.get_prefix(self._keys.prefix)
+            is_later = one.revision <= two.revision and (one.revision < known) == (two.revision < known)
+            if is_later and one.items == two.items:
+                return one
+            one = two
+        raise ConnectionLost("etcd answers something else every time: are answers damaged on their way?")
+
+    def _show(self) -> None:
+        view = self._read_view()
+        self._copies.meet(entry.address for entry in view.members.values() if entry.is_readable)
+        damaged = self._keys.find_damaged(view)
+        for key, _ in sorted(damaged - self._damaged):
+            log.warning("failover: the key %s does not hold what one of us wrote; its writer makes it good", key)
+        self._damaged = damaged
+        self.tell(Seen(view))
+
+    def _read_view(self) -> View:
+        """What the keys say, but for a state that came from a backup: it says nothing of who has everything now."""
+        view = self._keys.read_view(self._known)
+        if view.state is not None and view.state.revision <= self._past:
+            past = StateEntry(0, frozenset(), view.state.revision, view.state.version, is_damaged=True)
+            return replace(view, state=past)
+        return view
+
+    def _note_reach(self, error: ErucaError | None) -> None:
+        """Say once that etcd is out of reach, and once that it is back."""
+        if error is not None and not self._is_out_of_reach:
+            log.warning("failover: %s", error)
+        elif error is None and self._is_out_of_reach:
+            log.info("failover: etcd answers again")
+        self._is_out_of_reach = error is not None

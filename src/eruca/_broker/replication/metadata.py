@@ -1,0 +1,232 @@
+"""What a slave copies besides the log: topics, groups, how far consumers are, and how far delayed delivery is.
+
+A Java master is asked for all of it every ten seconds, as its own slaves do. An Eruca says with its state how new each
+table is, so it is asked often and for what is new only.
+
+A table may be ahead of the log. A master that has delivered a delayed message, or has seen what became of a half, says
+so before the slave has the record that shows it; becoming the master then, it would never do it again. So what such a
+table says counts only when the log has arrived that the master had at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from eruca._broker.options import FAST_PORT_BELOW, BrokerOptions, BrokerRole
+from eruca._broker.replication.agreeing import FindMaster
+from eruca._broker.replication.asking import ask_state
+from eruca._broker.replication.members import KnownMembers
+from eruca._broker.replication.tables import CopiedTables
+from eruca._broker.standing import Standing
+from eruca._ground.repeating import Repeating
+from eruca._ground.signals import Signal
+from eruca._net.caller import Caller
+from eruca._net.handlers import expect_success
+from eruca._store.messagestore import MessageStore
+from eruca._wire.bodies import (
+    ConsumerOffsets,
+    DataVersions,
+    DelayOffsets,
+    GroupConfigTable,
+    JsonBody,
+    ReplicationState,
+    TopicConfigTable,
+)
+from eruca._wire.catalog import decode_answer
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import EmptyHeader
+from eruca._wire.names import SLAVE
+from eruca.errors import ErucaError, NetError, RequestRefused
+
+log = logging.getLogger(__name__)
+
+Body = TypeVar("Body", bound=JsonBody)
+
+_CALL_MS = 5000
+# A Java master is asked this often, and first when its slave has had a moment to connect.
+_JAVA_INTERVAL_S = 10.0
+_JAVA_FIRST_S = 3.0
+# A master that is there gives its tables within this time, and one that is not must not hold up its successor.
+_LAST_S = 0.5
+# Copying may take a fiftieth of the time, if the tables are large: the master writes them on its loop.
+_COPY_SHARE = 50
+
+
+class _Ahead(NamedTuple):
+    """Tables that count when the log has a position."""
+
+    position: int
+    offsets: ConsumerOffsets | None
+    delays: DelayOffsets | None
+
+
+@dataclass(eq=False)
+class Metadata:
+    """Keeps the tables of a slave as its master's are."""
+
+    _options: BrokerOptions
+    _standing: Standing
+    _store: MessageStore
+    _tables: CopiedTables
+    _members: KnownMembers
+    _caller: Caller
+    _find_master: FindMaster
+
+    def __post_init__(self) -> None:
+        #: Told the state of the master whenever it was asked.
+        self.asked: Signal[ReplicationState] = Signal()
+        # Whom the tables were copied from, and how new they were.
+        self._source = ("", 0)
+        self._seen = DataVersions(topics=-1, groups=-1, offsets=-1, delays=-1)
+        self._java_at = 0.0
+        self._ahead: _Ahead | None = None
+        # Messages before this position are of topics that the table has, or that were deleted.
+        self.topics_position = 0
+        self._interval_s = self._options.ha_metadata_ms / 1000
+        # The same trouble again and again is said once; the link to the master says it too.
+        self._copying = Repeating(
+            "the copy of topics, groups and offsets",
+            self._copy_turn,
+            lambda: self._interval_s,
+            at_once=True,
+            level=logging.WARNING,
+        )
+
+    def start(self) -> None:
+        """Begin to copy."""
+        if not self._copying.is_running:
+            self._source = ("", 0)
+            self._ahead = None
+            self._copying.start()
+
+    async def stop(self) -> None:
+        """End; what has arrived with the log by now still counts."""
+        if self._copying.is_running:
+            await self._copying.stop()
+            self._take_ahead()
+
+    async def copy_last(self) -> None:
+        """Copy once more from a master that has stopped for this slave to take over; it may be gone already."""
+        await self.stop()
+        try:
+            async with asyncio.timeout(_LAST_S):
+                await self.copy()
+        except (ErucaError, TimeoutError) as error:
+            log.info("the master does not give its tables any more: %s", error)
+
+    async def _copy_turn(self) -> float:
+        """Copy once; says how long to wait until the next time."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await self.copy()
+        return max(self._interval_s, min((loop.time() - started) * _COPY_SHARE, _JAVA_INTERVAL_S))
+
+    # -- copying -----------------------------------------------------------------------------------------------------
+
+    async def copy(self) -> None:
+        """Copy what is new, if the master is there. Raises ErucaError."""
+        address = self._find_master()[0]
+        if not address or address == self._standing.address:
+            return
+        self._take_ahead()
+        state = await ask_state(self._caller, address)
+        if state is None:
+            await self._copy_from_java(address)
+            return
+        # A master that was fenced still has what its slaves need before one of them takes over.
+        if state.role == SLAVE or state.epoch < self._store.lineage.seen_epoch:
+            raise NetError(f"broker {address} is not the master to copy from: {state.role}, epoch {state.epoch}")
+        own = self._store.lineage.store_id
+        if state.store_id != own:
+            # The log comes first: with it a slave takes the identity of its master's store, or refuses to follow.
+            if not own:
+                return
+            raise NetError(f"broker {address} is of another store than this one")
+        self.asked.tell(state)
+        if self._source != (address, state.epoch):
+            # Another mastership counts anew.
+            self._source = (address, state.epoch)
+            self._seen = DataVersions(topics=-1, groups=-1, offsets=-1, delays=-1)
+            self._ahead = None
+        seen, now = self._seen, state.versions
+        if now.topics != seen.topics:
+            await self._copy_topics(address)
+            seen.topics = now.topics
+        if now.groups != seen.groups:
+            await self._copy_groups(address)
+            seen.groups = now.groups
+        if self._ahead is None and (now.offsets, now.delays) != (seen.offsets, seen.delays):
+            await self._fetch_ahead(address, now)
+
+    async def _fetch_ahead(self, address: str, now: DataVersions) -> None:
+        """Fetch what may be ahead of the log, and only then ask how long that is."""
+        seen, offsets, delays = self._seen, None, None
+        if now.offsets != seen.offsets:
+            offsets = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets)
+        if now.delays != seen.delays:
+            delays = await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsets)
+        after = await ask_state(self._caller, address)
+        if after is None or (address, after.epoch) != self._source:
+            return
+        self._ahead = _Ahead(after.tail, offsets, delays)
+        seen.offsets, seen.delays = now.offsets, now.delays
+        self._take_ahead()
+
+    def _take_ahead(self) -> None:
+        """Let tables count whose log has arrived."""
+        ahead = self._ahead
+        if ahead is None or self._store.log.readable_end < ahead.position:
+            return
+        self._ahead = None
+        if ahead.offsets is not None:
+            self._tables.take_offsets(ahead.offsets)
+        if ahead.delays is not None:
+            self._tables.take_delays(ahead.delays)
+
+    async def _copy_from_java(self, address: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._source != (address, 0):
+            self._source = (address, 0)
+            self._java_at = now + _JAVA_FIRST_S
+        if now < self._java_at:
+            return
+        self._java_at = now + _JAVA_INTERVAL_S
+        host, _, port = address.rpartition(":")
+        await self._copy_topics(f"{host}:{int(port) - FAST_PORT_BELOW}")
+        self._tables.take_offsets(await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets))
+        self._tables.take_delays(await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsets))
+        await self._copy_groups(address)
+        await self._ask_mode(address)
+
+    async def _ask_mode(self, address: str) -> None:
+        """Learn whether a Java master waits for slaves: whoever takes over from it promises the same."""
+        try:
+            answer = await self._caller.call(address, make_request(RequestCode.GET_BROKER_CONFIG), _CALL_MS)
+            _, options = decode_answer(RequestCode.GET_BROKER_CONFIG, expect_success(answer))
+        except ErucaError as error:
+            log.debug("master %s does not show its options: %s", address, error)
+            return
+        if isinstance(options, dict) and "brokerRole" in options:
+            self._members.hear_java(is_sync=options["brokerRole"].strip() == BrokerRole.SYNC_MASTER.value)
+
+    async def _ask(self, address: str, code: RequestCode, kind: type[Body]) -> Body:
+        answer = await self._caller.call(address, make_request(code, EmptyHeader()), _CALL_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, f"master {address} refused {code.name}: {answer.remark}")
+        body = decode_answer(code, answer)[1]
+        if not isinstance(body, kind):
+            raise NetError(f"master {address} answered {code.name} without a table")
+        return body
+
+    async def _copy_topics(self, address: str) -> None:
+        before = self._store.log.readable_end
+        self._tables.take_topics(await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigTable))
+        self.topics_position = before
+
+    async def _copy_groups(self, address: str) -> None:
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        self._tables.take_groups(await self._ask(address, code, GroupConfigTable))

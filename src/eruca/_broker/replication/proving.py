@@ -1,0 +1,76 @@
+"""Asking another broker to prove that its log is of the same store: before anybody follows it or gives way to it."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, NamedTuple
+
+from eruca._broker.replication.asking import ask_state
+from eruca._core.replication.epochs import is_epoch
+from eruca._core.replication.kinship import History, Kinship, choose_check, find_common, judge_kinship
+from eruca._net.caller import Caller
+from eruca._store.lineage.replicationstate import check_epochs
+from eruca._store.messagestore import MessageStore
+from eruca._wire.bodies import ReplicationState
+from eruca._wire.epoch import Epoch
+from eruca.errors import NetError, WireError
+
+_ASK_MS: Final = 3000
+
+
+class Proof(NamedTuple):
+    """What a broker says of itself, how its log stands to ours, and up to where they are one."""
+
+    state: ReplicationState
+    kinship: Kinship
+    common: int
+
+
+async def prove(caller: Caller, address: str, store: MessageStore, timeout_ms: int = _ASK_MS) -> Proof | None:
+    """Ask a broker what it is, and for bytes that only who has our log knows; None when it is no Eruca.
+
+    Raises ErucaError when it does not answer, or says what cannot be.
+    """
+    state = await ask_state(caller, address, timeout_ms)
+    if state is None:
+        return None
+    if not is_epoch(state.epoch):
+        raise WireError(f"{address} says that epoch {state.epoch} is now, and there is no such epoch")
+    theirs = _read_history(state)
+    check_epochs(theirs.epochs)
+    mine = describe_history(store)
+    begin, end = choose_check(mine, theirs)
+    is_alike = None
+    if begin < end:
+        found = store.log.read_bytes(begin, end)
+        answer = await ask_state(caller, address, timeout_ms, check=(begin, end))
+        if answer is None or (answer.store_id, answer.epoch) != (state.store_id, state.epoch):
+            raise NetError(f"{address} changes what it is at the moment")
+        if found is not None and answer.check_crc >= 0:
+            is_alike = zlib.crc32(found) == answer.check_crc
+    return Proof(state, judge_kinship(mine, theirs, is_alike), find_common(mine, theirs))
+
+
+def describe_history(store: MessageStore) -> History:
+    """What proves whose log the own one is."""
+    record, commitlog = store.lineage.record, store.log
+    return History(
+        store_id=record.store_id,
+        given_at=record.store_id_given_at,
+        epochs=record.epochs,
+        joined=record.epochs_joined,
+        start=commitlog.start,
+        tail=commitlog.tail,
+        unsure=record.unsure,
+    )
+
+
+def _read_history(state: ReplicationState) -> History:
+    return History(
+        store_id=state.store_id,
+        given_at=state.store_id_given_at,
+        epochs=[Epoch(item.epoch, item.start, item.unsure) for item in state.epochs],
+        joined=state.epochs_joined,
+        start=state.log_start,
+        tail=state.tail,
+    )

@@ -1,0 +1,144 @@
+"""A broker as one of several of its name: what copies, what acknowledges by copies, and what says who leads.
+
+Everything below is built here, bottom-up. The rest of the broker gets the two ends of it: `Acknowledgement`, which is
+there before (every send asks it), and what this class does.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from eruca._broker.options import LiveOptions
+from eruca._broker.registering.registration import Registration
+from eruca._broker.replication.acknowledging import Acknowledgement
+from eruca._broker.replication.agreeing import Agreement
+from eruca._broker.replication.claims import Claims
+from eruca._broker.replication.copies import BrokerCopies
+from eruca._broker.replication.failover import FailoverDriver
+from eruca._broker.replication.masteraddress import MasterAddress
+from eruca._broker.replication.members import KnownMembers, MembersTable, open_members
+from eruca._broker.replication.metadata import Metadata
+from eruca._broker.replication.meters import ReplicationMeter
+from eruca._broker.replication.primary import ReplicationServer
+from eruca._broker.replication.replica import Follower
+from eruca._broker.replication.roles import Roles
+from eruca._broker.replication.services import Services
+from eruca._broker.replication.state import RoleHandlers, StateHandlers
+from eruca._broker.replication.tables import CopiedTables
+from eruca._broker.standing import Standing
+from eruca._ground.clock import Clock
+from eruca._net.caller import Caller
+from eruca._net.etcd import EtcdClient
+from eruca._net.handlers import Handlers
+from eruca._store.flush import GroupCommit
+from eruca._store.messagestore import MessageStore
+from eruca._store.tables.saving import TableSaver
+from eruca._wire.bodies import ReplicationState
+
+
+class Replication:
+    """What one broker has to do with the others of its name."""
+
+    def __init__(
+        self,
+        options: LiveOptions,
+        standing: Standing,
+        clock: Clock,
+        store: MessageStore,
+        group_commit: GroupCommit,
+        saver: TableSaver,
+        caller: Caller,
+        acknowledgement: Acknowledgement,
+        registration: Registration,
+        services: Services,
+        tables: CopiedTables,
+        known: MembersTable,
+        etcd: EtcdClient | None,
+    ) -> None:
+        """`services` and `tables` are what a change of the role begins, ends and copies; `known` is whom the store has
+        met before; with `etcd` the members elect their master there.
+        """
+        given, reads = options.now, acknowledgement.reads
+        #: Whom this broker knows.
+        self.members = members = KnownMembers(options, standing, known, reads.snapshot)
+        saver.add("members", open_members(store.disk, store.paths.config), members.snapshot)
+        members.changed.listen(partial(saver.mark, "members"))
+        claims = Claims(given, standing, store, members, registration.nameservers, caller)
+        #: Where the master is, and what is copied from it: the log, and the tables.
+        self.master = master = MasterAddress(given, standing)
+        agreement = Agreement(given, standing, store, caller)
+        self.follower = follower = Follower(options, standing, store, group_commit, reads, agreement, master.find)
+        self.metadata = metadata = Metadata(given, standing, store, tables, members, caller, master.find)
+        #: Feeds slaves.
+        self.server = server = ReplicationServer(options, standing, clock, store, acknowledgement)
+        #: What this broker is.
+        self.roles = roles = Roles(
+            given,
+            standing,
+            store,
+            acknowledgement,
+            registration,
+            services,
+            members,
+            claims,
+            master,
+            server,
+            follower,
+            metadata,
+        )
+        #: Takes part in the election; None where an operator decides.
+        self.failover: FailoverDriver | None = None
+        if etcd is not None and acknowledgement.gate is not None:
+            copies = BrokerCopies(options, standing, store, acknowledgement, server, members)
+            self.failover = FailoverDriver(given, standing, clock, roles, copies, etcd, acknowledgement.gate)
+        #: Says how this broker stands.
+        self.state = state = StateHandlers(
+            options, standing, store, acknowledgement, tables, members, claims, master, server, follower, roles
+        )
+        changes = RoleHandlers(given, standing, store, caller, claims, roles, self.failover, state.describe)
+        #: What others ask of it.
+        self.handlers: tuple[Handlers, ...] = (state, changes)
+        self._reads = reads
+        self._meter = ReplicationMeter()
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def decide(self) -> None:
+        """Become what configuration and store say. What stores messages by itself looks where its queues end, so this
+        comes before the first message, and before the ports are open.
+        """
+        await self.roles.decide()
+
+    async def open(self) -> None:
+        """Listen for slaves, or begin to follow; the ports are open by now."""
+        await self.roles.open()
+
+    async def join_election(self) -> None:
+        """Take part in choosing the master, where members do that."""
+        if self.failover is not None:
+            await self.failover.start()
+
+    async def leave_election(self) -> None:
+        """Give a mastership back that members voted for."""
+        if self.failover is not None:
+            await self.failover.stop()
+
+    async def stop(self) -> None:
+        """End everything that a role began."""
+        self._meter.close()
+        await self.roles.stop()
+
+    # -- what it tells -----------------------------------------------------------------------------------------------
+
+    def describe(self) -> ReplicationState:
+        """How this broker stands to the others of its name."""
+        return self.state.describe()
+
+    def measure(self) -> None:
+        """Show that in the metrics."""
+        self._meter.show(self.describe())
+
+    def save_if_moved(self) -> None:
+        """Save how far readers may read, where that is not simply the end of the log."""
+        if self._reads.is_bounding:
+            self.members.save_if_moved()

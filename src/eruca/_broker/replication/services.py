@@ -1,0 +1,78 @@
+"""What a broker does by itself as a master, and how it finds its place again in a log and tables that were copied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eruca._broker.delaying.schedule import Schedule
+from eruca._broker.delaying.timing import Timing
+from eruca._broker.groups.offsets import Offsets
+from eruca._broker.pulling.hold import Holds
+from eruca._broker.sending.once import Once
+from eruca._broker.topics import Topics
+from eruca._broker.transactions.checkback import CheckBackService
+from eruca._store.messagestore import MessageStore
+from eruca._wire.names import FORBIDDEN_TO_SEND
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Services:
+    """Delayed delivery, the timer, checks of half messages, marks of sinks, and held pulls."""
+
+    _store: MessageStore
+    _topics: Topics
+    _offsets: Offsets
+    _once: Once
+    _schedule: Schedule
+    _timing: Timing
+    _checks: CheckBackService
+    _holds: Holds
+
+    async def catch_up(self) -> None:
+        """Read the marks in the log up to its end."""
+        await self._once.catch_up(self._store.log.readable_end)
+
+    def bound_offsets(self) -> int:
+        """Have no offset beyond the end of its queue; says how many were."""
+        return self._offsets.bound(self._find_end)
+
+    def _find_end(self, topic: str, queue_id: int) -> int:
+        queue = self._store.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def prepare_to_lead(self, known_until: int) -> None:
+        """Know every topic with messages behind a position: the last ones may have come without their settings."""
+        self._once.lead()
+        queues: dict[str, int] = {}
+        for queue in self._store.queues:
+            # Those that were deleted on the master have older messages only.
+            if queue.topic not in FORBIDDEN_TO_SEND and queue.end_position > known_until:
+                queues[queue.topic] = max(queues.get(queue.topic, 0), queue.queue_id + 1)
+        for topic, count in queues.items():
+            self._topics.adopt(topic, count)
+
+    async def lead(self) -> None:
+        """Begin what only a master does."""
+        await self._schedule.start()
+        await self._timing.start()
+        self._checks.start()
+
+    async def follow(self) -> None:
+        """Be ready to take the tables of a master."""
+        await self._once.follow()
+        await self._schedule.start()
+        await self._timing.forget()
+
+    async def stop(self) -> None:
+        """Store nothing any more."""
+        await self._schedule.stop()
+        await self._timing.stop()
+        await self._checks.stop()
+
+    def renew_topics(self) -> None:
+        """Have name servers take all topics, even those they have."""
+        self._topics.renew()
+
+    def release_holds(self) -> None:
+        """Answer all who wait here for messages."""
+        self._holds.release_all()

@@ -1,0 +1,312 @@
+"""One connection of a slave to its master: its socket, and the machine of `core.replication.primary` that decides."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, assert_never, cast
+
+from eruca._broker.replication.alarm import Alarm
+from eruca._broker.replication.readlimit import ReadLimit
+from eruca._core.replication.primary import (
+    Action,
+    Blocked,
+    CheckAnswered,
+    CheckPrefix,
+    Close,
+    Confirm,
+    Drained,
+    Event,
+    HelloReceived,
+    LinkLimits,
+    LinkState,
+    LogGrew,
+    PrimaryLink,
+    ReportReceived,
+    SendChunk,
+    SendHeartbeat,
+    Tick,
+)
+from eruca._ground.clock import Clock
+from eruca._store.log.commitlog import CommitLog
+from eruca._wire.replication import (
+    Hello,
+    LogReport,
+    Refusal,
+    Report,
+    SlaveDecoder,
+    encode_chunk_head,
+    encode_fenced,
+    encode_fenced_head,
+)
+from eruca.errors import WireError
+
+if TYPE_CHECKING:
+    from eruca._broker.replication.primary import ReplicationServer
+
+# Links and their server are one in the log.
+log = logging.getLogger("eruca._broker.replication.primary")
+
+# Bytes that wait in a socket before its link waits; the window of the link bounds what is in flight beyond.
+_UNSENT_BYTES_MAX: Final = 1024 * 1024
+# So much is copied to be one write: two pieces cost the loop more.
+_JOINED_BYTES_MAX: Final = 16 * 1024
+# What a slave that is far behind gets next is read from the disk in a thread: a fault would stop the loop for senders.
+_PREFETCH_BYTES: Final = 4 * 1024 * 1024
+# How long a slave may take to read why it is refused.
+_GOODBYE_SECONDS: Final = 1.0
+
+
+class SlaveLink(asyncio.Protocol):
+    """One connection of a slave."""
+
+    def __init__(
+        self,
+        server: ReplicationServer,
+        number: int,
+        commitlog: CommitLog,
+        reads: ReadLimit,
+        clock: Clock,
+        *,
+        epoch: int,
+        limits: LinkLimits,
+    ) -> None:
+        """`epoch` is the mastership that is now, and `limits` what it grants this link."""
+        self._server = server
+        self._commitlog = commitlog
+        self._reads = reads
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._decoder = SlaveDecoder()
+        self._alarm = Alarm(self._tick)
+        self._epoch = epoch
+        # Told apart by number: a slave that comes back is another link.
+        self.number = number
+        self.peer = "?"
+        self.peer_host = "?"
+        self.limits = limits
+        self.machine = PrimaryLink(
+            self.limits,
+            self._loop.time(),
+            epoch=self._epoch,
+            start=self._commitlog.start,
+            tail=self._commitlog.readable_end,
+        )
+        #: The slave's first word was accepted.
+        self.is_joined = False
+        self._is_behind = False
+        self._prefetched = 0
+        # What this slave was told of how much is confirmed.
+        self._told = 0
+        self._ended = ""
+
+    # -- what asyncio calls ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, if slaves are taken."""
+        self._transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername")
+        if isinstance(address, tuple):
+            self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        if refusal := self._server.refuse_link():
+            self._server.reporter.report(self.peer_host, f"{self.peer} may not copy the log: {refusal}")
+            self._ended = refusal
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
+        self._server.add(self)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        """Take the slave's word; of several reports the last counts, as in Java."""
+        if self._ended:
+            return
+        try:
+            frames = self._decoder.feed(data)
+        except WireError as error:
+            self.end(f"it sent nonsense: {error}")
+            return
+        if len(frames) == 1:
+            self.handle(_read_frame(frames[0]))
+            return
+        for frame, following in itertools.zip_longest(frames, frames[1:]):
+            if following is not None and type(frame) is type(following) and not isinstance(frame, Hello):
+                continue
+            self.handle(_read_frame(frame))
+
+    def pause_writing(self) -> None:
+        """The slave reads too slowly."""
+        self.handle(Blocked())
+
+    def resume_writing(self) -> None:
+        """The slave has read enough to get more."""
+        self.handle(Drained())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the slave."""
+        self._forget(str(exc) if exc else "it closed the connection")
+
+    # -- the machine -------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> None:
+        """Let the machine decide, and do what it says."""
+        if self._ended:
+            return
+        if not self.is_joined:
+            # Nobody told it how the log has grown since it connected.
+            self.machine.handle(LogGrew(self._commitlog.start, self._commitlog.readable_end), self._loop.time())
+        actions = self.machine.handle(event, self._loop.time())
+        if not self.is_joined and self.machine.state is LinkState.STREAMING:
+            self.is_joined = True
+            # It begins with a heartbeat that says where.
+            begin = next((action.position for action in actions if isinstance(action, SendHeartbeat)), 0)
+            if refusal := self._server.refuse_member(self):
+                self.is_joined = False
+                self.end(refusal)
+                return
+            self._server.on_join(self, begin)
+        if actions:
+            self._do(actions)
+        self._arm()
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        pieces: list[bytes | memoryview] = []
+        reason: str | None = None
+        confirmed: int | None = None
+        for action in actions:
+            match action:
+                case SendChunk(position, size):
+                    view = self._commitlog.view(position, size)
+                    if view is None:
+                        reason = f"the log has no bytes at {position} any more"
+                        break
+                    pieces += (self._encode_head(position, view), view)
+                    if position + size + self.limits.live_bytes < self._commitlog.readable_end:
+                        self._prefetch(position + size)
+                case SendHeartbeat(position):
+                    pieces.append(self._encode_head(position, b""))
+                case Confirm(position):
+                    confirmed = position
+                case CheckPrefix(position, begin, crc):
+                    found = self._commitlog.read_bytes(begin, position)
+                    self.handle(CheckAnswered(found is not None and zlib.crc32(found) == crc))
+                case Close(why):
+                    reason = why
+                case _:
+                    assert_never(action)
+        if pieces and self._transport is not None and not self._ended:
+            if sum(map(len, pieces)) <= _JOINED_BYTES_MAX:
+                self._transport.write(b"".join(pieces))
+            else:
+                self._transport.writelines(pieces)
+        # The slave works on what is new while senders are answered.
+        if confirmed is not None:
+            self._server.on_confirm(self, confirmed)
+        if reason is not None:
+            self.end(reason)
+
+    def _prefetch(self, position: int) -> None:
+        """Have what follows a position in memory by the time it is sent."""
+        begin = max(position, self._prefetched)
+        if begin - position > _PREFETCH_BYTES // 2:
+            return
+        found = self._commitlog.prefetch(begin, _PREFETCH_BYTES)
+        if found is not None:
+            self._prefetched, fetch = found
+            self._loop.run_in_executor(None, fetch)
+
+    def _encode_head(self, position: int, data: bytes | memoryview) -> bytes:
+        if not self.machine.is_fenced:
+            return encode_chunk_head(position, len(data))
+        # What all would be is not a position of this log.
+        tail = self._commitlog.readable_end
+        self._told = confirmed = min(self._reads.certain, tail)
+        return encode_fenced_head(self._epoch, position, confirmed, tail, self._clock.now_ms(), data)
+
+    def tell_confirmed(self) -> None:
+        """Tell the slave what is confirmed, if no chunk has."""
+        if self._ended or not self.is_joined or not self.machine.is_fenced or self._transport is None:
+            return
+        if min(self._reads.certain, self._commitlog.readable_end) > self._told:
+            self._transport.write(self._encode_head(self.machine.position, b""))
+
+    def _arm(self) -> None:
+        """Have the timer go off when the machine wants it; one that goes off too early does no harm."""
+        if not self._ended:
+            self._alarm.set(self.machine.wake_at)
+
+    def _tick(self) -> None:
+        self.handle(Tick())
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def end(self, reason: str) -> None:
+        """Close the link; a fenced slave is told why."""
+        if self._ended or self._transport is None:
+            return
+        if self.machine.is_fenced:
+            self._transport.write(encode_fenced(Refusal(self._epoch, reason)))
+            self._transport.close()
+            # One that does not read would keep the connection for ever.
+            self._loop.call_later(_GOODBYE_SECONDS, self._transport.abort)
+        else:
+            self._transport.abort()
+        self._forget(reason)
+
+    def _forget(self, reason: str) -> None:
+        if self._ended:
+            return
+        self._ended = reason
+        self._alarm.clear()
+        self._server.on_end(self, reason)
+
+    # -- what others want to know ------------------------------------------------------------------------------------
+
+    @property
+    def member(self) -> int | None:
+        """Who the slave is, by its configured id; a classic one does not say."""
+        return self.machine.hello.broker_id if self.machine.hello is not None else None
+
+    @property
+    def name(self) -> str:
+        """The slave as the log names it."""
+        hello = self.machine.hello
+        return self.peer if hello is None else f"{hello.address or self.peer} (configured id {hello.broker_id})"
+
+    @property
+    def address(self) -> str:
+        """Where the slave serves clients, as far as it said so; otherwise where it connected from."""
+        hello = self.machine.hello
+        return hello.address if hello is not None and hello.address else self.peer
+
+    @property
+    def position(self) -> int:
+        """What the slave has."""
+        return max(0, self.machine.confirmed)
+
+    def note_lag(self, lag_bytes: int, near_bytes: int, behind_max: int) -> None:
+        """Say in the log when the slave falls behind, and when it has caught up."""
+        if self._is_behind and lag_bytes <= near_bytes:
+            self._is_behind = False
+            log.info("slave %s has caught up", self.name)
+        elif not self._is_behind and lag_bytes >= max(behind_max, near_bytes):
+            self._is_behind = True
+            log.warning("slave %s fell behind: %d bytes of the log are missing there", self.name, lag_bytes)
+
+    def begin_behind(self) -> None:
+        """The slave starts with much to copy."""
+        self._is_behind = True
+
+
+def _read_frame(frame: LogReport | Hello | Report) -> Event:
+    match frame:
+        case LogReport(position):
+            return ReportReceived(position)
+        case Report(epoch, position):
+            return ReportReceived(position, epoch)
+        case Hello():
+            return HelloReceived(frame)

@@ -1,0 +1,239 @@
+"""The topics of a broker: what there is, who may make one, and what name servers must be told."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from eruca._broker.options import BrokerOptions
+from eruca._broker.standing import Standing
+from eruca._ground.clock import Clock
+from eruca._ground.limits import SHARED_TABLE_BYTES_MAX, TOPIC_BYTES_MAX
+from eruca._ground.signals import Signal
+from eruca._net.guards import Reporter
+from eruca._wire.bodies import DataVersion, TopicConfig, TopicConfigTable
+from eruca._wire.names import (
+    BENCHMARK_TOPIC,
+    DLQ_PREFIX,
+    FORBIDDEN_TO_SEND,
+    HALF_TOPIC,
+    INHERIT,
+    OFFSET_MOVED_TOPIC,
+    READ,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_PREFIX,
+    TEMPLATE_TOPIC,
+    WRITE,
+    check_topic,
+)
+from eruca.errors import TableFull
+
+log = logging.getLogger(__name__)
+
+# Bytes one topic takes in the table besides its name, which is there twice: at most, with every number at its longest.
+_TOPIC_BYTES: Final = 200
+
+
+class Topics:
+    """The table of topics."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        standing: Standing,
+        clock: Clock,
+        table: TopicConfigTable,
+        *,
+        name_length_max: int = TOPIC_BYTES_MAX,
+    ) -> None:
+        self._options = options
+        self._standing = standing
+        self._clock = clock
+        self._name_length_max = name_length_max
+        self.data_version = table.data_version
+        self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
+        #: Told of every change.
+        self.changed: Signal[()] = Signal()
+        #: Counts the changes of this run; name servers are told what changed since the one they know.
+        self.revision = 0
+        # When each topic last changed, the latest at the end, and when all of them did.
+        self._changed_at: dict[str, int] = {}
+        self._all_changed_at = 0
+        #: Topics the saved table does not have yet, and when they were made: who sends to one waits for the disk.
+        self.unsaved: dict[str, int] = {}
+        self._saving = 0
+        self._reporter = Reporter(log)
+        self._add_own()
+        self._bytes = sum(map(_weigh, self._topics))
+
+    def _add_own(self) -> None:
+        """Make the topics every broker has."""
+        options = self._options
+        inherit = READ | WRITE | INHERIT
+        own: list[tuple[str, int, int]] = [
+            (SELF_TEST_TOPIC, 1, READ | WRITE),
+            (BENCHMARK_TOPIC, 1024, READ | WRITE),
+            (options.cluster, 16, inherit if options.cluster_topic else READ | WRITE),
+            (options.name, 1, inherit if options.broker_topic else READ | WRITE),
+            (OFFSET_MOVED_TOPIC, 1, READ | WRITE),
+            (SCHEDULE_TOPIC, 18, READ | WRITE),
+            (self.reply_topic, 1, READ | WRITE),
+        ]
+        if options.auto_create_topic:
+            own.append((TEMPLATE_TOPIC, options.topic_queue_nums, inherit))
+        if options.trace_topic:
+            own.append((options.trace_topic_name, 1, READ | WRITE))
+        for name, queues, perm in own:
+            self._topics.setdefault(name, _make(name, queues, perm))
+        self.own = frozenset([name for name, _, _ in own]) | {HALF_TOPIC, options.trace_topic_name, TEMPLATE_TOPIC}
+
+    @property
+    def reply_topic(self) -> str:
+        """Where replies to request messages go."""
+        return f"{self._options.cluster}_REPLY_TOPIC"
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The settings of a topic."""
+        return self._topics.get(topic)
+
+    def names(self) -> list[str]:
+        """Every topic."""
+        return list(self._topics)
+
+    def is_system(self, topic: str) -> bool:
+        """Is it one that operators may neither make nor delete?"""
+        return topic in self.own or topic in FORBIDDEN_TO_SEND or topic.startswith(SYSTEM_PREFIX)
+
+    def snapshot(self) -> TopicConfigTable:
+        """The table as it is saved and registered."""
+        return self.make_table(dict(self._topics))
+
+    def make_table(self, topics: dict[str, TopicConfig]) -> TopicConfigTable:
+        """A table of some topics with the version of the whole."""
+        version = DataVersion(counter=self.data_version.counter, timestamp=self.data_version.timestamp)
+        return TopicConfigTable(data_version=version, topic_config_table=topics)
+
+    def snapshot_to_save(self) -> TopicConfigTable:
+        """The table for the disk; `note_saved` says that the disk has it."""
+        self._saving = self.revision
+        return self.snapshot()
+
+    def note_saved(self) -> None:
+        """The disk has the last snapshot: nobody needs to wait for the topics in it."""
+        self.unsaved = {name: made_at for name, made_at in self.unsaved.items() if made_at > self._saving}
+
+    def list_changes(self, revision: int) -> dict[str, TopicConfig] | None:
+        """The topics that changed after a revision; None when all may have."""
+        if revision < self._all_changed_at:
+            return None
+        changes: dict[str, TopicConfig] = {}
+        for name, changed_at in reversed(self._changed_at.items()):
+            if changed_at <= revision:
+                break
+            changes[name] = self._topics[name]
+        return changes
+
+    def put(self, config: TopicConfig) -> TopicConfig:
+        """Make or change a topic. Raises InvalidName, and TableFull when the table cannot have one more."""
+        name = config.topic_name
+        check_topic(name, self._name_length_max)
+        is_new = name not in self._topics
+        if is_new:
+            size = self._bytes + _weigh(name)
+            if size > SHARED_TABLE_BYTES_MAX:
+                text = f"topic {name} is not made: the broker has {len(self._topics)} topics and takes no more"
+                self._reporter.report("full", text)
+                raise TableFull(text, hint="delete topics and groups that are not used")
+            self._bytes = size
+        self._topics[name] = config
+        self._advance()
+        self._changed_at.pop(name, None)
+        self._changed_at[name] = self.revision
+        if is_new:
+            self.unsaved[name] = self.revision
+        self.changed.tell()
+        return config
+
+    def delete(self, topic: str) -> bool:
+        """Forget a topic; False when there was none."""
+        if self._topics.pop(topic, None) is None:
+            return False
+        self._bytes -= _weigh(topic)
+        self._changed_at.pop(topic, None)
+        self.unsaved.pop(topic, None)
+        self._advance()
+        self.changed.tell()
+        return True
+
+    def replace(self, table: TopicConfigTable) -> None:
+        """Take the table of a master."""
+        known, self._topics = self._topics, dict(table.topic_config_table)
+        self._bytes = sum(map(_weigh, self._topics))
+        self.data_version = table.data_version
+        self._note_all_changed()
+        self.unsaved = {name: self.revision for name in self._topics if name not in known or name in self.unsaved}
+        self.changed.tell()
+
+    def renew(self) -> None:
+        """Count the table as new, so that name servers take all of it from a broker that just became a master."""
+        self._advance()
+        self._note_all_changed()
+        self.changed.tell()
+
+    def _advance(self) -> None:
+        self.revision += 1
+        self.data_version = DataVersion(counter=self.data_version.counter + 1, timestamp=self._clock.now_ms())
+
+    def _note_all_changed(self) -> None:
+        self.revision += 1
+        self._all_changed_at = self.revision
+        self._changed_at.clear()
+
+    # -- topics that make themselves ---------------------------------------------------------------------------------
+
+    def create_for_send(self, topic: str, template_name: str, queue_nums: int) -> TopicConfig | None:
+        """Make a topic a message was sent to, after its template; None when there is no template to inherit from."""
+        template = self._topics.get(template_name)
+        if template is None or not template.perm & INHERIT:
+            return None
+        if template_name == TEMPLATE_TOPIC and not self._options.auto_create_topic:
+            return None
+        queues = max(0, min(queue_nums, template.write_queue_nums))
+        log.info("topic %s is made with %d queues after %s", topic, queues, template_name)
+        perm, kind = template.perm & ~INHERIT, template.topic_filter_type
+        return self.put(_make(topic, queues, perm, topic_filter_type=kind))
+
+    def create_internal(self, topic: str, queues: int, perm: int = READ | WRITE, sys_flag: int = 0) -> TopicConfig:
+        """The topic, made if needed: retry, dead letter and transaction topics need no template."""
+        found = self._topics.get(topic)
+        if found is not None:
+            return found
+        made = _make(topic, queues, perm, topic_sys_flag=sys_flag)
+        # On a slave it is its master that makes topics.
+        return made if self._standing.is_slave else self.put(made)
+
+    def adopt(self, topic: str, queues: int) -> None:
+        """Know a topic that has messages in the store although the table has lost it: a crash came before the save."""
+        if topic not in self._topics:
+            log.warning("topic %s has messages but no settings; it is made again with %d queues", topic, queues)
+            self.put(_make(topic, queues, READ | WRITE))
+
+    def retry_topic(self, group: str, queues: int) -> TopicConfig:
+        """The retry topic of a group."""
+        return self.create_internal(RETRY_PREFIX + group, queues)
+
+    def dead_letter_topic(self, group: str) -> TopicConfig:
+        """The dead letter topic of a group."""
+        return self.create_internal(DLQ_PREFIX + group, 1)
+
+
+def _make(name: str, queues: int, perm: int, **more: Any) -> TopicConfig:
+    """A topic with as many queues to read as to write."""
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm, **more)
+
+
+def _weigh(topic: str) -> int:
+    """The most bytes a topic takes in the table."""
+    return 2 * len(topic) + _TOPIC_BYTES

@@ -1,0 +1,73 @@
+"""What the commands of operators have in common: a cluster to work on, a question before harm, progress, outcomes."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from eruca._admin.session import Admin
+from eruca._cli.connecting import make_options
+from eruca._cli.running import run_loop
+from eruca.errors import ConfigError
+
+Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def operate(nameservers: str, work: Callable[[Admin], Awaitable[Result]]) -> Result:
+    """Do something to the cluster that the name servers know."""
+
+    async def run() -> Result:
+        async with Admin(options=make_options(nameservers)) as admin:
+            return await work(admin)
+
+    return run_loop(run())
+
+
+def add_yes_option(function: Function) -> Function:
+    """Give a command `--yes`."""
+    return click.option("-y", "--yes", is_flag=True, help="Do it without asking.")(function)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be undone; without a terminal `--yes` must say it."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} Standard input is not a terminal", hint="pass --yes when you are sure")
+    click.confirm(question, abort=True, err=True)
+
+
+def end_with(outcomes: Iterable[str]) -> None:
+    """Say on stderr how often there was which outcome; the exit status is 1 when anything failed."""
+    counts = Counter(outcomes)
+    text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "there was nothing to do"
+    click.echo(f"eruca: {text}", err=True)
+    if counts["failed"]:
+        sys.exit(1)
+
+
+@contextmanager
+def show_count(description: str) -> Iterator[Callable[[int], None]]:
+    """A count on a terminal's stderr for work whose end nobody knows, and a function to tell it of more."""
+    if not sys.stderr.isatty():
+        yield lambda _count: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}: {task.completed:.0f}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(description, total=None)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,332 @@
+"""`eruca cluster`: masters and slaves, how far behind they are, and changing places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from eruca._admin import replication
+from eruca._admin.members import JAVA
+from eruca._admin.replication import DivergedRow, Lag, Member, Promotion
+from eruca._admin.session import Admin
+from eruca._cli.administer import operate
+from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.output import add_output_option, format_bytes, format_time, make_table, print_document, print_rows
+from eruca._wire.names import MASTER, MASTER_ID, SLAVE
+from eruca.errors import NoRoute
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_SECOND_MS = 1000
+
+
+@click.group()
+def cluster() -> None:
+    """Masters and slaves: who they are, how far behind, and making another one the master.
+
+    Brokers of one name are members of it: one master, which takes messages, and slaves, which copy its log. BROKER is
+    the address of a member (HOST:PORT) or its name and id (broker-a:1).
+
+    \b
+    Examples:
+      eruca cluster list                    all members: role, epoch, how far behind
+      eruca cluster replicas broker-a       the members of one name with all they say of themselves
+      eruca cluster lag                     one line for each slave
+      eruca cluster promote broker-a:1      make this slave the master; nothing acknowledged is lost, or it is refused
+      eruca cluster demote broker-a:0       have the master step down in favour of its best slave
+      eruca cluster diverged                what a master that was replaced had and nobody else
+    """
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+@cluster.command("list")
+@add_nameserver_option
+@add_output_option
+def list_(nameservers: str, output: str) -> None:
+    """List all members of all brokers: id, address, role, epoch, where the log ends, how far a slave is behind.
+
+    An epoch is one mastership: a restart of the master counts ones, a promotion thousands (and hundreds, by the id of
+    the member). FENCED is a master that may not take messages. JAVA is a Java broker, which has no epochs and says
+    nothing of its links.
+
+    \b
+    Examples:
+      eruca cluster list
+      eruca cluster list -o json | jq -r 'select(.role == "MASTER") | .address'
+    """
+    members = operate(nameservers, replication.list_members)
+    _require_some(members, None)
+    _warn_of_missing_masters(members)
+    if output == "table":
+        columns = ["cluster", "broker", ">id", "address", "role", ">epoch", ">log ends at", ">behind", "problem"]
+        print_rows(members, output, columns, _draw_member)
+    else:
+        print_rows([_describe(member) for member in members], output, [], lambda _: [])
+
+
+def _describe(member: Member) -> dict[str, object]:
+    """The lines of `list` for programs; `replicas` has all."""
+    state, (lag_bytes, lag_ms) = member.state, _find_lag(member)
+    return {
+        "cluster": member.cluster,
+        "broker": member.broker,
+        "broker_id": member.broker_id,
+        "address": member.address,
+        "role": member.role,
+        "epoch": None if state is None else state.epoch,
+        "tail": member.tail,
+        "writable": None if state is None else state.writable,
+        "lag_bytes": lag_bytes,
+        "lag_ms": lag_ms,
+        "problem": member.problem,
+    }
+
+
+def _find_lag(member: Member) -> tuple[int | None, int | None]:
+    followed = member.state.master if member.state is not None else None
+    return (None, None) if followed is None else (followed.lag_bytes, followed.lag_ms)
+
+
+def _draw_member(member: Member) -> Sequence[str]:
+    state, (lag_bytes, lag_ms) = member.state, _find_lag(member)
+    number = str(member.broker_id) if member.broker_id >= 0 else "-"
+    role = member.role or "does not answer"
+    where = (member.cluster, member.broker, number, member.address, role)
+    if state is None:
+        return (*where, "-", "-" if member.tail is None else str(member.tail), "-", member.problem)
+    behind = "-" if lag_bytes is None or lag_ms is None else _say_lag(lag_bytes, lag_ms)
+    if state.master is not None and not state.master.connected:
+        behind = "not connected"
+    return (*where, str(state.epoch), str(state.tail), behind, member.problem)
+
+
+def _say_lag(lag_bytes: int, lag_ms: int) -> str:
+    if lag_bytes < 0:
+        return "unknown"
+    return f"{format_bytes(lag_bytes)}, {max(lag_ms, 0) / _SECOND_MS:.1f} s"
+
+
+@cluster.command()
+@click.argument("name", metavar="[NAME]", required=False)
+@add_nameserver_option
+@add_output_option
+def replicas(name: str | None, nameservers: str, output: str) -> None:
+    """Show what the members of a broker NAME (or of all) say of themselves: epochs, log, links, copies they wait for.
+
+    \b
+    Examples:
+      eruca cluster replicas broker-a
+      eruca cluster replicas broker-a -o json | jq '.state.epochs'
+    """
+    members = operate(nameservers, lambda admin: replication.list_members(admin, name))
+    _require_some(members, name)
+    if output != "table":
+        print_rows(members, output, [], lambda _: [])
+        return
+    print_document(members, output, lambda: [make_table(*_draw_facts(member)) for member in members])
+
+
+def _draw_facts(member: Member) -> tuple[list[str], list[tuple[str, str]]]:
+    title = [f"{member.broker}:{member.broker_id}" if member.broker_id >= 0 else member.broker, member.address]
+    state = member.state
+    if state is None:
+        return title, [("role", member.role or "does not answer"), ("problem", member.problem)]
+    epochs = ", ".join(f"{each.epoch} from {each.start}" for each in state.epochs)
+    facts = [
+        ("role", state.role + ("" if state.writable else ", takes no messages")),
+        ("epoch", f"{state.epoch} ({epochs or 'none begun'})"),
+        ("log", f"{state.log_start} to {state.tail}, on the disk to {state.flushed}"),
+        ("last message", format_time(state.last_store_time)),
+        ("failover", state.failover or "by an operator"),
+    ]
+    if state.role != SLAVE:
+        mode = f"{state.required} members have a message" if state.sync and state.required > 1 else "it has a message"
+        facts.append(("acknowledges when", mode))
+        facts.append(("confirmed", f"to {state.confirmed}"))
+    if state.master is not None:
+        followed = state.master
+        link = _say_lag(followed.lag_bytes, followed.lag_ms) if followed.connected else "not connected"
+        facts.append(("master", f"{followed.address or 'not known'}, epoch {followed.epoch}, behind: {link}"))
+    for slave in state.slaves:
+        kind = ("in sync" if slave.in_sync else "too far behind") + ("" if slave.fenced else ", as a Java slave")
+        facts.append((f"slave {slave.address}", f"{kind}, behind: {_say_lag(slave.lag_bytes, slave.lag_ms)}"))
+    if state.diverged:
+        facts.append(("set aside", f"{len(state.diverged)} parts of its log; see eruca cluster diverged"))
+    return title, facts
+
+
+def _warn_of_missing_masters(members: Sequence[Member]) -> None:
+    """Say which broker names take no messages: no member of theirs is a master that answers."""
+    names = {member.broker for member in members}
+    led = {m.broker for m in members if m.role == MASTER or (m.role == JAVA and m.broker_id == MASTER_ID)}
+    for name in sorted(names - led):
+        click.echo(f"eruca: warning: {name} has no master: it takes no messages", err=True)
+
+
+def _require_some(members: Sequence[Member], name: str | None) -> None:
+    if not members:
+        what = f"no broker is named {name}" if name else "no broker is registered"
+        raise NoRoute(what, hint="eruca cluster list shows all; -n names the name servers to ask")
+
+
+@cluster.command()
+@click.argument("name", metavar="[NAME]", required=False)
+@add_nameserver_option
+@add_output_option
+def lag(name: str | None, nameservers: str, output: str) -> None:
+    """Show how far each slave (of broker NAME) is behind its master, in bytes of the log and in time.
+
+    The time is how long ago the master stored what the slave is about to get. Where the master says nothing of a slave,
+    the slave says it itself. Of Java brokers the ends of their logs are compared.
+
+    \b
+    Examples:
+      eruca cluster lag
+      eruca cluster lag broker-a -o json | jq 'select(.lag_bytes > 1000000) | .address'
+    """
+
+    async def ask(admin: Admin) -> tuple[list[Member], list[Lag]]:
+        return await replication.list_members(admin, name), await replication.measure_lag(admin, name)
+
+    members, rows = operate(nameservers, ask)
+    _require_some(members, name)
+    _warn_of_missing_masters(members)
+    columns = ["broker", "slave", ">id", "master", "link", ">position", ">bytes behind", ">time behind", "in sync"]
+    print_rows(rows, output, columns, _draw_lag)
+
+
+def _draw_lag(row: Lag) -> Sequence[str]:
+    link = ("fenced" if row.fenced else "as Java") if row.connected else "not connected"
+    synced = {True: "yes", False: "no", None: "-"}[row.in_sync]
+    late = "-" if row.lag_ms < 0 else f"{row.lag_ms / _SECOND_MS:.1f} s"
+    behind = ("-" if row.lag_bytes < 0 else format_bytes(row.lag_bytes), late)
+    number = str(row.broker_id) if row.broker_id >= 0 else "-"
+    return (row.broker, row.address, number, row.master or "-", link, str(row.position), *behind, synced)
+
+
+@cluster.command()
+@click.argument("name", metavar="[NAME]", required=False)
+@add_nameserver_option
+@add_output_option
+def diverged(name: str | None, nameservers: str, output: str) -> None:
+    """List the parts of logs that members (of broker NAME) have set aside.
+
+    The log of a slave must be that of its master. A master that was replaced while it had messages that nobody else
+    had got does not have them any more when it comes back as a slave. They are kept in a file below its store
+    directory, and `eruca store diverged DIR FILE` shows them. With SYNC_MASTER none was acknowledged, unless the
+    promotion was forced.
+
+    \b
+    Examples:
+      eruca cluster diverged
+      eruca store diverged eruca-data/store 1-4096-8192.log     on the machine of that member
+    """
+    rows = operate(nameservers, lambda admin: replication.list_diverged(admin, name))
+    print_rows(rows, output, ["broker", "member", "file", ">epoch", ">begin", ">end", ">size", "found"], _draw_diverged)
+
+
+def _draw_diverged(row: DivergedRow) -> Sequence[str]:
+    places = (str(row.epoch), str(row.begin), str(row.end), format_bytes(row.end - row.begin))
+    return (row.broker, row.address, row.file, *places, format_time(row.found_time))
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+def add_change_options(function: Function) -> Function:
+    """Give a command the options of a change of roles."""
+    for option in reversed(
+        [
+            click.option("--force", is_flag=True, help="Do it even if acknowledged messages are lost by it."),
+            click.option(
+                "--members", type=click.IntRange(min=1), help="How many members there are, when one is gone for good."
+            ),
+            click.option(
+                "--wait",
+                "wait_s",
+                type=click.FloatRange(min=0),
+                default=30.0,
+                show_default=True,
+                help="Seconds a slave may take to copy what it lacks.",
+            ),
+            click.option("--dry-run", is_flag=True, help="Say whether it would be done, and change nothing."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+@cluster.command()
+@click.argument("broker", metavar="BROKER")
+@add_change_options
+@add_nameserver_option
+@add_output_option
+def promote(broker: str, nameservers: str, output: str, **how: Any) -> None:
+    """Make BROKER the master of its name: HOST:PORT, or its name and id.
+
+    If the master answers, it stops taking messages, BROKER copies what it lacks, and they change places; producers wait
+    for a moment and nothing is lost. If the master does not answer, it is done only when no acknowledged message can be
+    lost: BROKER must have the most of the log of those that answer, and so many must answer that the silent ones cannot
+    have acknowledged anything among themselves (with n members and r copies, n - r + 1). An ASYNC_MASTER waits for
+    nobody, so when it is dead nobody can know; that needs --force. A refusal says what would be lost.
+
+    The old master, when it comes back, follows the new one by itself. What it had and the new one has not is kept in a
+    file; see `eruca cluster diverged`.
+
+    \b
+    Examples:
+      eruca cluster promote broker-a:1 --dry-run
+      eruca cluster promote broker-a:1
+      eruca cluster promote 10.0.0.2:10911 --force
+      eruca cluster promote broker-a:2 --members 2      a third member is gone for good
+    """
+    _show_change(operate(nameservers, lambda admin: replication.promote(admin, broker, tell=_say, **how)), output)
+
+
+@cluster.command()
+@click.argument("broker", metavar="BROKER")
+@click.option("--no-successor", is_flag=True, help="Promote nobody: the broker name takes no messages then.")
+@add_change_options
+@add_nameserver_option
+@add_output_option
+def demote(broker: str, no_successor: bool, nameservers: str, output: str, **how: Any) -> None:
+    """Have the master BROKER step down; its slave with the most data becomes the master.
+
+    That is the way to restart the machine of a master: nothing is lost and producers wait for a moment. With
+    --no-successor it only stops taking messages; consumers go on reading from it. Members that elect their master in
+    etcd elect another one.
+
+    \b
+    Examples:
+      eruca cluster demote broker-a:0
+      eruca cluster demote broker-a:0 --no-successor
+    """
+    _show_change(
+        operate(
+            nameservers,
+            lambda admin: replication.demote(admin, broker, successor=not no_successor, tell=_say, **how),
+        ),
+        output,
+    )
+
+
+def _say(step: str) -> None:
+    click.echo(f"eruca: {step}", err=True)
+
+
+def _show_change(report: Promotion, output: str) -> None:
+    for warning in report.warnings:
+        click.echo(f"eruca: warning: {warning}", err=True)
+    facts = [
+        ("broker", report.broker),
+        ("master before", report.before or "not known"),
+        ("master", report.master or "nobody"),
+        ("epoch", str(report.epoch)),
+        ("done", "yes" if report.done else "no, this was a dry run"),
+        *[("would be refused" if not report.done else "forced although", reason) for reason in report.objections],
+    ]
+    print_document(report, output, lambda: [make_table(["change", ""], facts)])

@@ -1,0 +1,104 @@
+"""Writes docs/CONFIG.md from the declared options: `python -m eruca._cli.configdoc docs/CONFIG.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from eruca._cli.optionlist import OptionFacts, list_options
+
+_INTRO = """\
+# Configuration
+
+This page is made from the options as they are declared in the code (`make docs`); a test fails when it is not current.
+
+An option has the name it has in the `.conf` files of Apache RocketMQ 4.9, and can be set in these ways. Each goes over
+the ones before it:
+
+1. its default;
+2. what was changed while the server ran (`updateBrokerConfig`) without a `.conf` file: a broker keeps it in
+   `config/erucaOptions.properties` of its store, a name server in the file of `configStorePath`;
+3. a `.conf` file, as RocketMQ has it: `eruca broker -c broker.conf` with `listenPort=10911`. For the name servers,
+   the variable `NAMESRV_ADDR` comes before the file, as in Java. What is changed while the server runs is written into
+   this file, and its other lines stay as they are;
+4. an environment variable: `ERUCA_` and the name in capitals, `ERUCA_LISTEN_PORT=10911`;
+5. a flag: `--listen-port 10911`, or `--option listenPort=10911`.
+
+`eruca broker -p` prints what is in force and where it was set, `eruca config explain KEY` tells all about one option.
+A key of 4.9 that means nothing here is accepted, and said so once at the start. A key nobody knows is a warning that
+names the nearest known one.
+
+`eruca up` gives a new store smaller files than the defaults below (64 MiB of commit log); a store that is there keeps
+the sizes it was made with, whoever opens it, unless a setting says otherwise.
+
+Nothing listens where other machines can reach it unless `--insecure` is given: there are no accounts yet.
+"""
+_DIFFERENCES = """\
+## Where 3.x and 4.9 differ
+
+The defaults are those of 4.9. Who comes from 3.x and relies on the old values can set them.
+
+| option | 3.x | 4.9 | unit | meaning |
+| --- | --- | --- | --- | --- |
+"""
+_SECTIONS = {
+    "broker": "## Broker\n\n`eruca broker`, `eruca up`.\n",
+    "store": "## Store\n\nRead by the broker, from the same file.\n",
+    "name server": "## Name server\n\n`eruca nameserver`.\n",
+    "filter server": "## Filter server\n\n`eruca filterserver`.\n",
+    "client": "## Client\n\nTo come with the client; a Java client takes these as system properties.\n",
+}
+_IGNORED = """\
+## Accepted, without effect
+
+Keys of 4.9 that a file may have and that mean nothing here, with the reason.
+
+| key | default in 4.9 | why |
+| --- | --- | --- |
+"""
+_HEAD = "| key | default | values | unit | at run time | meaning |\n| --- | --- | --- | --- | --- | --- |\n"
+
+
+def write_page() -> str:
+    """The whole page."""
+    options = list_options()
+    parts = [_INTRO, _DIFFERENCES + "\n".join(_list_differences(options)) + "\n"]
+    for part, heading in _SECTIONS.items():
+        rows = [_write_row(facts) for facts in options if facts.part == part and not facts.no_effect]
+        parts.append(f"{heading}\n{_HEAD}" + "\n".join(rows) + "\n")
+    ignored = sorted((facts for facts in options if facts.no_effect), key=lambda facts: (facts.part, facts.key.lower()))
+    rows = [
+        f"| `{facts.key}`{' (name server)' if facts.part == 'name server' else ''} | {_code(facts.default)} "
+        f"| {_escape(facts.no_effect)} |"
+        for facts in ignored
+    ]
+    parts.append(_IGNORED + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def _list_differences(options: Iterable[OptionFacts]) -> Iterator[str]:
+    for facts in options:
+        if facts.older:
+            yield (
+                f"| `{facts.key}` | {facts.older} | {facts.default} | {facts.info.unit} "
+                f"| {_escape(facts.info.doc)}{' (to come)' if facts.coming else ''} |"
+            )
+
+
+def _write_row(facts: OptionFacts) -> str:
+    run_time = "yes" if facts.info.mutable else ""
+    cells = [f"`{facts.key}`", _code(facts.default), _escape(facts.values), facts.info.unit, run_time]
+    return f"| {' | '.join(cells)} | {_escape(facts.info.doc)} |"
+
+
+def _code(text: str) -> str:
+    return f"`{_escape(text)}`" if text else ""
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(write_page(), encoding="utf-8")

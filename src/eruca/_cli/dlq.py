@@ -1,0 +1,301 @@
+"""`eruca dlq`: the messages that consumer groups gave up on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import click
+
+from eruca._admin import deadletters
+from eruca._admin.deadletters import GroupLetters, Journal, Letter, Resent, Wanted
+from eruca._admin.session import Admin
+from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
+from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.output import add_output_option, format_time, make_table, parse_time, print_document, print_rows
+from eruca._client.message import Message
+from eruca._wire.names import check_group, check_topic
+from eruca.errors import ConfigError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_SHOWN_MAX = 100
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: messages that a group gave up on after too many attempts.
+
+    \b
+    Examples:
+      eruca dlq list                                   which groups have some
+      eruca dlq list billing                           those of one group
+      eruca dlq show billing 7F000001000026A2...       one with its body
+      eruca dlq resend billing --all --journal b.jsonl send all of them to their topics once more
+      eruca dlq export billing --to letters.jsonl      take them out
+    """
+
+
+def add_choice_options(function: Function) -> Function:
+    """Give a command the options that choose dead letters."""
+    for option in reversed(
+        [
+            click.option("-t", "--topic", help="Only those that were sent to this topic."),
+            click.option("-k", "--key", help="Only those with this key."),
+            click.option("--from-time", type=parse_time, metavar="TIME", help="Dead at this time or later."),
+            click.option("--to-time", type=parse_time, metavar="TIME", help="Dead at this time or earlier."),
+            click.option("--limit", type=click.IntRange(min=1), help="At most this many."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+@dlq.command("list")
+@click.argument("group", required=False)
+@add_choice_options
+@add_nameserver_option
+@add_output_option
+def list_(group: str | None, nameservers: str, output: str, **conditions: Any) -> None:
+    """List the groups that have dead letters, or the dead letters of GROUP.
+
+    \b
+    Examples:
+      eruca dlq list
+      eruca dlq list billing --topic orders --from-time 2026-11-15
+      eruca dlq list billing -o json | jq -r .message_id
+    """
+    if group is None:
+        rows = operate(nameservers, deadletters.list_groups)
+        print_rows(rows, output, ["group", ">dead letters", "problem"], _draw_group)
+        return
+    check_group(group)
+    wanted = Wanted(**conditions)
+    letters, is_cut = operate(nameservers, lambda admin: _gather(admin, group, wanted, output))
+    print_rows(
+        letters,
+        output,
+        ["dead since", "message id", "topic", "tags", "keys", ">tries", ">bytes"],
+        _draw_letter,
+    )
+    if is_cut:
+        click.echo(f"eruca: there are more than {_SHOWN_MAX}; --limit, --from-time and -o json show others", err=True)
+
+
+async def _gather(admin: Admin, group: str, wanted: Wanted, output: str) -> tuple[list[Letter], bool]:
+    rows: list[Letter] = []
+    # A table of a million rows helps nobody; programs get all.
+    rows_max = _SHOWN_MAX if output == "table" and wanted.limit is None else None
+    with show_count("dead letters read") as advance:
+        async for letter in deadletters.read(admin, group, wanted):
+            if rows_max is not None and len(rows) >= rows_max:
+                return rows, True
+            rows.append(deadletters.describe(group, letter))
+            advance(1)
+    return rows, False
+
+
+def _draw_group(row: GroupLetters) -> Sequence[str]:
+    return (row.group, str(row.count), row.problem)
+
+
+def _draw_letter(row: Letter) -> Sequence[str]:
+    where = (row.message_id, row.topic, row.tags, " ".join(row.keys))
+    return (format_time(row.dead_time), *where, str(row.tries), str(row.size))
+
+
+@dlq.command()
+@click.argument("group")
+@click.argument("name", metavar="ID")
+@add_nameserver_option
+@add_output_option
+def show(group: str, name: str, nameservers: str, output: str) -> None:
+    """Show one dead letter of GROUP with its properties and its body. ID is its message id or an offset id.
+
+    \b
+    Examples:
+      eruca dlq show billing 7F00000100002A9F0000000000000123
+      eruca dlq show billing 7F00000100002A9F0000000000000123 -o json | jq -r .body_base64 | base64 -d
+    """
+    check_group(group)
+    letter = operate(nameservers, lambda admin: deadletters.find(admin, group, name))
+    row = deadletters.export(group, letter)
+    body, _ = deadletters.read_body(letter)
+    facts = [(key, _write(key, value)) for key, value in row.items() if key not in ("properties", "body_base64")]
+    properties = [(key, str(value)) for key, value in row["properties"].items()]
+    text = body.decode("utf-8", "replace") if _is_text(body) else f"<{len(body)} bytes, not text; see dlq export>"
+    print_document(
+        row,
+        output,
+        lambda: [make_table(["dead letter", ""], [*facts, ("body", text)]), make_table(["property", ""], properties)],
+    )
+
+
+def _write(key: str, value: Any) -> str:
+    if key.endswith("_time"):
+        return format_time(value)
+    return " ".join(value) if isinstance(value, list) else str(value)
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# --- sending again ----------------------------------------------------------------------------------------------------
+
+
+@dlq.command()
+@click.argument("group")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All that the other options leave, not only some IDs.")
+@click.option("--only-group", is_flag=True, help="To GROUP alone (its retry topic), not to all readers of the topic.")
+@click.option("--to-topic", help="To this topic instead of the one they came from.")
+@click.option(
+    "--journal", type=click.Path(path_type=Path, dir_okay=False), help="Note outcomes in a file; skip what it has sent."
+)
+@click.option("--dry-run", is_flag=True, help="Show which would be sent where, and send nothing.")
+@add_choice_options
+@add_yes_option
+@add_nameserver_option
+@add_output_option
+def resend(
+    group: str,
+    ids: tuple[str, ...],
+    everything: bool,
+    only_group: bool,
+    to_topic: str | None,
+    journal: Path | None,
+    dry_run: bool,
+    yes: bool,
+    nameservers: str,
+    output: str,
+    **conditions: Any,
+) -> None:
+    """Send dead letters of GROUP once more, with the same id, keys, tags, properties and body.
+
+    Each goes to the topic it came from, where every group gets it, or with --only-group to GROUP alone. There is an
+    outcome for each message, and the exit status is 1 if one of them failed. The dead letters stay where they are until
+    their time is over. With --journal a run that was interrupted, or that failed for some, can be repeated: what was
+    sent is not sent again. (A run that is killed between sending one and noting it sends that one twice.)
+
+    \b
+    Examples:
+      eruca dlq resend billing 7F00000100002A9F0000000000000123
+      eruca dlq resend billing --all --dry-run
+      eruca dlq resend billing --all --only-group --journal billing.jsonl
+      eruca dlq resend billing --all --topic orders --from-time 2026-11-15 --yes -o json
+    """
+    check_group(group)
+    if bool(ids) == everything:
+        raise click.UsageError("name the IDs of dead letters, or give --all (and not both)")
+    if to_topic is not None:
+        check_topic(to_topic)
+        if only_group:
+            raise click.UsageError("--only-group and --to-topic say different places: give one of them")
+    if everything and not dry_run:
+        confirm(f"Send the dead letters of group {group} again?", yes)
+    wanted = Wanted(ids=ids, **conditions)
+
+    async def work(admin: Admin) -> list[Resent]:
+        rows = []
+        with show_count("dead letters done") as advance:
+            async for row in deadletters.resend(
+                admin,
+                group,
+                wanted,
+                only_group=only_group,
+                topic=to_topic,
+                journal=Journal(journal),
+                dry_run=dry_run,
+            ):
+                rows.append(row)
+                advance(1)
+                if output != "table":
+                    print_rows([row], output, [], lambda _: [])
+        return rows
+
+    rows = operate(nameservers, work)
+    missing = [
+        Resent(letter=name, message_id=name, topic="", outcome="failed", reason="the group has no such dead letter")
+        for name in _list_missing(ids, rows)
+    ]
+    rows += missing
+    columns = ["message id", "topic", "outcome", "broker", ">queue", ">offset", "reason"]
+    # Programs have seen all others already.
+    print_rows(rows if output == "table" else missing, output, columns, _draw_sent)
+    end_with(row.outcome for row in rows)
+
+
+def _list_missing(ids: tuple[str, ...], rows: list[Resent]) -> list[str]:
+    found = {name for row in rows for name in (row.letter, row.message_id, row.origin_id)}
+    return [name for name in ids if name not in found]
+
+
+def _draw_sent(row: Resent) -> Sequence[str]:
+    place = (row.broker, str(row.queue), str(row.offset)) if row.outcome == "sent" else ("-", "-", "-")
+    return (row.message_id, row.topic, row.outcome, *place, row.reason)
+
+
+# --- taking out -------------------------------------------------------------------------------------------------------
+
+
+@dlq.command()
+@click.argument("group")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--to", "target", default="-", help="A file for JSON lines, or `-` for stdout.", show_default=True)
+@click.option("--directory", type=click.Path(path_type=Path, file_okay=False), help="Two files each, in here, instead.")
+@add_choice_options
+@add_nameserver_option
+def export(
+    group: str, ids: tuple[str, ...], target: str, directory: Path | None, nameservers: str, **conditions: Any
+) -> None:
+    """Take the dead letters of GROUP out: JSON lines with the body in base64, or files.
+
+    With --directory each becomes OFFSET-ID.body with its bytes as they were sent, and OFFSET-ID.json with all else.
+    Nothing is changed on the broker.
+
+    \b
+    Examples:
+      eruca dlq export billing --to letters.jsonl
+      eruca dlq export billing --topic orders | jq -r .body_base64
+      eruca dlq export billing --directory letters
+    """
+    check_group(group)
+    if directory is not None and target != "-":
+        raise click.UsageError("--to and --directory say different places: give one of them")
+    wanted = Wanted(ids=ids, **conditions)
+
+    async def work(admin: Admin, write: Callable[[Message], None]) -> int:
+        count = 0
+        with show_count("dead letters exported") as advance:
+            async for letter in deadletters.read(admin, group, wanted):
+                await asyncio.to_thread(write, letter)
+                count += 1
+                advance(1)
+        return count
+
+    try:
+        if directory is not None:
+            count = operate(
+                nameservers, lambda admin: work(admin, lambda letter: deadletters.write_files(directory, group, letter))
+            )
+        else:
+            with click.open_file(target, "w", encoding="utf-8") as file:
+                count = operate(nameservers, lambda admin: work(admin, lambda letter: _write_line(file, group, letter)))
+    except OSError as error:
+        raise ConfigError(f"the export cannot be written: {error}", hint="name another place") from error
+    click.echo(f"eruca: {count} exported", err=True)
+
+
+def _write_line(file: IO[str], group: str, letter: Message) -> None:
+    file.write(json.dumps(deadletters.export(group, letter), ensure_ascii=False) + "\n")

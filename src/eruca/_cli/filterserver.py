@@ -1,0 +1,83 @@
+"""`eruca filterserver`: run a filter server until it is told to stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eruca._cli.optionlist import Role
+from eruca._cli.running import Service, run_services
+from eruca._cli.serve import add_server_options, announce, print_settings, start_logs
+from eruca._cli.settings import Settings, choose_told_address, require_loopback
+from eruca._filterserver.app import FilterServer
+from eruca._filterserver.options import FilterServerOptions
+from eruca._net.addresses import check_addresses
+
+
+@add_server_options(Role.FILTERSERVER)
+def filterserver(
+    settings: Settings, host: str | None, insecure: bool, print_config: bool, log_json: bool, output: str
+) -> None:
+    """Run a filter server: consumers filter messages by code of their own, before the messages come to them.
+
+    It pulls from one broker, asks the consumer's filter class about each message, and serves what is left. The broker
+    takes none unless it is told to: `eruca broker --filter-server-nums 1`. Then clients find it by themselves.
+
+    A filter class is a WebAssembly module that the consumer uploads:
+
+    \b
+      Consumer(..., subscribe={"orders": ClassFilter("OnlyLarge", module)})
+
+    It exports `memory`, `alloc(size) -> address`, and a function named as the class, `(address, size) -> i32`, that
+    answers 0 for messages nobody wants. It finds there: 4 bytes with the length of the properties (little-endian),
+    the properties (name 0x01 value 0x02 ...), and the body. It may import nothing, and what it may use is bounded; a
+    module that wants more is switched off for its group.
+
+    Or it is a Python class in a file of --filter-plugin-path, on this machine, which you installed there:
+
+    \b
+      from eruca._filterserver.plugins import FilterClass, FilterMessage
+      class OnlyLarge(FilterClass):
+          def matches(self, message: FilterMessage) -> bool:
+              return len(message.body) > 1000
+
+    Consumers use it by its name: ClassFilter("OnlyLarge"). Nothing that a client uploads is run as Python or Java.
+
+    \b
+    Examples:
+      eruca up --filter-server-nums 1                 a broker that takes one, and in another terminal:
+      eruca filterserver                              for the broker on 127.0.0.1:10911
+      eruca filterserver -b 10.0.0.5:10911 --host 10.0.0.6 --insecure
+      eruca filterserver --filter-plugin-path filters --client-upload-filter-class-enable false
+    """
+    options = _build(settings, host, insecure)
+    if print_config:
+        print_settings(settings, output, options)
+        return
+    start_logs(settings, options.log_level, log_json)
+    server = FilterServer(options)
+    hint = "another process has the port; leave out --listen-port to take any"
+
+    def say() -> None:
+        announce(
+            output,
+            {
+                "filterserver": server.address,
+                "broker": options.broker,
+                "name": server.broker_name or "(not registered yet)",
+                "installed": " ".join(sorted(server.plugins)),
+                "uploads": options.uploads,
+            },
+        )
+
+    run_services([Service(server, hint)], say)
+
+
+def _build(settings: Settings, host: str | None, insecure: bool) -> FilterServerOptions:
+    options = settings.build(FilterServerOptions)
+    check_addresses("connectWhichBroker", options.broker)
+    if host is not None:
+        options = replace(options, bind=host)
+        if not settings.is_set("filterServerIP"):
+            options = replace(options, host=choose_told_address(host))
+    require_loopback("the filter server", options.bind_host, insecure)
+    return options

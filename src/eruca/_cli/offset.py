@@ -1,0 +1,197 @@
+"""`eruca offset`: where groups are, and moving them to another place."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+
+import click
+
+from eruca._admin import offsets
+from eruca._admin.offsets import EARLIEST, LATEST, Move, QueueProgress
+from eruca._admin.session import Admin
+from eruca._cli.administer import add_yes_option, confirm, end_with, operate
+from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.output import add_output_option, format_time, parse_time, print_rows
+from eruca._wire.names import check_group, check_topic
+from eruca.errors import NoRoute
+
+_AGO = re.compile(r"-(\d{1,9})([smhd])")
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_COLUMNS = ["topic", "broker", ">queue", ">before", ">after", "outcome", "reason"]
+
+
+@click.group()
+def offset() -> None:
+    """Replay and skip: show where consumer groups are, and move them.
+
+    \b
+    Examples:
+      eruca offset show billing                                    how far the group is, queue by queue
+      eruca offset reset billing orders --to 2026-11-15T07:00:00   consume again what came since then
+      eruca offset reset billing orders --to -2h --dry-run         where would it go?
+      eruca offset skip billing orders                             forget the backlog
+      eruca offset clone billing audit                             let another group begin where this one is
+    """
+
+
+def parse_moment(text: str) -> int:
+    """Where to: `earliest`, `latest`, `now`, `-2h` (ago) or a time; in milliseconds as brokers take it."""
+    if text == "earliest":
+        return EARLIEST
+    if text in ("latest", "now"):
+        return LATEST
+    if match := _AGO.fullmatch(text):
+        return max(EARLIEST, round(time.time() * 1000) - int(match[1]) * _UNIT_MS[match[2]])
+    moment = parse_time(text)
+    if moment < 0:
+        raise click.BadParameter(f"{text!r} is before 1970")
+    return moment
+
+
+@offset.command()
+@click.argument("group")
+@click.option("-t", "--topic", help="Only this topic.")
+@add_nameserver_option
+@add_output_option
+def show(group: str, topic: str | None, nameservers: str, output: str) -> None:
+    """Show how far GROUP is: its offset, the end of each queue, and how many messages it is behind.
+
+    \b
+    Examples:
+      eruca offset show billing
+      eruca offset show billing --topic orders -o json | jq -s 'map(.behind) | add'
+    """
+    check_group(group)
+    rows = operate(nameservers, lambda admin: _find_rows(admin, group, topic))
+    if output == "table":
+        print_rows(
+            rows, output, ["topic", "broker", ">queue", ">offset", ">end", ">behind", "last consumed"], _draw_progress
+        )
+    else:
+        print_rows([_describe(row) for row in rows], output, [], lambda _: [])
+
+
+async def _find_rows(admin: Admin, group: str, topic: str | None) -> list[QueueProgress]:
+    rows = await offsets.show(admin, group, topic)
+    if rows:
+        return rows
+    if topic is not None and await admin.find_route(topic) is None:
+        raise NoRoute(f"no broker has a topic {topic}", hint="is its name spelled right?")
+    where = "" if topic is None else f" in topic {topic}"
+    raise NoRoute(
+        f"group {group} has no offsets{where}", hint="it commits its first ones when it has consumed something"
+    )
+
+
+def _describe(row: QueueProgress) -> dict[str, object]:
+    return {**{name: getattr(row, name) for name in row.__struct_fields__}, "behind": row.behind}
+
+
+def _draw_progress(row: QueueProgress) -> Sequence[str]:
+    numbers = (str(row.queue), str(row.offset), str(row.end), str(row.behind))
+    return (row.topic, row.broker, *numbers, format_time(row.consumed_time))
+
+
+@offset.command()
+@click.argument("group")
+@click.argument("topic")
+@click.option(
+    "--to",
+    "moment",
+    required=True,
+    type=parse_moment,
+    metavar="TIME|-2h|earliest|latest",
+    help="The time whose messages come next: 2026-11-15T07:21:06, milliseconds, or an age (s, m, h, d).",
+)
+@click.option("--only-back", is_flag=True, help="Leave queues alone in which the group would go forward.")
+@click.option("--dry-run", is_flag=True, help="Show where it would go, and change nothing.")
+@add_yes_option
+@add_nameserver_option
+@add_output_option
+def reset(
+    group: str, topic: str, moment: int, only_back: bool, dry_run: bool, yes: bool, nameservers: str, output: str
+) -> None:
+    """Move GROUP to the messages that were stored in TOPIC at a time.
+
+    When members of the group are connected, the broker tells them, and they go there by themselves within seconds
+    (`told`; members of other makes too). When none is, the offsets are written into the broker (`written`). A group
+    that was never there gets offsets as well, so its first member begins at that time. Messages that were consumed
+    already come again.
+
+    \b
+    Examples:
+      eruca offset reset billing orders --to 2026-11-15T07:00:00
+      eruca offset reset billing orders --to -30m --dry-run
+      eruca offset reset billing orders --to earliest --yes
+      eruca offset reset audit orders --to 2026-11-01          where a new group is to begin
+    """
+    check_group(group)
+    check_topic(topic)
+    if not dry_run:
+        confirm(f"Move group {group} in topic {topic} to {_say(moment)}?", yes)
+    moves = operate(
+        nameservers,
+        lambda admin: offsets.reset(admin, group, topic, moment, force=not only_back, dry_run=dry_run),
+    )
+    _show_moves(moves, output)
+
+
+def _say(moment: int) -> str:
+    return {EARLIEST: "its first message", LATEST: "its end"}.get(moment) or format_time(moment)
+
+
+@offset.command()
+@click.argument("group")
+@click.argument("topic")
+@click.option("--dry-run", is_flag=True, help="Show what would be skipped, and change nothing.")
+@add_yes_option
+@add_nameserver_option
+@add_output_option
+def skip(group: str, topic: str, dry_run: bool, yes: bool, nameservers: str, output: str) -> None:
+    """Move GROUP past everything in TOPIC that it has not consumed yet.
+
+    What is skipped stays in the topic; `eruca offset reset` goes back to it.
+
+    \b
+    Examples:
+      eruca offset skip billing orders --dry-run
+      eruca offset skip billing orders --yes
+    """
+    check_group(group)
+    check_topic(topic)
+    if not dry_run:
+        confirm(f"Skip all that group {group} has not consumed in topic {topic}?", yes)
+    _show_moves(operate(nameservers, lambda admin: offsets.skip(admin, group, topic, dry_run=dry_run)), output)
+
+
+@offset.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("-t", "--topic", help="Only this topic; otherwise all that SOURCE has offsets in.")
+@add_yes_option
+@add_nameserver_option
+@add_output_option
+def clone(source: str, target: str, topic: str | None, yes: bool, nameservers: str, output: str) -> None:
+    """Give group TARGET the offsets that group SOURCE has. No member of TARGET may be connected.
+
+    \b
+    Examples:
+      eruca offset clone billing billing-v2
+      eruca offset clone billing audit --topic orders --yes
+    """
+    check_group(source)
+    check_group(target)
+    confirm(f"Replace the offsets of group {target} by those of {source}?", yes)
+    _show_moves(operate(nameservers, lambda admin: offsets.clone(admin, source, target, topic)), output)
+
+
+def _show_moves(moves: list[Move], output: str) -> None:
+    print_rows(moves, output, _COLUMNS, _draw_move)
+    end_with(move.outcome for move in moves)
+
+
+def _draw_move(move: Move) -> Sequence[str]:
+    places = ["-" if place is None else str(place) for place in (move.before, move.after)]
+    return (move.topic, move.broker, str(move.queue), *places, move.outcome, move.reason)

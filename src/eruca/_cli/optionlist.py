@@ -1,0 +1,165 @@
+"""Every option there is, as commands, documentation and start-up want to see it: made from the declared fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, get_type_hints
+
+from eruca._broker.administering.javakeys import IGNORED
+from eruca._broker.options import BrokerOptions
+from eruca._filterserver.options import FilterServerOptions
+from eruca._ground.config import OptionInfo, StoreOptions, info_of
+from eruca._nameserver.options import NameServerOptions
+
+ENVIRONMENT_PREFIX = "ERUCA_"
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# How an option of the name server says that it is only there because 4.9 has it.
+_WITHOUT_EFFECT = "accepted, without effect: "
+_TYPE_NAMES: dict[Any, str] = {bool: "true or false", int: "number", str: "text"}
+
+
+class Role(enum.Enum):
+    """Who reads an option."""
+
+    BROKER = "broker"
+    NAMESERVER = "nameserver"
+    FILTERSERVER = "filterserver"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionFacts:
+    """One option, whoever declares it."""
+
+    key: str
+    role: Role
+    part: str
+    kind: Any
+    default: str
+    info: OptionInfo
+    # Why it does nothing here; empty when it does something.
+    no_effect: str = ""
+    # It is declared here already, and comes with a part that is still to be built.
+    coming: bool = False
+
+    @property
+    def environment(self) -> str:
+        """The environment variable that sets it."""
+        return name_environment(self.key)
+
+    @property
+    def flag(self) -> str:
+        """The command-line flag that sets it."""
+        return name_flag(self.key)
+
+    @property
+    def values(self) -> str:
+        """What it may be."""
+        if isinstance(self.kind, type) and issubclass(self.kind, enum.Enum):
+            return " or ".join(str(member.value) for member in self.kind)
+        low, high = self.info.low, self.info.high
+        name = _TYPE_NAMES.get(self.kind, "text")
+        if low is not None and high is not None:
+            return f"{low} to {high}"
+        if low is not None:
+            return f"{low} or more"
+        return name if high is None else f"at most {high}"
+
+    @property
+    def older(self) -> str:
+        """The default of 3.x where it is another one, or nothing."""
+        return "" if self.info.older is None else str(self.info.older)
+
+
+def name_environment(key: str) -> str:
+    """`listenPort` as an environment variable: `ERUCA_LISTEN_PORT`."""
+    return ENVIRONMENT_PREFIX + _WORD_START.sub("_", key).replace(".", "_").upper()
+
+
+def name_flag(key: str) -> str:
+    """`listenPort` as a flag: `--listen-port`."""
+    return "--" + _WORD_START.sub("-", key).replace(".", "-").lower()
+
+
+_PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
+    (Role.BROKER, "broker", BrokerOptions),
+    (Role.BROKER, "store", StoreOptions),
+    (Role.NAMESERVER, "name server", NameServerOptions),
+    (Role.FILTERSERVER, "filter server", FilterServerOptions),
+)
+# What a Java client takes as system properties; our client will take them under the same names.
+_COMING = (
+    OptionInfo(
+        "rocketmq.client.rebalance.waitInterval",
+        "how often a consumer looks whether its queues are fairly shared",
+        unit="ms",
+        low=1,
+        older=10_000,
+    ),
+    OptionInfo(
+        "rocketmq.client.rebalance.lockInterval",
+        "how often an ordered consumer renews the locks of its queues",
+        unit="ms",
+        low=1,
+        older=1_000,
+    ),
+)
+_COMING_DEFAULT = "20000"
+
+
+@cache
+def list_options() -> tuple[OptionFacts, ...]:
+    """Every option that does something, every key of 4.9 that does nothing, and what is still to come."""
+    found: list[OptionFacts] = []
+    for role, part, options in _PARTS:
+        found += _list_declared(role, part, options)
+    for key, (default, reason) in IGNORED.items():
+        found.append(OptionFacts(key, Role.BROKER, "4.9", str, default, OptionInfo(key, reason), no_effect=reason))
+    found += [
+        OptionFacts(info.java, Role.CLIENT, "client", int, _COMING_DEFAULT, info, coming=True) for info in _COMING
+    ]
+    return tuple(found)
+
+
+def _list_declared(role: Role, part: str, options: type[Any]) -> Iterator[OptionFacts]:
+    hints = get_type_hints(options)
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name, info in info_of(options).items():
+        reason = info.doc.removeprefix(_WITHOUT_EFFECT) if info.doc.startswith(_WITHOUT_EFFECT) else ""
+        yield OptionFacts(info.java, role, part, hints[name], to_text(defaults[name]), info, no_effect=reason)
+
+
+def to_text(value: object) -> str:
+    """A value as a `.conf` file has it."""
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def options_of(*roles: Role) -> dict[str, OptionFacts]:
+    """The options of roles by key; the first role that has a key keeps it."""
+    found: dict[str, OptionFacts] = {}
+    for role in roles:
+        for facts in list_options():
+            if facts.role is role and not facts.coming:
+                found.setdefault(facts.key, facts)
+    return found
+
+
+def find_options(name: str) -> list[OptionFacts]:
+    """The options somebody may mean: by key in any case, by flag, or by environment variable."""
+    wanted = name.partition("=")[0].strip().lower()
+    return [facts for facts in list_options() if wanted in (facts.key.lower(), facts.environment.lower(), facts.flag)]
+
+
+def find_near_keys(name: str, count: int = 3) -> list[str]:
+    """The keys that look most like a name nobody knows."""
+    keys = {facts.key.lower(): facts.key for facts in list_options()}
+    near = difflib.get_close_matches(name.lower(), keys, n=count, cutoff=0.6)
+    return [keys[key] for key in near]

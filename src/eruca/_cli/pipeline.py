@@ -1,0 +1,271 @@
+"""`eruca pipeline`: jobs on Spark over topics, archives and store files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from eruca._cli.output import make_console, make_table
+from eruca._cli.pipelinejobs import audit, dlq, fsck, rebuild, replay
+from eruca._cli.pipelineoptions import (
+    add_cluster_option,
+    add_input_options,
+    add_session_options,
+    add_store_option,
+    is_delta,
+    load,
+    make_access,
+    make_input,
+    open_session,
+    parse_stores,
+    show_summary,
+    show_table,
+)
+from eruca._wire.names import TRACE_TOPIC
+
+_SECOND_MS = 1000.0
+
+
+@click.group()
+def pipeline() -> None:
+    """Jobs on Spark: archive, query, statistics, replay, audit, and repair of stores.
+
+    Each runs on this machine, or with --master on any Spark cluster, shows how far it is, and ends with a summary:
+    rows, bytes, first and last time, and what it set aside and why. They need `pip install eruca[spark]` and Java 17.
+
+    \b
+    Examples:
+      eruca pipeline archive --archive /data/archive -n host:9876      every topic, what is new since the last time
+      eruca pipeline query --archive /data/archive -n host:9876 -t orders "select count(*) from messages"
+      eruca pipeline stats -n host:9876 --since -24h --out report      tables, charts and one HTML page
+      eruca pipeline lag -n host:9876                                  how far groups are behind (without Spark)
+      eruca pipeline replay --dlq billing -n host:9876                 dead letters once more
+      eruca pipeline audit -n host:9876 -t orders                      sent, stored and consumed, compared
+      eruca pipeline rebuild /data/store                               consume queues and index from the commit log
+    """
+
+
+@pipeline.command()
+@click.option(
+    "--archive",
+    "place",
+    required=True,
+    metavar="DIR",
+    help="Where the archive is or will be: a directory or an address.",
+)
+@add_cluster_option
+@add_store_option
+@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; can be repeated.")
+@click.option("--pattern", default="", metavar="REGEX", help="Only topics whose whole name matches.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="What the files are.",
+)
+@click.option("--everything", is_flag=True, help="With --store: also the last file, of a broker that is stopped.")
+@click.option("--mark", is_flag=True, help="Tell brokers how far they are archived, for deleteOnlyArchived=true.")
+@click.option("--compact/--no-compact", default=True, show_default=True, help="Put small files together afterwards.")
+@add_session_options
+def archive(
+    place: str,
+    nameservers: str | None,
+    stores: tuple[str, ...],
+    topics: tuple[str, ...],
+    pattern: str,
+    form: str,
+    everything: bool,
+    mark: bool,
+    compact: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+    output: str,
+    summary_file: str | None,
+) -> None:
+    """Add what is new to an archive: Parquet (or Delta) by topic and date.
+
+    Without -t all topics are archived but those of brokers, of retries and of dead letters. Each run goes on where the
+    last one ended; one that is killed leaves no duplicates, the next one puts things right. With --store the closed
+    commit-log files of brokers are read instead of asking them, also copies of files that have expired.
+
+    A broker with deleteOnlyArchived=true deletes no file before it was told that its messages are archived, not even
+    when its disk is full: then it refuses messages. --mark tells it, so give that to the job that archives all you
+    want to keep.
+
+    \b
+    Examples:
+      eruca pipeline archive --archive /data/archive -n host:9876
+      eruca pipeline archive --archive /data/archive -n host:9876 -t orders -t payments --mark
+      eruca pipeline archive --archive s3://bucket/archive -n host:9876 --master spark://host:7077
+      eruca pipeline archive --archive /data/archive --store broker-a=/data/store
+    """
+    module = load("eruca._spark.pipelines.archive")
+    with open_session("archive", master, conf, delta=form == "delta") as session:
+        summary = module.run_archive(
+            session,
+            place,
+            access=make_access(nameservers, otherwise=not stores),
+            topics=topics,
+            pattern=pattern,
+            stores=parse_stores(stores),
+            everything=everything,
+            form=form,
+            mark=mark,
+            compact=compact,
+        )
+    show_summary(summary, output, summary_file)
+
+
+@pipeline.command()
+@click.argument("statement")
+@add_input_options
+@click.option("--master", default=None, metavar="URL", help="Where it runs; local[*] without.")
+@click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; can be repeated.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="How to show the rows; JSON has one object a line.",
+)
+@click.option("--limit", default=1000, show_default=True, help="Rows of a table at most; JSON and CSV have all.")
+def query(
+    statement: str,
+    nameservers: str | None,
+    archive: str,
+    stores: tuple[str, ...],
+    topics: tuple[str, ...],
+    pattern: str,
+    since: str | None,
+    until: str | None,
+    master: str | None,
+    conf: tuple[str, ...],
+    output: str,
+    limit: int,
+) -> None:
+    """Run a SQL STATEMENT over archive and live topic as one table, `messages`.
+
+    What is archived is read from there, and the rest from the brokers: no message is missing and none is there twice.
+    The columns are topic, broker, queueId, queueOffset, messageId, offsetId, keys, tags, body, flag, bornTimestamp,
+    bornHost, storeTimestamp, storeHost, reconsumeTimes, transactionState, properties and date. A body is bytes:
+    `cast(body as string)` makes it text.
+
+    \b
+    Examples:
+      eruca pipeline query -n host:9876 -t orders "select tags, count(*) from messages group by tags"
+      eruca pipeline query --archive /data/archive -n host:9876 -t orders \\
+          "select hour(storeTimestamp) h, count(*) n from messages where date = current_date group by h order by h"
+      eruca pipeline query --archive /data/archive "select * from messages where array_contains(keys, 'o-17')" -o json
+    """
+    module = load("eruca._spark.pipelines.query")
+    wanted = make_input(nameservers, archive, stores, topics, pattern, since, until)
+    with open_session("query", master, conf, delta=is_delta(archive)) as session:
+        result = module.run_query(session, wanted, statement)
+        if output == "csv":
+            module.write_csv(result, sys.stdout)
+        elif output == "json":
+            module.write_json(result, sys.stdout)
+        else:
+            rows = []
+            for row in result.rows():
+                rows.append([json.dumps(each) if isinstance(each, dict | list) else str(each) for each in row])
+                if len(rows) >= limit:
+                    click.echo(f"eruca: only the first {limit} rows are shown (--limit)", err=True)
+                    break
+            make_console().print(make_table(result.columns, rows))
+    for warning in result.summary.warnings:
+        click.echo(f"eruca: warning: {warning}", err=True)
+
+
+@pipeline.command()
+@add_input_options
+@click.option("--out", default="report", show_default=True, metavar="DIR", help="Where tables, charts and page go.")
+@click.option(
+    "--traces/--no-traces", "with_traces", default=True, show_default=True, help="Read traces of consumers too."
+)
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
+@click.option(
+    "--lag/--no-lag", "with_lag", default=True, show_default=True, help="Ask brokers how far groups are behind."
+)
+@add_session_options
+def stats(
+    out: str,
+    with_traces: bool,
+    trace_topic: str,
+    with_lag: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+    output: str,
+    summary_file: str | None,
+    archive: str,
+    **options: Any,
+) -> None:
+    """Count messages and bytes by hour and day, topic, tag and producer host, with rates and latencies.
+
+    Traces of consumers, where they are on, tell what each group consumed and how long after it was sent. Lag is as it
+    is now. The directory gets a CSV file for each table, PNG charts, and report.html with everything in one file.
+
+    \b
+    Examples:
+      eruca pipeline stats -n host:9876 --since -24h --out report
+      eruca pipeline stats --archive /data/archive -n host:9876 -t orders --out report
+      eruca pipeline stats --store /data/store --out report
+    """
+    module = load("eruca._spark.pipelines.stats")
+    wanted = make_input(archive=archive, **options)
+    with open_session("stats", master, conf, delta=is_delta(archive)) as session:
+        summary = module.run_stats(
+            session, wanted, out, with_traces=with_traces, with_lag=with_lag, trace_topic=trace_topic
+        )
+    show_summary(summary, output, summary_file)
+
+
+@pipeline.command()
+@add_cluster_option
+@click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Only this group; can be repeated.")
+@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; can be repeated.")
+@click.option("--queues", is_flag=True, help="A row for each queue, not for each topic.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to show it."
+)
+def lag(nameservers: str | None, groups: tuple[str, ...], topics: tuple[str, ...], queues: bool, output: str) -> None:
+    """Show how far groups are behind, in messages and in time. It asks the brokers and needs no Spark.
+
+    The time is how long the next message has been waiting that the group has to consume.
+
+    \b
+    Examples:
+      eruca pipeline lag -n host:9876
+      eruca pipeline lag -n host:9876 -g billing --queues -o json
+    """
+    import msgspec
+
+    from eruca._spark.pipelines.lag import run_lag, sum_lag
+
+    access = make_access(nameservers)
+    assert access is not None
+    found = run_lag(access, groups, topics)
+    rows = [msgspec.to_builtins(row) for row in (found if queues else sum_lag(found))]
+    if output == "json":
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False))
+        return
+    for row in rows:
+        row["behindS"] = f"{row['behindMs'] / _SECOND_MS:,.1f}"
+    places = (
+        {"broker": "broker", "queueId": ">queue", "offset": ">offset", "end": ">end"}
+        if queues
+        else {"queues": ">queues"}
+    )
+    columns = {"group": "group", "topic": "topic", **places, "behind": ">messages behind", "behindS": ">seconds behind"}
+    show_table(rows, columns)
+
+
+for _job in (replay, dlq, audit, rebuild, fsck):
+    pipeline.add_command(_job)

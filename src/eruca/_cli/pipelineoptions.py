@@ -1,0 +1,263 @@
+"""What the commands of `eruca pipeline` share: which messages, where Spark runs, and how the outcome is shown."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from eruca._cli.connecting import DEFAULT_NAMESERVER, parse_nameservers
+from eruca._cli.output import make_console, make_table
+from eruca.errors import ConfigError, ErucaError
+
+if TYPE_CHECKING:
+    from eruca._spark.cluster import Access
+    from eruca._spark.pipelines.inputs import MessageInput
+    from eruca._spark.pipelines.summary import JobSummary
+
+log = logging.getLogger(__name__)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# What the extra brings; without it the commands say so.
+_EXTRA = frozenset({"pyspark", "pyarrow", "numpy", "matplotlib", "py4j"})
+
+
+def load(module: str) -> Any:
+    """A module of the pipelines. Raises ConfigError when Spark is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRA:
+            raise
+        raise ConfigError(f"this needs Spark, and {missing} is missing", hint="pip install eruca[spark]") from None
+
+
+def add_broker_settings(function: Function) -> Function:
+    """Give a command the settings of a broker, which say how large the files of its store are."""
+    for add in (
+        click.option(
+            "--option", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the broker, over the file's."
+        ),
+        click.option(
+            "-c",
+            "--config",
+            type=click.Path(path_type=Path, dir_okay=False, exists=True),
+            help="The broker's .conf file, for the sizes of its files.",
+        ),
+    ):
+        function = add(function)
+    return function
+
+
+def add_session_options(function: Function) -> Function:
+    """Give a command what says where it runs and how it shows its outcome."""
+    for decorate in (
+        click.option(
+            "--summary", "summary_file", type=click.Path(dir_okay=False), help="Write the summary there as JSON too."
+        ),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Choice(["table", "json"]),
+            default="table",
+            show_default=True,
+            help="How to show the outcome.",
+        ),
+        click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; can be repeated."),
+        click.option(
+            "--master",
+            default=None,
+            metavar="URL",
+            help="Where it runs: local[*] (the default), spark://host:7077, yarn, k8s://..., sc://host.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def add_input_options(function: Function) -> Function:
+    """Give a command what says which messages it reads."""
+    for decorate in (
+        click.option("--until", metavar="TIME", help="Only what was stored before; as --since."),
+        click.option(
+            "--since", metavar="TIME", help="Only what was stored then or later: -2h, 2026-11-15T08:00:00Z, epoch ms."
+        ),
+        click.option("--pattern", default="", metavar="REGEX", help="Topics whose whole name matches."),
+        click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="A topic; can be repeated."),
+        add_store_option,
+        click.option(
+            "--archive", default="", metavar="DIR", help="An archive; with -n the live topics go on where it ends."
+        ),
+        add_cluster_option,
+    ):
+        function = decorate(function)
+    return function
+
+
+def add_cluster_option(function: Function) -> Function:
+    """Give a command `-n`; what it is without it depends on what else is given."""
+    return click.option(
+        "-n",
+        "--namesrv-addr",
+        "--name-server",
+        "nameservers",
+        metavar="HOST:PORT",
+        callback=lambda _context, _parameter, text: None if text is None else parse_nameservers(text),
+        help="Name servers of the live topics, separated by `;`.",
+    )(function)
+
+
+def add_store_option(function: Function) -> Function:
+    """Give a command `--store`."""
+    return click.option(
+        "--store",
+        "stores",
+        multiple=True,
+        metavar="[BROKER=]DIR",
+        help="The store directory of a broker, ours or Java's; can be repeated.",
+    )(function)
+
+
+def make_access(nameservers: str | None, *, otherwise: bool = True) -> Access | None:
+    """How to reach the cluster: the named one, or with `otherwise` that of the environment or of this machine."""
+    from eruca._spark.cluster import Access
+
+    if nameservers is None and otherwise:
+        given = os.environ.get("ERUCA_NAMESRV_ADDR") or os.environ.get("NAMESRV_ADDR")
+        nameservers = parse_nameservers(given or DEFAULT_NAMESERVER)
+    return None if nameservers is None else Access(nameservers)
+
+
+def make_input(
+    nameservers: str | None,
+    archive: str,
+    stores: Sequence[str],
+    topics: Sequence[str],
+    pattern: str,
+    since: str | None,
+    until: str | None,
+) -> MessageInput:
+    """What a job reads, from its options."""
+    return load("eruca._spark.pipelines.inputs").MessageInput(  # type: ignore[no-any-return]
+        archive=archive,
+        access=make_access(nameservers, otherwise=not archive and not stores),
+        stores=parse_stores(stores),
+        topics=tuple(topics),
+        pattern=pattern,
+        since_ms=parse_moment(since),
+        until_ms=parse_moment(until),
+    )
+
+
+def parse_stores(given: Sequence[str]) -> dict[str, str]:
+    """Paths of stores by the name of their broker, which is the path where none is given."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        place = path if equals else text
+        found[(name if equals else os.path.abspath(text)).replace(",", "_")] = os.path.abspath(place)
+    if len(found) < len(given):
+        raise ConfigError(
+            "two stores have the same broker", hint="name them: --store broker-a=DIR --store broker-b=DIR"
+        )
+    return found
+
+
+def make_address(place: str) -> str:
+    """Where something is for all of a cluster: an address as it is, a path as one of this machine."""
+    return place if "://" in place else f"file://{os.path.abspath(place)}"
+
+
+def parse_moment(text: str | None) -> int | None:
+    """A time of the command line, in milliseconds."""
+    if text is None:
+        return None
+    from eruca._spark.moments import read_moment
+
+    try:
+        return read_moment(text).resolve(int(time.time() * 1000))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@contextmanager
+def open_session(job: str, master: str | None, conf: Sequence[str], *, delta: bool = False) -> Iterator[Any]:
+    """A Spark session for one command."""
+    settings: dict[str, str] = {}
+    if delta:
+        module = load("eruca._spark.pipelines.deltaarchive")
+        settings |= module.DELTA_CONF | {"spark.jars.packages": module.DELTA_PACKAGE}
+    for text in conf:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--conf")
+        settings[key] = value
+        if key == "spark.jars":
+            settings.pop("spark.jars.packages", None)
+    # Under spark-submit the master comes from there.
+    inside = "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
+    session = load("eruca._spark.pipelines.job").make_session(
+        f"eruca {job}", master or (None if inside else "local[*]"), settings
+    )
+    try:
+        yield session
+    except ErucaError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark", "py4j")):
+            raise
+        raise ErucaError(f"the job failed: {find_cause(error)}", hint="eruca -vv shows all of it") from error
+    finally:
+        session.stop()
+
+
+def find_cause(error: Exception) -> str:
+    """The one line that matters of what Spark says: what one of our errors in a task or planner was, or the first."""
+    text = str(getattr(error, "java_exception", None) or error)
+    log.debug("%s", error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("eruca.errors.")]
+    return ours[-1] if ours else lines[0] if lines else type(error).__name__
+
+
+def is_delta(archive: str) -> bool:
+    """Are the messages of an archive a Delta table?"""
+    return bool(archive) and load("eruca._spark.pipelines.archive").read_contents(archive).format == "delta"
+
+
+def show_summary(summary: JobSummary, output: str, summary_file: str | None) -> None:
+    """Show the outcome of a job, and write it where it was asked for."""
+    if summary_file:
+        summary.write(summary_file)
+    if output == "json":
+        click.echo(json.dumps(summary.as_dict(), indent=2, ensure_ascii=False, default=str))
+        for warning in summary.warnings:
+            click.echo(f"eruca: warning: {warning}", err=True)
+    else:
+        make_console().print(summary.draw())
+
+
+def show_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], title: str = "") -> None:
+    """Show rows as a table: `columns` has what stands above each of them."""
+    table = [[("-" if row[name] is None else str(row[name])) for name in columns] for row in rows]
+    make_console().print(make_table(list(columns.values()), table, title))
+
+
+def parse_span(text: str) -> int:
+    """A time span of the command line, in milliseconds."""
+    from eruca._spark.optiontable import read_duration_ms
+
+    try:
+        return read_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None

@@ -1,0 +1,338 @@
+"""`eruca send`: send messages from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import re
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
+from eruca._cli.output import add_output_option, make_console, make_table, print_rows
+from eruca._cli.running import run_loop
+from eruca._client.produce.outgoing import Receipt, find_delay_level
+from eruca._client.produce.producer import Producer
+from eruca._client.session.routes import Routes
+from eruca._ground.limits import FRAME_BYTES_MAX
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.names import TOOLS_PRODUCER_GROUP, check_topic
+from eruca._wire.properties import DELAY, KEYS, RESERVED, TAGS
+from eruca.errors import ConfigError, ErucaError, NoRoute
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+# Sends on their way at the same time, when there are many.
+_WINDOW = 64
+# With more messages than this, people get a sum instead of a line for each.
+_ROWS_MAX = 20
+_EXIT_INTERRUPTED = 130
+_BAR_FROM = 1000
+_READ_BYTES = 65536
+_TOPIC_TRIES = 50
+_TOPIC_TRY_S = 0.02
+_DELAY = re.compile(r"(\d{1,9})([smhd])")
+_DELAY_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to send, and how."""
+
+    topic: str
+    # None of them: the lines of standard input.
+    bodies: tuple[str, ...]
+    count: int | None
+    tags: str | None
+    keys: str
+    properties: dict[str, str]
+    shard: str | None
+    delay_level: int | None
+
+    @property
+    def total(self) -> int:
+        """How many messages there are; 0 when only standard input knows."""
+        return len(self.bodies) * (self.count or 1)
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("bodies", metavar="[BODY]...", nargs=-1)
+@click.option("-t", "--tags", help="The tag consumers may filter by.")
+@click.option("-k", "--keys", help="Keys to find the message by, separated by blanks.")
+@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of your own.")
+@click.option("--delay", metavar="TIME", help="Deliver later: 1s 5s 10s 30s, 1m to 10m, 20m, 30m, 1h or 2h.")
+@click.option("--delay-level", type=click.IntRange(1, 18), help="The same by number, where a broker has other times.")
+@click.option("--shard", metavar="KEY", help="Messages of one KEY go to one queue, in order.")
+@click.option("--count", type=click.IntRange(min=1), help="Send each BODY N times; {n} in it becomes the number.")
+@add_nameserver_option
+@add_output_option
+def send(
+    topic: str,
+    bodies: tuple[str, ...],
+    tags: str | None,
+    keys: str | None,
+    properties: tuple[str, ...],
+    delay: str | None,
+    delay_level: int | None,
+    shard: str | None,
+    count: int | None,
+    nameservers: str,
+    output: str,
+) -> None:
+    """Send messages to TOPIC: each BODY is one, or each line of standard input when there is no BODY.
+
+    A topic that does not exist is made, where brokers allow it. It works with every broker that speaks the protocol
+    of RocketMQ 4.x; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY name the account where one is needed. The exit status is 0
+    when all messages are stored. Lines without any text are left out, because no client may send empty messages.
+
+    \b
+    Examples:
+      eruca send hello "my first message"
+      eruca send orders '{"id": 7}' --tags created --keys "order-7 customer-3"
+      eruca send orders paid shipped --shard order-7          one queue, so in this order
+      eruca send reminders "call back" --delay 30m
+      eruca send load "message {n}" --count 10000
+      journalctl -n 100 | eruca send logs
+      eruca send -n 10.0.0.1:9876 hello "to another cluster" -o json
+    """
+    check_topic(topic)
+    if delay is not None:
+        if delay_level is not None:
+            raise click.UsageError("--delay and --delay-level are mutually exclusive")
+        delay_level = find_delay_level(_parse_delay(delay))
+    named = _gather_properties(properties)
+    sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, delay_level), output)
+    try:
+        run_loop(sender.run(nameservers))
+    except KeyboardInterrupt:
+        click.echo(f"eruca: interrupted; {sender.count} messages are stored", err=True)
+        sys.exit(_EXIT_INTERRUPTED)
+    finally:
+        sender.finish()
+
+
+def _parse_delay(text: str) -> timedelta:
+    match = _DELAY.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a number with s, m, h or d behind it", param_hint="--delay")
+    return timedelta(**{_DELAY_UNITS[match[2]]: int(match[1])})
+
+
+def _gather_properties(properties: tuple[str, ...]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for text in properties:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise ConfigError(f"--property {text}: expected NAME=VALUE")
+        if name in RESERVED:
+            own = {TAGS: "--tags", KEYS: "--keys", DELAY: "--delay"}.get(name)
+            raise ConfigError(
+                f"--property {name}: the name belongs to the system", hint=f"use {own}" if own else "choose another one"
+            )
+        named[name] = value
+    return named
+
+
+def _repeat(plan: Plan) -> Iterator[bytes]:
+    for body in plan.bodies:
+        if plan.count is None:
+            yield body.encode()
+            continue
+        for number in range(1, plan.count + 1):
+            yield body.replace("{n}", str(number)).encode()
+
+
+class _Lines:
+    """Lines of standard input for an event loop: a thread reads them, because a terminal or a pipe may never end."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[bytes | ErucaError | None] = asyncio.Queue(_WINDOW)
+        self._loop = asyncio.get_running_loop()
+        if sys.stdin.isatty():
+            click.echo("eruca: one message a line; Ctrl-D ends", err=True)
+        # A daemon, so that Ctrl-C does not have to wait for another line.
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        line = await self._queue.get()
+        if line is None:
+            raise StopAsyncIteration
+        if isinstance(line, ErucaError):
+            raise line
+        return line
+
+    def _read(self) -> None:
+        # Below Python's buffer, whose lock a daemon thread would hold when the process ends.
+        descriptor = sys.stdin.fileno()
+        rest = b""
+        while data := os.read(descriptor, _READ_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._put(line.removesuffix(b"\r"))
+            if len(rest) > FRAME_BYTES_MAX:
+                self._put(ConfigError(f"a line of standard input has more than {FRAME_BYTES_MAX} bytes"))
+                return
+        if rest:
+            self._put(rest)
+        self._put(None)
+
+    def _put(self, line: bytes | ErucaError | None) -> None:
+        with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):  # the loop has gone
+            asyncio.run_coroutine_threadsafe(self._queue.put(line), self._loop).result()
+
+
+async def _iterate(bodies: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for body in bodies:
+        yield body
+
+
+class _Sender:
+    """Sends a plan, a window at a time, and says what became of it."""
+
+    def __init__(self, plan: Plan, output: str) -> None:
+        self._plan = plan
+        self._output = output
+        self._rows: list[Receipt] = []
+        self._bar = _Bar(plan.total)
+        # The queue of the shard; it is chosen once, so that messages stay in order also when routes change.
+        self._queue: MessageQueue | None = None
+        self._blank_lines = 0
+        self.count = 0
+
+    async def run(self, nameservers: str) -> None:
+        """Send everything."""
+        plan = self._plan
+        window = 1 if plan.shard is not None else _WINDOW
+        waiting: set[asyncio.Task[None]] = set()
+        async with Producer(
+            group=TOOLS_PRODUCER_GROUP, options=make_options(nameservers), timeout=TIMEOUT_S
+        ) as producer:
+            try:
+                async for body in _iterate(_repeat(plan)) if plan.bodies else _Lines():
+                    if not body and not plan.bodies:
+                        self._blank_lines += 1
+                        continue
+                    waiting.add(asyncio.create_task(self._send(producer, body)))
+                    if not self.count:
+                        # Those that wait for a route and a connection together come out in any order.
+                        waiting = await _take_done(waiting, asyncio.ALL_COMPLETED)
+                    elif len(waiting) >= window:
+                        waiting = await _take_done(waiting, asyncio.FIRST_COMPLETED)
+                await _take_done(waiting, asyncio.ALL_COMPLETED)
+                if self.count:
+                    await _wait_for_topic(producer.session.routes, plan.topic)
+            finally:
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _send(self, producer: Producer, body: bytes) -> None:
+        plan = self._plan
+        receipt = await producer.send(
+            plan.topic,
+            body,
+            tags=plan.tags,
+            keys=plan.keys,
+            properties=plan.properties,
+            delay=plan.delay_level,
+            shard=plan.shard if self._queue is None else None,
+            queue=self._queue,
+        )
+        if plan.shard is not None:
+            self._queue = receipt.queue
+        self.count += 1
+        self._bar.advance()
+        if self._output == "table":
+            if len(self._rows) <= _ROWS_MAX:
+                self._rows.append(receipt)
+        else:
+            print_rows([_describe(plan.topic, receipt)], self._output, [], lambda _: [])
+
+    def finish(self) -> None:
+        """The table or the sum, for people."""
+        self._bar.close()
+        if self._blank_lines:
+            click.echo(f"eruca: lines without any text are left out: {self._blank_lines}", err=True)
+        if self._output != "table" or not self.count:
+            return
+        if self.count > _ROWS_MAX:
+            click.echo(f"{self.count} messages are stored in topic {self._plan.topic}")
+            return
+        rows = [
+            (row.queue.broker_name, str(row.queue.queue_id), str(row.offset), row.status.value, row.message_id)
+            for row in self._rows
+        ]
+        make_console().print(make_table(["broker", ">queue", ">offset", "status", "message id"], rows))
+
+
+class _Bar:
+    """A bar on a terminal, when there are so many messages that one would wait."""
+
+    def __init__(self, total: int) -> None:
+        self._bar: Progress | None = None
+        if total > _BAR_FROM and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("sending", total=total)
+            self._bar.start()
+
+    def advance(self) -> None:
+        """One more is stored."""
+        if self._bar is not None:
+            self._bar.advance(self._task)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+async def _take_done(waiting: set[asyncio.Task[None]], until: str) -> set[asyncio.Task[None]]:
+    """Wait for sends; the first that failed is raised."""
+    if not waiting:
+        return waiting
+    done, left = await asyncio.wait(waiting, return_when=until)
+    for task in done:
+        task.result()
+    return left
+
+
+async def _wait_for_topic(routes: Routes, topic: str) -> None:
+    """Wait a moment until the name server has heard of a topic that was just made: the next command wants it."""
+    for _ in range(_TOPIC_TRIES):
+        try:
+            await routes.get(topic)
+        except NoRoute:
+            await asyncio.sleep(_TOPIC_TRY_S)
+        except ErucaError:
+            return  # all messages are stored, which is what was asked for
+        else:
+            return
+
+
+def _describe(topic: str, receipt: Receipt) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "broker": receipt.queue.broker_name,
+        "queue": receipt.queue.queue_id,
+        "offset": receipt.offset,
+        "status": receipt.status.value,
+        "message_id": receipt.message_id,
+        "offset_id": receipt.offset_id,
+    }

@@ -1,0 +1,406 @@
+"""`eruca up`, `eruca nameserver`, `eruca broker`: run servers until they are told to stop."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from eruca import __version__
+from eruca._broker.app import Broker
+from eruca._broker.options import FAST_PORT_BELOW, BrokerOptions
+from eruca._cli.connecting import DEFAULT_NAMESERVER
+from eruca._cli.optionlist import OptionFacts, Role, options_of
+from eruca._cli.output import make_console, print_rows
+from eruca._cli.recovering import RecoveryWatch
+from eruca._cli.running import Service, run_services
+from eruca._cli.settings import (
+    NAMESRV_VARIABLE,
+    Settings,
+    build_broker_options,
+    build_store_options,
+    choose_told_address,
+    describe_settings,
+    gather_settings,
+    require_loopback,
+)
+from eruca._cli.store import raise_open_files_limit
+from eruca._ground.config import StoreOptions, info_of
+from eruca._nameserver.app import NameServer
+from eruca._nameserver.options import NameServerOptions
+from eruca._net.addresses import split_addresses
+from eruca._observe.logs import set_up_logs
+from eruca._store.layout import StorePaths
+
+_DATA = Path("eruca-data")
+# Flags that --help shows; the others work too, and `eruca config list` names them.
+_EVERYDAY = frozenset(
+    {
+        "namesrvAddr",
+        "brokerClusterName",
+        "brokerName",
+        "listenPort",
+        "storePathRootDir",
+        "flushDiskType",
+        "fileReservedTime",
+        "autoCreateTopicEnable",
+        "orderMessageEnable",
+        "kvConfigPath",
+        "logLevel",
+        "connectWhichBroker",
+        "filterPluginPath",
+        "clientUploadFilterClassEnable",
+        "filterFuel",
+        "filterMemorySize",
+        "filterTimeout",
+    }
+)
+_SHORT = {"namesrvAddr": "-n", "connectWhichBroker": "-b"}
+# A first store is small: whoever tries `eruca up` on a laptop does not want a gigabyte for one message. Four index
+# entries a slot, as by default, so that the sizes can be read off the files again.
+_SMALL_STORE = {
+    "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
+    "mappedFileSizeConsumeQueue": str(30_000 * 20),
+    "maxHashSlotNum": "250000",
+    "maxIndexNum": "1000000",
+}
+
+
+# --- flags ----------------------------------------------------------------------------------------------------------
+
+
+def add_server_options(*roles: Role) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command with a flag for each option of its roles; the function gets the settings."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        known = {key: facts for key, facts in options_of(*roles).items() if not facts.no_effect}
+
+        @functools.wraps(function)
+        def with_settings(config: Path | None, overrides: tuple[str, ...], **given: Any) -> None:
+            flags = {key: given.pop(key) for key in known}
+            settings = gather_settings(*roles, config=config, environment=os.environ, overrides=overrides, flags=flags)
+            function(settings=settings, **given)
+
+        command: Any = with_settings
+        for facts in reversed(known.values()):
+            command = _make_flag(facts)(command)
+        for decorator in reversed(_SHARED):
+            command = decorator(command)
+        return click.command()(command)
+
+    return decorate
+
+
+def _make_flag(facts: OptionFacts) -> Callable[[Any], Any]:
+    short = [_SHORT[facts.key]] if facts.key in _SHORT else []
+    unit = f" ({facts.info.unit})" if facts.info.unit else ""
+    default = f" [default: {facts.default}]" if facts.default else ""
+    return click.option(
+        *short,
+        facts.flag,
+        facts.key,
+        metavar="VALUE",
+        hidden=facts.key not in _EVERYDAY,
+        help=f"{facts.key}: {facts.info.doc}{unit}{default}",
+    )
+
+
+_SHARED = (
+    click.option(
+        "-c",
+        "--config",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="A .conf file as RocketMQ 4.x has it.",
+    ),
+    click.option(
+        "--option",
+        "overrides",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Any option by its RocketMQ name, over file and environment.",
+    ),
+    click.option("--host", metavar="ADDRESS", help="Address to listen on and to tell clients [default: 127.0.0.1]."),
+    click.option("--insecure", is_flag=True, help="Let other machines in, though nobody has to log in."),
+    click.option("-p", "--print-config", is_flag=True, help="Print all options and where they were set, and stop."),
+    click.option("--log-json", is_flag=True, help="Logs as one JSON object a line."),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        help="How to say that all is up: for people, or one line of JSON.",
+    ),
+)
+
+
+# --- the commands ---------------------------------------------------------------------------------------------------
+
+
+@add_server_options(Role.NAMESERVER)
+def nameserver(
+    settings: Settings, host: str | None, insecure: bool, print_config: bool, log_json: bool, output: str
+) -> None:
+    """Run a name server: brokers register with it, clients ask it where the queues are.
+
+    Reads the namesrv.conf of RocketMQ 4.x as it is (-c FILE); over it go variables (ERUCA_LISTEN_PORT), over those
+    flags. Every option has a flag, also those not listed here: see `eruca config list`.
+
+    \b
+    Examples:
+      eruca nameserver                                on 127.0.0.1:9876
+      eruca nameserver -c namesrv.conf
+      eruca nameserver --listen-port 9877
+      eruca nameserver --host 10.0.0.5 --insecure     for other machines; nobody has to log in
+    """
+    if settings.config is not None:
+        # As in Java: what is changed while it runs is written to the file it was started with.
+        settings.suggest("configStorePath", str(settings.config), str(settings.config))
+    options = _build_nameserver(settings, host, insecure)
+    settings.add_kept(Path(options.config_store_path), NameServerOptions)
+    options = _build_nameserver(settings, host, insecure)
+    if print_config:
+        print_settings(settings, output, options)
+        return
+    start_logs(settings, "INFO", log_json)
+    server = NameServer(options)
+    hint = "is another name server running? Stop it, or choose another port: --listen-port 9877"
+    run_services([Service(server, hint)], lambda: announce(output, {"nameserver": server.address}))
+
+
+@add_server_options(Role.BROKER)
+def broker(
+    settings: Settings, host: str | None, insecure: bool, print_config: bool, log_json: bool, output: str
+) -> None:
+    """Run a broker: it keeps messages and gives them out.
+
+    Reads the broker.conf of RocketMQ 4.x as it is (-c FILE); over it go variables (ERUCA_LISTEN_PORT; NAMESRV_ADDR
+    as in Java), over those flags. Every option has a flag, also those not listed here: see `eruca config list`. An
+    existing store keeps the sizes of its files; one written by a Java broker may be opened as it is.
+
+    \b
+    Examples:
+      eruca broker -n 127.0.0.1:9876                      store in ./eruca-data/store
+      eruca broker -c broker.conf -p                      what would be in force, and where it was set
+      eruca broker -n 10.0.0.1:9876 --host 10.0.0.5 --insecure
+      eruca broker -n 127.0.0.1:9876 --option flushDiskType=SYNC_FLUSH
+    """
+    options = _build_broker(settings, host, insecure)
+    store_options = _fit_store(settings, options)
+    if print_config:
+        print_settings(settings, output, options, store_options)
+        return
+    start_logs(settings, options.message_log_level, log_json)
+    if not (options.nameservers or options.nameserver_domain):
+        click.echo("eruca: no name server is named, so no client finds this broker (-n 127.0.0.1:9876)", err=True)
+    service, server = _make_broker(settings, options, store_options)
+    run_services([service], lambda: announce(output, _describe_broker(server)))
+
+
+@add_server_options(Role.BROKER, Role.NAMESERVER)
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_DATA,
+    help="Where everything is kept [default: ./eruca-data].",
+)
+@click.option(
+    "--nameserver-port", type=click.IntRange(0, 65535), default=9876, help="The name server's port [default: 9876]."
+)
+def up(
+    settings: Settings,
+    host: str | None,
+    insecure: bool,
+    print_config: bool,
+    log_json: bool,
+    output: str,
+    data: Path,
+    nameserver_port: int,
+) -> None:
+    """Start everything: a name server and a broker in one process, ready in a second.
+
+    All data is in ./eruca-data, and nothing listens where other machines reach it. A .conf file, variables and flags
+    are the broker's, as for `eruca broker`. A new store has small files (64 MiB); an existing one keeps its sizes.
+    Ctrl-C or SIGTERM stops it with everything on the disk; a second one stops it at once.
+
+    \b
+    Examples:
+      eruca up
+      eruca up --data /tmp/try --nameserver-port 9877 --listen-port 10921     a second one beside the first
+      eruca up --host 0.0.0.0 --insecure                                      for other machines, without log-in
+    """
+    settings.forget("namesrvAddr", NAMESRV_VARIABLE)
+    settings.suggest("storePathRootDir", str(data / "store"))
+    settings.suggest("kvConfigPath", str(data / "namesrv" / "kvConfig.json"))
+    settings.suggest("configStorePath", str(data / "namesrv" / "namesrv.properties"))
+    for key, text in _SMALL_STORE.items():
+        settings.suggest(key, text)
+    options = _build_broker(settings, host, insecure)
+    store_options = _fit_store(settings, options)
+    # What both have, the port above all, is the broker's here.
+    shared = {info.java for part in (BrokerOptions, StoreOptions) for info in info_of(part).values()}
+    for_nameserver = _build_its_nameserver(settings, shared)
+    for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
+    if print_config:
+        print_settings(settings, output, options, store_options)
+        return
+    # People get a panel and then only what is out of the ordinary; -v says more.
+    start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
+    server = NameServer(for_nameserver)
+    first = Service(server, "is another name server running? Stop it, or choose another port: --nameserver-port 9877")
+    second, keeper = _make_broker(settings, options, store_options)
+
+    def tell_nameservers() -> None:
+        # Where it listens: what clients are told (a published address) may not lead here from inside.
+        own = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(options.bind_host, options.bind_host)
+        known = [f"{own}:{server.server.port}", *split_addresses(options.nameservers)]
+        keeper.live.change(nameservers=";".join(dict.fromkeys(known)))
+
+    first.on_started = tell_nameservers
+    run_services([first, second], lambda: _announce_up(output, server, keeper, data))
+
+
+# --- parts of them --------------------------------------------------------------------------------------------------
+
+
+def _build_nameserver(settings: Settings, host: str | None, insecure: bool) -> NameServerOptions:
+    options = settings.build(NameServerOptions)
+    if host is not None:
+        options = replace(options, bind_address=host)
+    require_loopback("the name server", options.bind_address, insecure)
+    return options
+
+
+def _build_its_nameserver(settings: Settings, shared: Container[str]) -> NameServerOptions:
+    """The options of the name server beside a broker: those that the broker does not have, and its own file."""
+    own = Settings((Role.NAMESERVER,), found={key: s for key, s in settings.found.items() if key not in shared})
+    own.add_kept(Path(own.build(NameServerOptions).config_store_path), NameServerOptions)
+    return own.build(NameServerOptions)
+
+
+def _build_broker(settings: Settings, host: str | None, insecure: bool) -> BrokerOptions:
+    settings.add_kept(_find_kept(build_broker_options(settings)), BrokerOptions, StoreOptions)
+    options = build_broker_options(settings)
+    if host is not None:
+        options = replace(options, bind=host)
+        if not settings.is_set("brokerIP1"):
+            options = replace(options, host=choose_told_address(host))
+    require_loopback("the broker", options.bind_host, insecure)
+    return options
+
+
+def _fit_store(settings: Settings, options: BrokerOptions) -> StoreOptions:
+    commitlog = Path(options.commitlog_path) if options.commitlog_path else None
+    return build_store_options(settings, Path(options.store_root), commitlog)
+
+
+def _find_kept(options: BrokerOptions) -> Path:
+    """The file of a store that options are kept in which were changed while the broker ran without a `.conf` file."""
+    return StorePaths(Path(options.store_root)).options
+
+
+def _make_broker(settings: Settings, options: BrokerOptions, store_options: StoreOptions) -> tuple[Service, Broker]:
+    raise_open_files_limit()
+    root = Path(options.store_root)
+    watch = RecoveryWatch(Path(options.commitlog_path) if options.commitlog_path else root / "commitlog")
+    in_store = _find_kept(options)
+    server = Broker(
+        options,
+        store_options,
+        root,
+        progress=watch,
+        # As in Java: what is changed while it runs is written to the file it was started with.
+        kept_options=settings.config or in_store,
+        overridden=settings.list_overriding(settings.config, in_store),
+    )
+    hint = f"is another broker running? Stop it, or choose another port: --listen-port {options.port + 10}"
+    return Service(server, hint, after_start=watch.close), server
+
+
+def start_logs(settings: Settings, level: str, log_json: bool) -> None:
+    """Logs to stderr, and first of all what there is to say about the settings."""
+    verbose = click.get_current_context().find_root().params.get("verbose", 0)
+    set_up_logs(("INFO", "DEBUG")[min(verbose, 2) - 1] if verbose else level, as_json=log_json)
+    for note in settings.notes:
+        click.echo(f"eruca: {note}", err=True)
+
+
+def print_settings(settings: Settings, output: str, *options: Any) -> None:
+    """Every option in force and where it was set."""
+    rows = describe_settings(settings, *options)
+    print_rows(rows, output, ["key", "value", "set by"], lambda row: (row["key"], row["value"], row["source"]))
+    for note in settings.notes:
+        click.echo(f"eruca: {note}", err=True)
+
+
+# --- saying that all is up ------------------------------------------------------------------------------------------
+
+
+def _describe_broker(server: Broker) -> dict[str, Any]:
+    options, standing = server.options, server.standing
+    return {
+        "broker": standing.address,
+        "fast": f"{options.host}:{standing.port - FAST_PORT_BELOW}",
+        "name": options.name,
+        "cluster": options.cluster,
+        "store": options.store_root,
+        "nameservers": options.nameservers,
+    }
+
+
+def announce(output: str, facts: Mapping[str, Any]) -> None:
+    """Say that all is up, and where."""
+    shown = facts if output == "json" else {key: str(value) for key, value in facts.items() if value}
+    print_rows([shown], "json" if output == "json" else "table", list(shown), lambda row: list(row.values()))
+
+
+def _announce_up(output: str, server: NameServer, keeper: Broker, data: Path) -> None:
+    facts = _describe_broker(keeper)
+    address = f"{keeper.options.host}:{server.server.port}"
+    if output == "json":
+        announce(output, {"nameserver": address, **facts, "data": str(data), "pid": os.getpid()})
+        return
+    make_console().print(draw_panel(address, facts, data))
+
+
+def draw_panel(address: str, facts: Mapping[str, Any], data: Path) -> Panel:
+    """What a newcomer wants to know: where everything is, and what to type next."""
+    at = "" if address == DEFAULT_NAMESERVER else f" -n {address}"
+    where = _make_grid(
+        ("name server", address),
+        ("broker", f"{facts['broker']} ({facts['name']} of {facts['cluster']}; fast port {facts['fast']})"),
+        ("data", shlex.quote(str(data))),
+    )
+    next_steps = _make_grid(
+        ("send a message", f'eruca send{at} hello "my first message"'),
+        ("read it", f"eruca tail{at} hello"),
+        ("wait for more", f"eruca tail{at} hello --follow"),
+        ("from Java, Go, Node", f"name server address {address}, nothing else changes"),
+        ("stop", "Ctrl-C"),
+    )
+    return Panel(
+        Group(where, Text(), Text("In another terminal:", style="bold"), next_steps),
+        title=f"Eruca {__version__} is up",
+        title_align="left",
+        expand=False,
+    )
+
+
+def _make_grid(*rows: tuple[str, str]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    for name, text in rows:
+        grid.add_row(name, Text(text))
+    return grid

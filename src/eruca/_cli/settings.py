@@ -1,0 +1,236 @@
+"""The settings of a server: defaults, a `.conf` file, the environment, the command line, each over the one before."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from eruca._broker.options import BrokerOptions, BrokerRole
+from eruca._cli.optionlist import ENVIRONMENT_PREFIX, Role, find_near_keys, list_options, options_of, to_text
+from eruca._ground.config import HIDDEN, StoreOptions, from_properties, info_of
+from eruca._ground.javaconf import explain_keys, read_conf
+from eruca._net.addresses import check_addresses
+from eruca._store.filesystem import LocalFileSystem
+from eruca._store.layout import StorePaths, detect_options
+from eruca.errors import ConfigError
+
+Options = TypeVar("Options")
+
+# What Java's broker and clients read; a `.conf` file goes over it, as in Java.
+NAMESRV_VARIABLE = "NAMESRV_ADDR"
+# Only variables this close to a real one are taken for typing errors: others may use the prefix too.
+_VARIABLE_LIKENESS = 0.85
+# An address of the documentation's own network: asking the system how it would get there sends nothing.
+_FAR_AWAY = ("203.0.113.1", 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The text of one setting, and where it was said."""
+
+    text: str
+    source: str
+
+
+@dataclass(slots=True)
+class Settings:
+    """What was set, by Java key, and what there is to say about it."""
+
+    roles: tuple[Role, ...]
+    # The `.conf` file, if there is one.
+    config: Path | None = None
+    found: dict[str, Setting] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    _suggested: set[str] = field(default_factory=set)
+
+    def is_set(self, key: str) -> bool:
+        """Did somebody set it?"""
+        return key in self.found and key not in self._suggested
+
+    def suggest(self, key: str, text: str, source: str = "default of this command") -> None:
+        """Set what nobody has set."""
+        if key not in self.found:
+            self.found[key] = Setting(text, source)
+            self._suggested.add(key)
+
+    def add_kept(self, path: Path, *options: type[Any]) -> None:
+        """Take over what an operator changed while the server ran; whatever is set elsewhere goes over it."""
+        if not path.exists():
+            return
+        mutable = {info.java for part in options for info in info_of(part).values() if info.mutable}
+        for key, text in read_conf(path).items():
+            if key in mutable and not self.is_set(key):
+                self.found[key] = Setting(text, str(path))
+                self._suggested.discard(key)
+
+    def list_overriding(self, *files: Path | None) -> dict[str, str]:
+        """The keys that are set by anything but these files, and by what."""
+        names = {str(file) for file in files}
+        return {
+            key: setting.source
+            for key, setting in self.found.items()
+            if self.is_set(key) and setting.source not in names
+        }
+
+    def forget(self, key: str, variable: str) -> None:
+        """Leave out what only a variable says that was not meant for this command."""
+        if key in self.found and self.found[key].source == f"the variable {variable}":
+            del self.found[key]
+
+    def build(self, options: type[Options], *, without: Iterable[str] = ()) -> Options:
+        """Make an options object; a bad value is refused with the place it was set."""
+        left_out = set(without)
+        properties = {key: setting.text for key, setting in self.found.items() if key not in left_out}
+        try:
+            return from_properties(options, properties)
+        except ConfigError as error:
+            setting = self.found.get(str(error).partition("=")[0])
+            if setting is None or error.hint:
+                raise
+            raise ConfigError(error.args[0], hint=f"set by {setting.source}") from None
+
+
+def gather_settings(
+    *roles: Role,
+    config: Path | None = None,
+    environment: Mapping[str, str],
+    overrides: Iterable[str] = (),
+    flags: Mapping[str, str | None] | None = None,
+) -> Settings:
+    """Put the layers on top of each other: Java's variable, file, environment, `--option`, flags."""
+    settings = Settings(roles, config)
+    known = options_of(*roles)
+    found = settings.found
+    if environment.get(NAMESRV_VARIABLE) and "namesrvAddr" in known:
+        found["namesrvAddr"] = Setting(environment[NAMESRV_VARIABLE], f"the variable {NAMESRV_VARIABLE}")
+    if config is not None:
+        found.update({key: Setting(text, str(config)) for key, text in read_conf(config).items()})
+    for key, facts in known.items():
+        if facts.environment in environment:
+            found[key] = Setting(environment[facts.environment], f"the variable {facts.environment}")
+    settings.notes += _find_odd_variables(environment)
+    for key, text in map(parse_override, overrides):
+        if key not in known:
+            near = find_near_keys(key)
+            raise ConfigError(
+                f"--option {key}: no such option", hint=f"did you mean {' or '.join(near)}?" if near else ""
+            )
+        found[key] = Setting(text, f"--option {key}")
+    for key, flag_text in (flags or {}).items():
+        if flag_text is not None:
+            found[key] = Setting(flag_text, known[key].flag)
+    settings.notes += _explain(settings)
+    return settings
+
+
+def parse_override(text: str) -> tuple[str, str]:
+    """Split `KEY=VALUE`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--option {text}: expected KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def _find_odd_variables(environment: Mapping[str, str]) -> list[str]:
+    known = {facts.environment for facts in list_options()}
+    notes = []
+    for name in environment:
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=_VARIABLE_LIKENESS)
+            notes += [f"the variable {name} is not a known one; did you mean {near[0]}?" for _ in near]
+    return notes
+
+
+def _explain(settings: Settings) -> list[str]:
+    """What to say about keys that do nothing here, and about those nobody knows."""
+    known = options_of(*settings.roles)
+    without_effect = {key: facts.no_effect for key, facts in known.items() if facts.no_effect}
+    for facts in list_options():
+        if facts.key not in known:
+            where = "a client" if facts.role is Role.CLIENT else f"the {facts.part}"
+            without_effect[facts.key] = f"it is an option of {where}"
+    effective = [key for key in known if key not in without_effect]
+    properties = {key: setting.text for key, setting in settings.found.items()}
+    notes = explain_keys(properties, effective, without_effect)
+    keys = [key for key in properties if key not in effective]
+    return [f"{note} [{settings.found[key].source}]" for key, note in zip(keys, notes, strict=True)]
+
+
+# --- the broker's and the store's own rules -------------------------------------------------------------------------
+
+
+def build_broker_options(settings: Settings) -> BrokerOptions:
+    """The broker's options, with the rules of Java's start: which id a role may have, how an address looks."""
+    options = settings.build(BrokerOptions)
+    if options.role is BrokerRole.SLAVE and options.broker_id <= 0:
+        raise ConfigError("brokerRole=SLAVE needs a brokerId above 0", hint="set brokerId=1")
+    if options.role is not BrokerRole.SLAVE and options.broker_id != 0:
+        settings.notes.append(f"brokerId={options.broker_id} becomes 0: brokerRole={options.role.value} is a master")
+        options = replace(options, broker_id=0)
+    check_addresses("namesrvAddr", options.nameservers)
+    return options
+
+
+def build_store_options(settings: Settings, root: Path, commitlog: Path | None) -> StoreOptions:
+    """The store's options; a store that is there keeps the sizes it was made with unless somebody sets others."""
+    given = settings.build(StoreOptions)
+    detected = detect_options(LocalFileSystem(), StorePaths(root, commitlog), given)
+    explicit = {
+        name: getattr(given, name)
+        for name, info in info_of(StoreOptions).items()
+        if settings.is_set(info.java) and getattr(given, name) != getattr(detected, name)
+    }
+    return replace(detected, **explicit)
+
+
+# --- who can reach us -----------------------------------------------------------------------------------------------
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach an address?"""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def require_loopback(what: str, host: str, insecure: bool) -> None:
+    """Refuse to listen where others can reach us, unless the user insists: there are no accounts yet."""
+    if not insecure and not is_loopback(host):
+        raise ConfigError(
+            f"{what} would listen on {host}, where other machines reach it, and there are no accounts yet: "
+            "whoever connects could read and delete everything",
+            hint="add --insecure if all of that network may, or listen on 127.0.0.1",
+        )
+
+
+def choose_told_address(bind: str) -> str:
+    """The address to tell clients when we listen on `bind`: itself, or this machine's when that is a wildcard."""
+    if bind not in ("0.0.0.0", "::"):
+        return bind
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(_FAR_AWAY)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def describe_settings(settings: Settings, *options: Any) -> list[dict[str, str]]:
+    """Every option in force with its value and where it came from."""
+    rows = []
+    for part in options:
+        for name, info in info_of(part).items():
+            setting = settings.found.get(info.java)
+            value = to_text(getattr(part, name))
+            if info.secret and value:
+                value = HIDDEN
+            rows.append({"key": info.java, "value": value, "source": "default" if setting is None else setting.source})
+    return sorted(rows, key=lambda row: row["key"].lower())

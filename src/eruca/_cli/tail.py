@@ -1,0 +1,343 @@
+"""`eruca tail`: show the messages of a topic on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import heapq
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
+from eruca._cli.output import add_output_option, format_time, parse_time, print_rows, show_safely
+from eruca._cli.running import handle_signals, run_loop
+from eruca._client.message import Message
+from eruca._client.pull.consumer import PullConsumer
+from eruca._filter.tags import parse_tags
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
+from eruca._wire.properties import KEYS, TAGS, UNIQ_KEY
+from eruca.errors import NetError, NoRoute, WireError
+
+# A group every broker has, for reading without leaving a trace.
+_LAST = "last"
+_LAST_COUNT = 10
+_RETRY_S = 1.0
+_HOLD_S = 15.0
+# Messages that wait to be shown while following; pulling stops when a slow terminal has so many before it.
+_WAITING_MAX = 256
+
+
+@dataclass(slots=True)
+class Wish:
+    """What to show."""
+
+    topic: str
+    # One of the words of --from, "group" for where the group stopped, or a time.
+    start: str | datetime
+    tags: str
+    group: str | None
+    count: int | None
+    follow: bool
+    output: str
+
+
+@dataclass(slots=True)
+class Reading:
+    """One queue on its way."""
+
+    queue: MessageQueue
+    offset: int
+    # Where it ended when the command began; the end of the way without --follow.
+    end: int
+    ahead: list[Message] = field(default_factory=list)
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--from",
+    "start",
+    metavar="last|earliest|latest|TIME",
+    help="Where to begin: the last messages, the first one there is, only new ones, or a time (2026-11-15T07:21:06).",
+)
+@click.option("--count", type=click.IntRange(min=1), help=f"Show this many and stop [default: the last {_LAST_COUNT}].")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more; Ctrl-C ends.")
+@click.option("-t", "--tags", default="*", help="Only messages with these tags: created || paid.")
+@click.option("-g", "--group", help="Go on where this group stopped, and remember how far it came.")
+@add_nameserver_option
+@add_output_option
+def tail(
+    topic: str,
+    start: str | None,
+    count: int | None,
+    follow: bool,
+    tags: str,
+    group: str | None,
+    nameservers: str,
+    output: str,
+) -> None:
+    """Show the messages of TOPIC, oldest first: the last ones, or from --from on, and with --follow those to come.
+
+    It reads all queues by itself and leaves no trace; only with --group it commits offsets, as a consumer of that
+    group would. It works with every broker that speaks the protocol of RocketMQ 4.x; ERUCA_ACCESS_KEY and
+    ERUCA_SECRET_KEY name the account where one is needed.
+
+    \b
+    Examples:
+      eruca tail hello                              the last 10 messages
+      eruca tail hello --follow                     and all that come
+      eruca tail orders --from earliest --tags "created || paid"
+      eruca tail orders --from 2026-11-15T07:00:00 --count 5
+      eruca tail orders -f -o json | jq -r .body
+    """
+    check_topic(topic)
+    if group is not None:
+        check_group(group)
+    parse_tags(tags)
+    begin = _LAST if start is None else _parse_start(start)
+    wish = Wish(topic, begin, tags, group, count, follow, output)
+    if group is not None and start is None:
+        wish.start = "group"
+    if wish.start == _LAST and count is None and not follow:
+        wish.count = _LAST_COUNT
+    run_loop(_run(_Tail(wish, nameservers)))
+
+
+def _parse_start(text: str) -> str | datetime:
+    if text in (_LAST, "earliest", "latest"):
+        return text
+    time_ms = parse_time(text)
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(f"{text} ms since 1970 is not a time that a calendar has") from None
+
+
+async def _run(tail_: _Tail) -> None:
+    """Show until the end or the first Ctrl-C, which is how one ends it."""
+    task = asyncio.get_running_loop().create_task(tail_.run())
+    with handle_signals({signal.SIGINT: task.cancel, signal.SIGTERM: task.cancel}), suppress(asyncio.CancelledError):
+        await task
+
+
+class _Tail:
+    """Reads the queues of a topic and shows what they hold."""
+
+    def __init__(self, wish: Wish, nameservers: str) -> None:
+        self._wish = wish
+        self._consumer = PullConsumer(
+            group=wish.group or TOOLS_CONSUMER_GROUP, auto_commit=False, options=make_options(nameservers)
+        )
+        self._shown = 0
+        self._read_up_to: dict[MessageQueue, int] = {}
+
+    async def run(self) -> None:
+        """Show what there is and, following, what comes."""
+        wish = self._wish
+        async with self._consumer:
+            readings = await self._find_readings()
+            try:
+                if wish.start == _LAST:
+                    await self._show_last(readings)
+                else:
+                    async for message in self._merge(readings):
+                        if self._show(message):
+                            return
+                if wish.follow and not self._is_enough():
+                    await self._follow(readings)
+            finally:
+                await self._commit()
+
+    def _is_enough(self) -> bool:
+        count = self._wish.count
+        return count is not None and self._shown >= count
+
+    def _show(self, message: Message) -> bool:
+        """Show one message; true when that was the last one wanted."""
+        self._read_up_to[message.queue] = message.offset + 1
+        show_message(message, self._wish.output)
+        self._shown += 1
+        return self._is_enough()
+
+    async def _commit(self) -> None:
+        offsets, self._read_up_to = self._read_up_to, {}
+        if self._wish.group is not None and offsets:
+            await self._consumer.commit(offsets)
+
+    # -- where to begin ----------------------------------------------------------------------------------------------
+
+    async def _find_readings(self) -> list[Reading]:
+        wish = self._wish
+        told = False
+        while True:
+            try:
+                queues = await self._consumer.list_queues(wish.topic)
+                break
+            except NoRoute as error:
+                if not wish.follow:
+                    hint = f'{error.hint}; or send to it: eruca send {wish.topic} "a message"'
+                    raise NoRoute(error.args[0], hint=hint) from error
+                if not told:
+                    click.echo(f"eruca: topic {wish.topic} does not exist yet; waiting for it", err=True)
+                told = True
+                await asyncio.sleep(_RETRY_S)
+        if not queues:
+            raise NoRoute(
+                f"topic {wish.topic} has no queue that can be read",
+                hint="its brokers are down, or its permission forbids reading (mqadmin topicRoute shows both)",
+            )
+        if told:
+            wish.start = "earliest"  # all of a topic that was waited for is new
+        return list(await asyncio.gather(*[self._place(queue) for queue in queues]))
+
+    async def _place(self, queue: MessageQueue) -> Reading:
+        wish, consumer = self._wish, self._consumer
+        low, high = await asyncio.gather(consumer.begin_offset(queue), consumer.end_offset(queue))
+        if isinstance(wish.start, datetime):
+            offset = await consumer.offset_at(queue, wish.start)
+        elif wish.start == "earliest":
+            offset = low
+        elif wish.start == "latest":
+            offset = high
+        elif wish.start == "group":
+            committed = await consumer.committed(queue)
+            offset = low if committed is None else committed
+        else:
+            offset = max(low, high - (wish.count or _LAST_COUNT))
+        return Reading(queue, max(low, min(offset, high)), high)
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    async def _show_last(self, readings: list[Reading]) -> None:
+        """The last messages over all queues; with tags, the wanted ones among the last of each queue."""
+        count = self._wish.count or _LAST_COUNT
+        found = [message async for message in self._merge(readings)]
+        for message in found[-count:]:
+            self._show(message)
+
+    async def _merge(self, readings: list[Reading]) -> AsyncIterator[Message]:
+        """The messages of all queues up to their ends, by the time they were stored; one pull of each is in memory."""
+        await asyncio.gather(*[self._pull_ahead(reading) for reading in readings])
+        heap = [(_when(reading), number) for number, reading in enumerate(readings) if reading.ahead]
+        heapq.heapify(heap)
+        while heap:
+            number = heap[0][1]
+            reading = readings[number]
+            yield reading.ahead.pop(0)
+            if not reading.ahead:
+                await self._pull_ahead(reading)
+            if reading.ahead:
+                heapq.heapreplace(heap, (_when(reading), number))
+            else:
+                heapq.heappop(heap)
+
+    async def _pull_ahead(self, reading: Reading) -> None:
+        while not reading.ahead and reading.offset < reading.end:
+            pulled = await self._consumer.pull(reading.queue, reading.offset, tags=self._wish.tags, timeout=TIMEOUT_S)
+            reading.ahead = [message for message in pulled.messages if message.offset < reading.end]
+            # An answer that does not move on would be asked for ever.
+            reading.offset = max(pulled.next_offset, reading.offset + 1)
+
+    # -- what comes --------------------------------------------------------------------------------------------------
+
+    async def _follow(self, readings: list[Reading]) -> None:
+        arrived: asyncio.Queue[Message] = asyncio.Queue(_WAITING_MAX)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._wait_for_more(reading, arrived)) for reading in readings]
+                await self._show_arrivals(arrived)
+                for task in tasks:
+                    task.cancel()
+        except ExceptionGroup as errors:
+            # One is enough to say, and callers know what to do with it, not with a group.
+            raise errors.exceptions[0] from None
+
+    async def _show_arrivals(self, arrived: asyncio.Queue[Message]) -> None:
+        while True:
+            if self._show(await arrived.get()):
+                return
+            if arrived.empty():
+                await self._commit()
+
+    async def _wait_for_more(self, reading: Reading, arrived: asyncio.Queue[Message]) -> None:
+        """Hold a pull at one queue again and again; a broker that is away is asked until it is back."""
+        if self._wish.start == _LAST:
+            reading.offset = max(reading.offset, reading.end)
+        away = False
+        while True:
+            try:
+                pulled = await self._consumer.pull(
+                    reading.queue, reading.offset, tags=self._wish.tags, hold=_HOLD_S, timeout=TIMEOUT_S
+                )
+            except NetError as error:
+                if not away:
+                    click.echo(f"eruca: {error.args[0]}; trying again", err=True)
+                away = True
+                await asyncio.sleep(_RETRY_S)
+                continue
+            away = False
+            reading.offset = pulled.next_offset
+            for message in pulled.messages:
+                await arrived.put(message)
+
+
+def _when(reading: Reading) -> tuple[int, int]:
+    record = reading.ahead[0].record
+    return record.store_timestamp, record.position
+
+
+# --- showing --------------------------------------------------------------------------------------------------------
+
+
+def show_message(message: Message, output: str) -> None:
+    """One message: a line for people, an object for programs."""
+    row = describe_message(message)
+    if output != "table":
+        print_rows([row], output, [], lambda _: [])
+        return
+    _show_line(row)
+
+
+def _show_line(row: dict[str, Any]) -> None:
+    head = f"{format_time(row['store_time'])}  {row['broker']}/{row['queue']}@{row['offset']}"
+    notes = [f"{name}={row[name]}" for name in ("tags", "keys") if row[name]]
+    body = row["body"] if row["body"] is not None else f"<{len(base64.b64decode(row['body_base64']))} bytes, not text>"
+    text = "  ".join([head, *notes, body])
+    click.echo(show_safely(text))
+
+
+def describe_message(message: Message) -> dict[str, Any]:
+    """A message as plain values; a body that is not text is given in base64."""
+    record, properties = message.record, message.all_properties
+    try:
+        body = message.body
+    except WireError:
+        body = record.body  # as it came, packed
+    try:
+        text: str | None = body.decode()
+    except UnicodeDecodeError:
+        text = None
+    row: dict[str, Any] = {
+        "topic": record.topic,
+        "broker": message.queue.broker_name,
+        "queue": record.queue_id,
+        "offset": record.queue_offset,
+        "message_id": properties.get(UNIQ_KEY),
+        "born_time": record.born_timestamp,
+        "store_time": record.store_timestamp,
+        "reconsume_times": record.reconsume_times,
+        "tags": properties.get(TAGS),
+        "keys": properties.get(KEYS),
+        "properties": properties,
+        "body": text,
+    }
+    if text is None:
+        row["body_base64"] = base64.b64encode(body).decode()
+    return row

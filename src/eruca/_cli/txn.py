@@ -1,0 +1,231 @@
+"""`eruca txn`: transactions that are prepared, decided or given up."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from eruca._admin import transactions
+from eruca._admin.session import Admin
+from eruca._admin.transactions import UNDECIDED, Deed, State, Transaction
+from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
+from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.output import (
+    add_output_option,
+    format_bytes,
+    format_time,
+    make_table,
+    print_document,
+    print_rows,
+    show_progress,
+)
+from eruca._client.message import Message
+from eruca.errors import WireError
+
+_STATES = {state.value.replace(" ", "-"): frozenset({state}) for state in State}
+_STATES |= {"undecided": UNDECIDED, "all": frozenset(State)}
+
+
+@click.group()
+def txn() -> None:
+    """Transactions: what producers prepared, and what became of it.
+
+    \b
+    Examples:
+      eruca txn list                          those that nobody has decided, or that were given up
+      eruca txn list --state all --store DIR  all of a store directory, from its commit log alone
+      eruca txn show 7F000001000026A2...      one with its body
+      eruca txn resume 7F000001000026A2...    ask about one again that was given up
+      eruca txn discard 7F000001000026A2...   roll one back in place of its producer
+    """
+
+
+@txn.command("list")
+@click.option(
+    "--state",
+    type=click.Choice(list(_STATES)),
+    default="undecided",
+    show_default=True,
+    help="Only those in this state.",
+)
+@click.option("-g", "--group", help="Only those of this producer group.")
+@click.option("-t", "--topic", help="Only messages for this topic.")
+@click.option(
+    "--store",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Read this store directory instead of asking brokers.",
+)
+@add_nameserver_option
+@add_output_option
+def list_(
+    state: str, group: str | None, topic: str | None, directory: Path | None, nameservers: str, output: str
+) -> None:
+    """List transactions: state, position and size in the commit log, time, producer group, message.
+
+    A prepared one waits for its producer, who is asked about it from time to time. One that was asked about too often
+    is given up, and kept in TRANS_CHECK_MAX_TIME_TOPIC. Brokers are asked for the message of every decided one if those
+    are wanted, which takes a while where there are many. With --store no broker is needed (but one may be running): the
+    table is made from the records of the commit log, and from nothing else.
+
+    \b
+    Examples:
+      eruca txn list
+      eruca txn list --state given-up --group payments
+      eruca txn list --state all --store eruca-data/store -o json
+    """
+    wanted = _STATES[state]
+    rows = _read_store(directory) if directory is not None else _ask(nameservers, wanted)
+    rows = [
+        row
+        for row in rows
+        if row.state in wanted and group in (None, row.producer_group) and topic in (None, row.topic)
+    ]
+    columns = ["state", ">position", ">size", "prepared", "producer group", "topic", ">checks", "message id"]
+    print_rows(rows, output, columns, _draw)
+
+
+def _ask(nameservers: str, wanted: frozenset[State]) -> list[Transaction]:
+    async def work(admin: Admin) -> list[Transaction]:
+        with show_count("records read") as advance:
+            return await transactions.list_transactions(admin, wanted, progress=advance)
+
+    return operate(nameservers, work)
+
+
+def _read_store(directory: Path) -> list[Transaction]:
+    with show_progress("reading the commit log", transactions.count_log_bytes(directory)) as advance:
+        return transactions.read_store(directory, progress=advance)
+
+
+def _draw(row: Transaction) -> Sequence[str]:
+    where = (str(row.position), format_bytes(row.size), format_time(row.born_time))
+    return (row.state.value, *where, row.producer_group, row.topic, str(row.checks), row.message_id)
+
+
+@txn.command()
+@click.argument("name", metavar="ID")
+@add_nameserver_option
+@add_output_option
+def show(name: str, nameservers: str, output: str) -> None:
+    """Show one transaction with its message. ID is its message id, or the offset id that `list -o json` gives.
+
+    \b
+    Examples:
+      eruca txn show 7F000001000026A20000000000000000
+      eruca txn show 7F000001000026A20000000000000000 -o json | jq -r .body_base64 | base64 -d
+    """
+
+    async def work(admin: Admin) -> tuple[Transaction, Message]:
+        row = await transactions.find(admin, name)
+        return row, await transactions.view(admin, row)
+
+    row, message = operate(nameservers, work)
+    try:
+        body = message.body
+    except WireError:
+        body = message.record.body  # as it came, packed
+    whole = msgspec.to_builtins(row) | {
+        "properties": message.all_properties,
+        "body_base64": base64.b64encode(body).decode(),
+    }
+    facts = [
+        (key, format_time(value) if key in ("time", "born_time") else str(value))
+        for key, value in msgspec.to_builtins(row).items()
+    ]
+    properties = list(message.all_properties.items())
+    shown = body.decode("utf-8", "backslashreplace")
+    print_document(
+        whole,
+        output,
+        lambda: [make_table(["transaction", ""], [*facts, ("body", shown)]), make_table(["property", ""], properties)],
+    )
+
+
+@txn.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All that were given up.")
+@click.option("-g", "--group", help="With --all: only those of this producer group.")
+@add_nameserver_option
+@add_output_option
+def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameservers: str, output: str) -> None:
+    """Have brokers ask again about transactions that were given up, as often as about a new one.
+
+    A producer of the group must be connected to answer. Those that are not given up are left alone.
+
+    \b
+    Examples:
+      eruca txn resume 7F000001000026A20000000000000000
+      eruca txn resume --all --group payments
+    """
+    _check_choice(ids, everything, group)
+
+    async def work(admin: Admin) -> list[Deed]:
+        rows = await _choose(admin, ids, State.GIVEN_UP, group)
+        return [row if isinstance(row, Deed) else await transactions.resume(admin, row) for row in rows]
+
+    _show_deeds(operate(nameservers, work), output)
+
+
+@txn.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All that are prepared.")
+@click.option("-g", "--group", help="With --all: only those of this producer group.")
+@add_yes_option
+@add_nameserver_option
+@add_output_option
+def discard(
+    ids: tuple[str, ...], everything: bool, group: str | None, yes: bool, nameservers: str, output: str
+) -> None:
+    """Roll prepared transactions back in place of their producer. This cannot be undone.
+
+    Consumers never see the message. Those that were given up are out of the way already: they stay in
+    TRANS_CHECK_MAX_TIME_TOPIC, where `resume` finds them, until their time is over.
+
+    \b
+    Examples:
+      eruca txn discard 7F000001000026A20000000000000000
+      eruca txn discard --all --group payments --yes
+    """
+    _check_choice(ids, everything, group)
+    confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back for good?", yes)
+
+    async def work(admin: Admin) -> list[Deed]:
+        rows = await _choose(admin, ids, State.PREPARED, group)
+        return [row if isinstance(row, Deed) else await transactions.discard(admin, row) for row in rows]
+
+    _show_deeds(operate(nameservers, work), output)
+
+
+def _check_choice(ids: tuple[str, ...], everything: bool, group: str | None) -> None:
+    if bool(ids) == everything:
+        raise click.UsageError("name the IDs of transactions, or give --all (and not both)")
+    if group and not everything:
+        raise click.UsageError("--group goes with --all")
+
+
+async def _choose(admin: Admin, ids: tuple[str, ...], state: State, group: str | None) -> list[Transaction | Deed]:
+    """The transactions that are meant; for an id that nobody knows what became of it: nothing."""
+    if not ids:
+        rows = await transactions.list_transactions(admin, {state})
+        return [row for row in rows if group in (None, row.producer_group)]
+    known: dict[str, Transaction] = {}
+    for row in await transactions.list_transactions(admin, frozenset(State)):
+        known |= {row.message_id: row, row.offset_id: row}
+    return [
+        known.get(name) or Deed(message_id=name, outcome="failed", state=None, reason="no such transaction is known")
+        for name in ids
+    ]
+
+
+def _show_deeds(deeds: list[Deed], output: str) -> None:
+    print_rows(deeds, output, ["message id", "outcome", "was", "reason"], _draw_deed)
+    end_with(deed.outcome for deed in deeds)
+
+
+def _draw_deed(deed: Deed) -> Sequence[str]:
+    return (deed.message_id, deed.outcome, deed.state.value if deed.state else "-", deed.reason)

@@ -1,0 +1,1 @@
+"""What push and pull consumers share: queues, offsets, pulling, subscriptions."""

@@ -1,0 +1,216 @@
+"""Where a group has got to: kept by the broker, or in a file of our own when every member reads everything."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Protocol
+
+from eruca._client.session.session import Session
+from eruca._store.filesystem import LocalFileSystem, replace_file
+from eruca._wire.bodies import MessageQueue, ResetOffsetBody, decode_reset_offsets, encode_reset_offsets
+from eruca.errors import ConfigError, ErucaError
+
+log = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """Keeps one offset a queue."""
+
+    # Whose offsets they are.
+    group: str
+
+    async def open(self) -> None:
+        """Make ready."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The offset kept for a queue; None when there is none. Raises ErucaError when it cannot be known now."""
+
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
+        """Keep offsets; with `wait` they are kept when this returns. Raises ErucaError.
+
+        Without `wait` this is called again and again with the newest offsets: what could not be kept is tried again.
+        """
+
+    async def close(self) -> None:
+        """Let go."""
+
+
+class BrokerOffsets:
+    """Offsets that the broker of each queue keeps."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self.group = group
+        # One write to a broker after the other: one that works in several threads may let a newer one pass an older.
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._writes: set[asyncio.Task[None]] = set()
+        # What a broker has answered to keep, and its address: a master that comes back does not know what slaves keep.
+        self._kept: dict[MessageQueue, tuple[str | None, int]] = {}
+
+    async def open(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        if self._writes:
+            await asyncio.wait(self._writes)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Ask the broker. A 0 is looked at twice: for young queues it may mean that there is none."""
+        calls, address = self._session.calls, self._address_of(queue)
+        self._kept.pop(queue, None)  # others may have committed since
+        offset = await calls.read_offset(address, self.group, queue)
+        if offset == 0 and not await calls.has_offset(address, self.group, queue):
+            return None
+        return offset
+
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
+        """Tell the brokers; one that cannot be reached does not keep the others from being told.
+
+        Without `wait` a broker is told only what it has not answered to keep, and not while it is being told something
+        else: whoever calls this again and again tells it then.
+        """
+        by_broker: defaultdict[str, dict[MessageQueue, int]] = defaultdict(dict)
+        for queue, offset in offsets.items():
+            if wait or not (self._turns[queue.broker_name].locked() or self._is_kept(queue, offset)):
+                by_broker[queue.broker_name][queue] = offset
+        if not by_broker:
+            return
+        # Whoever is cancelled leaves the write to itself, so that the next one still knows when it is over.
+        task = asyncio.get_running_loop().create_task(self._write_all(by_broker))
+        self._writes.add(task)
+        task.add_done_callback(self._end_write)
+        if wait:
+            await asyncio.shield(task)
+
+    def _is_kept(self, queue: MessageQueue, offset: int) -> bool:
+        return self._kept.get(queue) == (self._session.routes.find_address(queue.broker_name), offset)
+
+    def _end_write(self, task: asyncio.Task[None]) -> None:
+        self._writes.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ErucaError):  # those are reported queue by queue
+            log.error("not all offsets of group %s could be committed", self.group, exc_info=error)
+
+    async def _write_all(self, by_broker: Mapping[str, dict[MessageQueue, int]]) -> None:
+        # All at once: one after the other, a silent broker would hold up the end of a consumer for minutes.
+        work = [self._write_to(broker, offsets) for broker, offsets in by_broker.items()]
+        failures = [error for errors in await asyncio.gather(*work) for error in errors]
+        if failures:
+            raise failures[-1]
+
+    async def _write_to(self, broker: str, offsets: dict[MessageQueue, int]) -> list[ErucaError]:
+        async with self._turns[broker]:
+            answers = await asyncio.gather(*[self._write(queue, offset) for queue, offset in offsets.items()])
+        return [error for error in answers if error is not None]
+
+    async def _write(self, queue: MessageQueue, offset: int) -> ErucaError | None:
+        # Until the broker has answered, nobody knows which offset it keeps.
+        self._kept.pop(queue, None)
+        address = queue.broker_name
+        try:
+            address = self._address_of(queue)
+            await self._session.calls.write_offset(address, self.group, queue, offset, wait=True)
+        except ErucaError as error:
+            self._session.outages.report(log, address, error, "%s: offset not committed now: %s", queue, error)
+            return error
+        self._kept[queue] = (address, offset)
+        return None
+
+    def _address_of(self, queue: MessageQueue) -> str:
+        return self._session.routes.require_address(queue.broker_name)
+
+
+class LocalOffsets:
+    """Offsets in a file, as Java's broadcast consumers keep theirs: directory/ip@instance/group/offsets.json."""
+
+    def __init__(self, directory: Path, owner: str, group: str) -> None:
+        self._path = directory / owner / group / "offsets.json"
+        self._owner = owner
+        self.group = group
+        self._offsets: dict[MessageQueue, int] = {}
+        self._lock: IO[bytes] | None = None
+        self._saving = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Read the file and keep others away from it. Raises ConfigError when another process has it."""
+        await asyncio.to_thread(self._open)
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        lock = self._path.with_name("offsets.lock").open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise ConfigError(
+                f"another broadcast consumer of group {self.group} on this machine is {self._owner}",
+                hint='give each process a name of its own: options=ClientOptions(instance="...")',
+            ) from None
+        self._lock = lock
+        self._offsets = self._load()
+
+    def _load(self) -> dict[MessageQueue, int]:
+        for path in (self._path, self._path.with_name("offsets.json.bak")):
+            try:
+                return dict(decode_reset_offsets(path.read_bytes()).offset_table)
+            except FileNotFoundError:
+                continue
+            except (OSError, ErucaError) as error:
+                log.warning("%s cannot be read, its backup is tried: %s", path, error)
+        return {}
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """What the file says."""
+        return self._offsets.get(queue)
+
+    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
+        """Write the file when anything changed."""
+        # Whoever is cancelled leaves the write to itself: its thread goes on all the same, and the next write, and
+        # whoever opens the file after us, must not meet it.
+        task = asyncio.get_running_loop().create_task(self._write(offsets))
+        self._writes.add(task)
+        task.add_done_callback(self._end_write)
+        await asyncio.shield(task)
+
+    def _end_write(self, task: asyncio.Task[None]) -> None:
+        self._writes.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("the offsets of group %s could not be written: %s", self.group, error)
+
+    async def _write(self, offsets: dict[MessageQueue, int]) -> None:
+        async with self._saving:
+            if offsets.items() <= self._offsets.items():
+                return
+            merged = {**self._offsets, **offsets}
+            await asyncio.to_thread(self._save, merged)
+            # Not before: what could not be written is written the next time.
+            self._offsets = merged
+
+    def _save(self, offsets: dict[MessageQueue, int]) -> None:
+        disk = LocalFileSystem()
+        if disk.exists(self._path):
+            disk.rename(self._path, self._path.with_name("offsets.json.bak"))
+        replace_file(disk, self._path, encode_reset_offsets(ResetOffsetBody(offset_table=offsets)))
+
+    async def close(self) -> None:
+        """Wait for what is being written, and let others have the file."""
+        if self._writes:
+            await asyncio.wait(self._writes)
+        if self._lock is not None:
+            await asyncio.to_thread(self._lock.close)
+            self._lock = None
+
+
+def make_offsets(session: Session, group: str, *, broadcast: bool, directory: Path) -> OffsetStore:
+    """Where the offsets of a consumer are kept: by the brokers, or in a file when every member reads everything."""
+    if not broadcast:
+        return BrokerOffsets(session, group)
+    options = session.options
+    return LocalOffsets(directory.expanduser(), f"{options.ip}@{options.instance}", group)

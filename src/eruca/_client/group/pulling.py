@@ -1,0 +1,309 @@
+"""Pulling one queue after the other question: what to ask for, when to wait, and what each answer means."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from eruca._client.group.inbox import Inbox, LastRead
+from eruca._client.group.subscriptions import TAG, Subscription
+from eruca._client.session.calls import Calls, Pulled, PullStatus
+from eruca._client.session.session import Session
+from eruca._ground.backoff import spread
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.codes import ResponseCode
+from eruca._wire.headers import PullMessageHeader
+from eruca._wire.names import MASTER_ID
+from eruca._wire.properties import TAGS
+from eruca._wire.record import Record
+from eruca._wire.sysflag import PULL_CLASS_FILTER, PULL_SUBSCRIPTION, PULL_SUSPEND
+from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused
+
+log = logging.getLogger(__name__)
+
+_NOT_KNOWN_YET = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
+
+# A broker holds a pull that finds nothing. One that answers at once, again and again, would keep us busy with it.
+_FRUITLESS_MAX = 3
+_HELD_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullLimits:
+    """How much is asked for at once, and how much may wait to be consumed."""
+
+    batch: int = 32
+    # Of one queue: above any of these it is not pulled until some messages are done.
+    count_max: int = 1000
+    bytes_max: int = 100 * 1024 * 1024
+    # How far the first and the last message not done may lie apart; None means no bound (ordered consumers).
+    span_max: int | None = 2000
+    # How long the broker holds a pull of an empty queue, and how long we wait for its answer.
+    suspend_ms: int = 15_000
+    timeout_ms: int = 30_000
+    # The pause after an error.
+    error_pause_ms: int = 1000
+    # A pause between pulls, for those who want one.
+    interval_ms: int = 0
+
+
+class Puller:
+    """Pulls queues and hands over what it gets."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        limits: PullLimits,
+        deliver: Callable[[Inbox, list[Record]], None],
+        *,
+        flags: int = 0,
+        has_room: Callable[[], bool] | None = None,
+        find_kept: Callable[[MessageQueue], Awaitable[int | None]] | None = None,
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._limits = limits
+        self._deliver = deliver
+        # Marks of this kind of consumer in every pull.
+        self._flags = PULL_SUSPEND | flags
+        # May anything be pulled, seeing what all queues have? Whoever says no sets `changed` when there is room again.
+        self._has_room = has_room
+        # What the group has committed, for those who go back to it when another master takes over.
+        self._find_kept = find_kept
+        self.pulled_count = 0
+
+    async def run(self, inbox: Inbox) -> None:
+        """Pull a queue until it is dropped, whatever goes wrong with it."""
+        while inbox.is_ours():
+            try:
+                await self._pull_often(inbox)
+            except Exception:
+                log.exception("queue %s could not be pulled", inbox.queue)
+                await asyncio.sleep(self._limits.error_pause_ms / 1000)
+
+    async def _pull_often(self, inbox: Inbox) -> None:
+        limits, fruitless, outages = self._limits, 0, self._session.outages
+        while inbox.is_ours():
+            if inbox.paused or self._is_full(inbox):
+                inbox.changed.clear()
+                await inbox.changed.wait()
+                continue
+            try:
+                await self._check_master(inbox)
+                pulled = await self.pull(inbox)
+                if not await self._check_answer(inbox, pulled):
+                    continue
+            except ErucaError as error:
+                await self._recover(inbox, error)
+                continue
+            inbox.trouble = ""
+            if outages:
+                outages.end(inbox.asked)
+                outages.end(inbox.queue.broker_name)
+            if not inbox.is_ours():
+                return
+            if inbox.is_paused():
+                continue  # it was asked for before; it is asked for again when it is wanted
+            before = inbox.next_offset
+            self._take(inbox, pulled)
+            is_held = asyncio.get_running_loop().time() - inbox.last_pull >= _HELD_S
+            is_moved = inbox.next_offset > before and pulled.status is not PullStatus.ILLEGAL_OFFSET
+            fruitless = 0 if is_held or is_moved else fruitless + 1
+            if fruitless > _FRUITLESS_MAX:
+                await asyncio.sleep(min(_HELD_S, limits.error_pause_ms / 1000))
+            if limits.interval_ms:
+                await asyncio.sleep(limits.interval_ms / 1000)
+
+    def _is_full(self, inbox: Inbox) -> bool:
+        limits, process = self._limits, inbox.process
+        if self._has_room is not None and not self._has_room():
+            return True
+        return (
+            process.count > limits.count_max
+            or process.bytes > limits.bytes_max
+            or (limits.span_max is not None and process.span > limits.span_max)
+        )
+
+    async def _check_master(self, inbox: Inbox) -> None:
+        """See whether another broker took the place of the master, before anything is asked of it."""
+        master = self._session.routes.find_address(inbox.queue.broker_name, only_this=True)
+        if master is None or master == inbox.master:
+            return
+        # One that was read from as a slave has what was read.
+        if inbox.master and inbox.source != master:
+            await self._go_back(inbox, master)
+        inbox.master = master
+
+    async def _check_answer(self, inbox: Inbox, pulled: Pulled) -> bool:
+        """See whether an answer is of the log that was read before; False when the queue goes on elsewhere now."""
+        if -1 < inbox.epoch < pulled.epoch and inbox.source != inbox.asked:
+            await self._go_back(inbox, inbox.asked)
+            inbox.epoch = pulled.epoch
+            return False
+        inbox.epoch = max(inbox.epoch, pulled.epoch)
+        # Only one that has all that was read may be told that it was.
+        inbox.source = inbox.asked if pulled.max_offset >= inbox.next_offset else ""
+        return True
+
+    async def _go_back(self, inbox: Inbox, address: str) -> None:
+        """Go on where a new master has the group, unless it has all that was read.
+
+        What the old master had given out last its slave may not have got. The new one gives the same offsets to other
+        messages then, and whoever went on as before would never see them. The offsets that a slave has of a group are
+        never beyond its log, so what is read twice is what was not committed, or not copied to it.
+        """
+        if self._find_kept is None or await self._has_last(inbox, address):
+            return
+        kept = await self._find_kept(inbox.queue)
+        if kept is not None and kept < inbox.next_offset:
+            offset = inbox.next_offset
+            log.warning("the master of %s is %s now: going on at %d and not at %d", inbox.queue, address, kept, offset)
+            inbox.move(kept)
+
+    async def _has_last(self, inbox: Inbox, address: str) -> bool:
+        """Has a broker the message that was read last? Then its log is the one that was read, up to there."""
+        last, queue = inbox.last, inbox.queue
+        if last is None or last.queue_offset != inbox.next_offset - 1:
+            return False
+        calls, timeout_ms = self._session.calls, self._limits.timeout_ms
+        found = await peek(calls, address, self._group, queue, last.queue_offset, count_max=1, timeout_ms=timeout_ms)
+        return bool(found) and LastRead.of(found[0]) == last
+
+    async def pull(self, inbox: Inbox) -> Pulled:
+        """Ask once."""
+        session, limits, queue = self._session, self._limits, inbox.queue
+        subscription = inbox.subscription
+        address, flags = await find_source(session, self._group, queue, inbox.broker_id, subscription)
+        header = PullMessageHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=inbox.next_offset,
+            max_message_nums=limits.batch,
+            sys_flag=self._flags | flags,
+            # Java's clients commit with their pulls. A broker that works in several threads may do that after a later
+            # commit has been answered, and give the messages between the two once more to whoever comes next.
+            commit_offset=0,
+            suspend_timeout_ms=limits.suspend_ms,
+            subscription=subscription.text,
+            subscription_version=subscription.version,
+            expression_type=subscription.kind,
+        )
+        inbox.last_pull = asyncio.get_running_loop().time()
+        inbox.asked = address
+        pulled = await session.calls.pull(address, header, limits.timeout_ms)
+        inbox.broker_id = pulled.suggested_id
+        return pulled
+
+    def _take(self, inbox: Inbox, pulled: Pulled) -> None:
+        if pulled.status is PullStatus.ILLEGAL_OFFSET:
+            log.warning(
+                "queue %s has no offset %d (it has %d to %d): going on at %d",
+                inbox.queue,
+                inbox.next_offset,
+                pulled.min_offset,
+                pulled.max_offset,
+                pulled.next_offset,
+            )
+            inbox.move(pulled.next_offset)
+            return
+        self.pulled_count += len(pulled.records)
+        if pulled.records:
+            inbox.last = LastRead.of(pulled.records[-1])
+        records = keep_tagged(pulled.records, inbox.subscription)
+        fresh = inbox.process.put(records) if records else records
+        inbox.process.skip_to(pulled.next_offset)
+        inbox.next_offset = pulled.next_offset
+        if fresh:
+            # In the next turn, so that the next question is on its way before handlers begin with this answer.
+            asyncio.get_running_loop().call_soon(self._hand_over, inbox, fresh)
+
+    def _hand_over(self, inbox: Inbox, fresh: list[Record]) -> None:
+        if inbox.is_ours():  # it may be another's since the last turn
+            self._deliver(inbox, fresh)
+
+    async def _recover(self, inbox: Inbox, error: ErucaError) -> None:
+        """Do what helps against an error, and wait a moment."""
+        self._report(inbox, error)
+        session = self._session
+        inbox.broker_id = MASTER_ID
+        try:
+            if inbox.subscription.class_filter is not None:
+                # Whatever it is: the filter server may have gone, or come again without what it was given.
+                session.uploads.forget(topic=inbox.queue.topic)
+                await session.routes.refresh(inbox.queue.topic)
+            elif isinstance(error, RequestRefused) and error.code in _NOT_KNOWN_YET:
+                await session.heartbeat()
+            elif isinstance(error, NetError):
+                await session.routes.refresh(inbox.queue.topic)
+        except ErucaError as other:
+            log.debug("and that could not be helped: %s", other)
+        await asyncio.sleep(spread(self._limits.error_pause_ms / 1000, 0.5))
+
+    def _report(self, inbox: Inbox, error: ErucaError) -> None:
+        """Log an error once, however often it comes in a row."""
+        words = ("queue %s could not be pulled: %s", inbox.queue, error)
+        if isinstance(error, NetError):
+            address = self._session.routes.find_address(inbox.queue.broker_name)
+            self._session.outages.report(log, inbox.asked if address else inbox.queue.broker_name, error, *words)
+        elif inbox.trouble != str(error):
+            inbox.trouble = str(error)
+            log.warning(*words)
+        else:
+            log.debug(*words)
+
+
+async def find_source(
+    session: Session, group: str, queue: MessageQueue, broker_id: int, subscription: Subscription
+) -> tuple[str, int]:
+    """Where to pull a queue from, and the flags to do it with: a broker, or its filter server. Raises ErucaError."""
+    address = session.routes.require_address(queue.broker_name, broker_id)
+    wanted = subscription.class_filter
+    if wanted is None:
+        return address, PULL_SUBSCRIPTION
+    server = session.routes.find_filter_server(queue.topic, queue.broker_name)
+    if server is None:
+        raise ConnectFailed(
+            f"broker {queue.broker_name} has no filter server for {queue.topic}",
+            hint="start one (`eruca filterserver`); the broker takes as many as filterServerNums says",
+        )
+    await session.uploads.ensure(server, group, queue.topic, wanted.name, wanted.module)
+    return server, PULL_CLASS_FILTER
+
+
+async def peek(
+    calls: Calls, address: str, group: str, queue: MessageQueue, offset: int, *, count_max: int, timeout_ms: int
+) -> list[Record]:
+    """The records a broker has at an offset now, whatever their tags; it neither waits nor commits."""
+    header = PullMessageHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_message_nums=count_max,
+        sys_flag=PULL_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_ms=0,
+        subscription="*",
+        subscription_version=0,
+        expression_type=TAG,
+    )
+    return (await calls.pull(address, header, timeout_ms)).records
+
+
+def keep_tagged(records: list[Record], subscription: Subscription) -> list[Record]:
+    """The records with tags that are wanted: the broker compares hashes, and two tags may have one."""
+    tags = subscription.tags
+    if not records or tags is None or not tags.tags:
+        return records
+    return [record for record in records if record.get_property(TAGS) in tags.tags]

@@ -1,0 +1,142 @@
+"""Giving messages back: to be delivered again later, or to the dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from datetime import timedelta
+
+from eruca._client.produce.outgoing import DELAY_LEVELS_MS
+from eruca._client.produce.sending import Parcel, Sender
+from eruca._client.session.routes import Route
+from eruca._client.session.session import Session
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.headers import SendBackHeader
+from eruca._wire.ids import encode_offset_id
+from eruca._wire.names import DLQ_PREFIX, INNER_PRODUCER_GROUP, RETRY_PREFIX
+from eruca._wire.properties import (
+    DELAY,
+    KEYS,
+    MAX_RECONSUME_TIMES,
+    RECONSUME_TIME,
+    RETRY_LEVEL_FIRST,
+    RETRY_TOPIC,
+    TRAN_MSG,
+    UNIQ_KEY,
+    encode_properties,
+)
+from eruca._wire.record import Record
+from eruca.errors import ErucaError, NoRoute
+
+log = logging.getLogger(__name__)
+
+# How often a message is tried unless its consumer says otherwise, as in Java.
+ATTEMPTS_MAX = 16
+
+_TIMEOUT_MS = 5000
+
+
+class Redelivery:
+    """Gives messages of one group back."""
+
+    def __init__(self, session: Session, group: str, max_attempts: int) -> None:
+        self._session = session
+        self._group = group
+        self._max_attempts = max_attempts
+        self._sender = Sender(session, INNER_PRODUCER_GROUP)
+
+    async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
+        """Have a message delivered again: after a delay level, 0 for the broker's choice, below 0 to the dead letters.
+
+        The broker that has the message copies it; when that fails, it is sent once more by ourselves. Raises ErucaError
+        when neither works.
+        """
+        try:
+            await self._ask_broker(record, queue, level)
+        except ErucaError as error:
+            log.warning("message %s could not be given back, it is sent again: %s", _name(record), error)
+            times = self._max_attempts if level < 0 else record.reconsume_times + 1
+            await self.send_again(record, times, delay_level=level or RETRY_LEVEL_FIRST + record.reconsume_times)
+        if level < 0 or record.reconsume_times >= self._max_attempts:
+            self._log_burial(record, record.reconsume_times)
+        else:
+            # What a damaged or hostile record says of its deliveries may be any number.
+            level = max(1, min(level or RETRY_LEVEL_FIRST + record.reconsume_times, len(DELAY_LEVELS_MS)))
+            pause = timedelta(milliseconds=DELAY_LEVELS_MS[level - 1]).total_seconds()
+            what = _describe(record, record.reconsume_times)
+            log.info("%s is not done: again in %.0f s (delay level %d by default)", what, pause, level)
+
+    def _log_burial(self, record: Record, attempts: int) -> None:
+        log.warning("%s is given up: dead letter topic %s", _describe(record, attempts), DLQ_PREFIX + self._group)
+
+    async def _ask_broker(self, record: Record, queue: MessageQueue, level: int) -> None:
+        address = self._session.routes.require_address(queue.broker_name)
+        header = SendBackHeader(
+            offset=record.position,
+            group=self._group,
+            delay_level=level,
+            origin_message_id=_name(record),
+            origin_topic=record.topic,
+            unit_mode=False,
+            max_reconsume_times=self._max_attempts,
+        )
+        await self._session.calls.send_back(address, header, _TIMEOUT_MS)
+
+    async def send_again(self, record: Record, times: int, *, delay_level: int = 0) -> None:
+        """Send a copy to the retry topic of the group; the broker turns one that came too often into a dead letter."""
+        topic = RETRY_PREFIX + self._group
+        properties = record.read_properties()
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties.pop(TRAN_MSG, None)
+        for name in (RECONSUME_TIME, MAX_RECONSUME_TIMES, DELAY):
+            properties.pop(name, None)
+        if delay_level > 0:
+            properties[DELAY] = str(delay_level)
+        parcel = Parcel(
+            topic,
+            record.body,
+            encode_properties(properties).decode(),
+            properties.get(UNIQ_KEY, ""),
+            record.sys_flag,
+            record.flag,
+            reconsume_times=times,
+            max_reconsume_times=self._max_attempts,
+        )
+        route: Route = await self._session.routes.get(topic)
+        if not route.write_queues:
+            raise NoRoute(f"the retry topic {topic} has no queue that can be written to")
+        await self._sender.send(parcel, random.choice(route.write_queues), _TIMEOUT_MS)
+
+    async def bury(self, record: Record, attempts: int) -> None:
+        """Send a message of an ordered queue to the dead letters after `attempts` tries. Raises ErucaError."""
+        # The broker makes a dead letter of what comes to the retry topic after the last attempt.
+        await self.send_again(record, self._max_attempts)
+        self._log_burial(record, attempts)
+
+    async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
+        """Give a message back however long it takes: neither lost nor done, it holds its place in the queue."""
+        while True:
+            try:
+                await self.send_back(record, queue, level)
+            except ErucaError as error:
+                log.error("message %s cannot be given back now, tried again: %s", _name(record), error)
+            except Exception:
+                log.exception("message %s cannot be given back now, tried again", _name(record))
+            else:
+                return
+            await asyncio.sleep(pause_s)
+
+
+def _describe(record: Record, attempts: int) -> str:
+    """A message for the log: what its sender calls it, where it is from, and which delivery this was."""
+    topic = record.topic
+    if topic.startswith(RETRY_PREFIX):
+        topic = record.get_property(RETRY_TOPIC) or topic
+    name = record.get_property(UNIQ_KEY) or _name(record)
+    keys = record.get_property(KEYS)
+    return f"message {name} of {topic}{f', keys {keys},' if keys else ','} delivery {attempts + 1},"
+
+
+def _name(record: Record) -> str:
+    return encode_offset_id(record.store_host, record.position)

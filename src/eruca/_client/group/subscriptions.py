@@ -1,0 +1,101 @@
+"""What a group wants of its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eruca._client.namespaces import wrap
+from eruca._filter.tags import TagExpression, parse_tags
+from eruca._wire.bodies import SubscriptionData
+from eruca._wire.names import check_topic
+from eruca.errors import ConfigError
+
+TAG, SQL92, CLASS = "TAG", "SQL92", "CLASS"
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An SQL92 expression over properties, evaluated by the broker.
+
+    >>> Consumer(..., subscribe={"orders": Sql("region = 'eu' AND total > 100")})
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFilter:
+    """A filter class, run by a filter server: a WebAssembly module that exports `name`, or one installed there.
+
+    >>> Consumer(..., subscribe={"orders": ClassFilter("OnlyLarge", Path("filters.wasm").read_bytes())})
+
+    `eruca filterserver --help` tells how a module looks. One topic has one filter class for the whole group.
+    """
+
+    name: str
+    # Nothing: the class is installed at the filter server.
+    module: bytes = b""
+
+
+Wanted = str | Sql | ClassFilter
+Subscribe = str | Iterable[str] | Mapping[str, Wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One topic and what is wanted of it."""
+
+    topic: str
+    kind: str
+    text: str
+    # The broker compares hashes only, so the client looks at tags again; None for SQL92 and classes.
+    tags: TagExpression | None
+    version: int
+    class_filter: ClassFilter | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """What `make_subscription` read."""
+        if self.class_filter is not None:
+            return self.class_filter
+        return Sql(self.text) if self.kind == SQL92 else self.text
+
+    @property
+    def data(self) -> SubscriptionData:
+        """As heartbeats carry it."""
+        return SubscriptionData(
+            topic=self.topic,
+            sub_string=self.text,
+            sub_version=self.version,
+            # As in 3.x, the name of a class travels as if it were a tag.
+            class_filter_mode=self.class_filter is not None,
+            expression_type=SQL92 if self.kind == SQL92 else TAG,
+            tags_set=sorted(self.tags.tags) if self.tags is not None else [],
+            code_set=sorted(self.tags.codes) if self.tags is not None else [],
+        )
+
+
+def make_subscription(topic: str, wanted: Wanted, version: int) -> Subscription:
+    """Read one expression: tags separated by `||`, `*` for all, Sql, or a class; the topic as the broker knows it."""
+    if isinstance(wanted, ClassFilter):
+        if not wanted.name.strip():
+            raise ConfigError(f"the filter class for {topic} has no name")
+        return Subscription(topic, CLASS, wanted.name, None, version, wanted)
+    if isinstance(wanted, Sql):
+        if not wanted.text.strip():
+            raise ConfigError(f"the SQL92 expression for {topic} is empty")
+        return Subscription(topic, SQL92, wanted.text, None, version)
+    tags = parse_tags(wanted)
+    return Subscription(topic, TAG, tags.text, tags, version)
+
+
+def make_subscriptions(subscribe: Subscribe, namespace: str, version: int) -> dict[str, Subscription]:
+    """Read all that a user subscribes to: a topic, several, or a mapping from topics to expressions."""
+    if isinstance(subscribe, str):
+        subscribe = [subscribe]
+    wanted: Mapping[str, Wanted] = subscribe if isinstance(subscribe, Mapping) else dict.fromkeys(subscribe, "*")
+    return {
+        wrap(namespace, topic): make_subscription(wrap(namespace, check_topic(topic)), text, version)
+        for topic, text in wanted.items()
+    }

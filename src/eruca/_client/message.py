@@ -1,0 +1,198 @@
+"""A message as its consumer sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Protocol
+
+from eruca._client.namespaces import unwrap, unwrap_queue
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.host import unpack_host
+from eruca._wire.ids import encode_offset_id
+from eruca._wire.names import RETRY_PREFIX
+from eruca._wire.properties import KEYS, ORIGIN_MESSAGE_ID, RESERVED, RETRY_TOPIC, TAGS, UNIQ_KEY, split_keys
+from eruca._wire.record import Record, user_body
+from eruca.errors import WireError
+
+
+class Outcome(Enum):
+    """What a handler may return instead of nothing; raising an exception is LATER."""
+
+    DONE = "done"
+    # Deliver it again after a while; an ordered queue waits and tries the same message again.
+    LATER = "later"
+    # To the dead letters at once.
+    DEAD = "dead"
+    # Ordered handlers without automatic commit: everything so far is done, or is to be delivered again.
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+class Settle(Protocol):
+    """Where acknowledgements of a message go."""
+
+    async def ack(self, message: Message) -> None:
+        """It is done."""
+
+    async def retry(self, message: Message, delay_level: int) -> None:
+        """It is to come again later; a level below 0 sends it to the dead letters."""
+
+
+class ReceivedMessage:
+    """What a received message says. Everything is read from the record when it is asked for."""
+
+    __slots__ = ("_body", "_namespace", "_properties", "attempts", "queue", "record", "retry_level")
+
+    def __init__(self, record: Record, queue: MessageQueue, namespace: str = "") -> None:
+        self.record = record
+        # As the user knows it, like that of a receipt.
+        self.queue = unwrap_queue(namespace, queue) if namespace else queue
+        # How often it was delivered before, to this group.
+        self.attempts = record.reconsume_times
+        # The delay level after which it comes again, when its handler fails; 0 is the broker's choice.
+        self.retry_level = 0
+        self._namespace = namespace
+        self._body: bytes | None = None
+        self._properties: dict[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Message {self.message_id} of {self.topic}, queue {self.queue.broker_name}:{self.queue.queue_id},"
+            f" offset {self.offset}, {len(self.record.body)} bytes>"
+        )
+
+    # -- what it says ------------------------------------------------------------------------------------------------
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to, also when it comes from the retry topic of the group."""
+        topic = self.record.topic
+        if topic.startswith(RETRY_PREFIX):
+            topic = self._find(RETRY_TOPIC) or topic
+        return unwrap(self._namespace, topic) if self._namespace else topic
+
+    @property
+    def body(self) -> bytes:
+        """What was sent, unpacked if it was compressed. Raises WireError when it cannot be unpacked."""
+        if self._body is None:
+            self._body = user_body(self.record)
+        return self._body
+
+    @property
+    def tags(self) -> str:
+        """Its tag; empty for none."""
+        return self._find(TAGS) or ""
+
+    @property
+    def keys(self) -> list[str]:
+        """Its keys."""
+        return split_keys(self._find(KEYS) or "")
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties its sender set."""
+        return {name: text for name, text in self.all_properties.items() if name not in RESERVED}
+
+    @property
+    def all_properties(self) -> dict[str, str]:
+        """All properties, those of the system too."""
+        if self._properties is None:
+            self._properties = self.record.read_properties()
+        return self._properties
+
+    @property
+    def message_id(self) -> str:
+        """The id its producer gave it; the broker's id when the producer gave none."""
+        return self._find(UNIQ_KEY) or self.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        """The id of this record: the broker's address and the position in its log."""
+        return encode_offset_id(self.record.store_host, self.record.position)
+
+    @property
+    def origin_id(self) -> str:
+        """The broker's id of the message before any retry."""
+        return self._find(ORIGIN_MESSAGE_ID) or self.offset_id
+
+    @property
+    def transaction_id(self) -> str:
+        """The id of its transaction."""
+        return self._find("__transactionId__") or self._find(UNIQ_KEY) or ""
+
+    @property
+    def offset(self) -> int:
+        """Its place in the queue."""
+        return self.record.queue_offset
+
+    @property
+    def flag(self) -> int:
+        """The number its sender set."""
+        return self.record.flag
+
+    @property
+    def born_at(self) -> datetime:
+        """When it was sent, by the sender's clock. Raises WireError for a time that no calendar has."""
+        return _to_time(self.record.born_timestamp)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When it was stored, by the broker's clock. Raises WireError for a time that no calendar has."""
+        return _to_time(self.record.store_timestamp)
+
+    @property
+    def born_host(self) -> str:
+        """Who sent it, `ip:port`."""
+        return "{}:{}".format(*unpack_host(self.record.born_host))
+
+    @property
+    def store_host(self) -> str:
+        """Which broker stored it, `ip:port`."""
+        return "{}:{}".format(*unpack_host(self.record.store_host))
+
+    def _find(self, name: str) -> str | None:
+        if self._properties is not None:
+            return self._properties.get(name)
+        return self.record.get_property(name)
+
+
+class Message(ReceivedMessage):
+    """A received message, and a say in what becomes of it."""
+
+    __slots__ = ("_settle",)
+
+    def __init__(self, record: Record, queue: MessageQueue, namespace: str = "", settle: Settle | None = None) -> None:
+        super().__init__(record, queue, namespace)
+        self._settle = settle
+
+    @property
+    def wants_answer(self) -> bool:
+        """Does anybody wait to be told what becomes of it? The return of a handler says it already."""
+        return self._settle is not None
+
+    async def ack(self) -> None:
+        """It is done. Only for messages of `async for`; a handler just returns."""
+        if self._settle is not None:
+            await self._settle.ack(self)
+
+    async def retry(self, *, delay_level: int = 0) -> None:
+        """Deliver it again later: after `delay_level`, or by default later each time."""
+        if self._settle is not None:
+            await self._settle.retry(self, delay_level)
+
+    async def bury(self) -> None:
+        """Send it to the dead letters of the group."""
+        if self._settle is not None:
+            await self._settle.retry(self, -1)
+
+
+Handler = Callable[[Message], Awaitable[Outcome | None] | Outcome | None]
+
+
+def _to_time(time_ms: int) -> datetime:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise WireError(f"{time_ms} ms since 1970 is not a time") from None

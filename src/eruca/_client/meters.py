@@ -1,0 +1,54 @@
+"""Metrics of the clients of this process, by group: how much is sent and consumed, how fast, and what fails.
+
+>>> from eruca._client.meters import REGISTRY
+>>> REGISTRY.snapshot()['eruca_client_sent_total{group="shop"}']
+
+With the `telemetry` extra, `prometheus_client.REGISTRY.register(PrometheusCollector(REGISTRY))` has them scraped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eruca._observe.metrics import Registry
+
+REGISTRY: Final = Registry("eruca_client_")
+
+
+class SendMeter:
+    """Counts what one producer group sends."""
+
+    def __init__(self, group: str) -> None:
+        self._sent = REGISTRY.counter("sent_total", "Requests whose messages a broker stored", group=group)
+        self._failed = REGISTRY.counter("send_failures_total", "Sends that were given up", group=group)
+        self._retries = REGISTRY.counter("send_retries_total", "Tries after the first of a send", group=group)
+        self._seconds = REGISTRY.histogram("send_seconds", "Time from a send to its receipt", group=group)
+
+    def add_sent(self, seconds: float, tries: int) -> None:
+        """One send has its receipt."""
+        self._sent.add()
+        self._seconds.observe(seconds)
+        if tries > 1:
+            self._retries.add(tries - 1)
+
+    def add_failed(self, tries: int) -> None:
+        """One send was given up."""
+        self._failed.add()
+        if tries > 1:
+            self._retries.add(tries - 1)
+
+
+class ConsumeMeter:
+    """Counts what one consumer group consumes of a topic."""
+
+    def __init__(self, group: str, topic: str) -> None:
+        self._done = REGISTRY.counter("consumed_total", "Messages handlers are done with", group=group, topic=topic)
+        self._failed = REGISTRY.counter(
+            "consume_failures_total", "Messages handlers failed on", group=group, topic=topic
+        )
+        self._seconds = REGISTRY.histogram("handle_seconds", "Time a handler takes", group=group, topic=topic)
+
+    def add(self, count: int, is_done: bool, seconds: float) -> None:
+        """One call of a handler has ended."""
+        (self._done if is_done else self._failed).add(count)
+        self._seconds.observe(seconds)

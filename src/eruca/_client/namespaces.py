@@ -1,0 +1,59 @@
+"""Namespaces: `namespace%name` on the broker, `name` for the user. System topics and groups belong to no namespace."""
+
+from __future__ import annotations
+
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    check_group,
+    is_system_topic,
+)
+from eruca.errors import ConfigError
+
+_SEPARATOR = "%"
+_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+
+def wrap(namespace: str, name: str) -> str:
+    """A topic or group as the broker knows it."""
+    if not namespace or is_system_topic(name) or name.startswith(_SYSTEM_GROUP_PREFIX):
+        return name
+    prefix, rest = _split(name)
+    return name if rest.startswith(namespace + _SEPARATOR) else f"{prefix}{namespace}{_SEPARATOR}{rest}"
+
+
+def wrap_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """A queue as the broker knows it."""
+    topic = wrap(namespace, queue.topic)
+    return queue if topic == queue.topic else MessageQueue(queue.broker_name, queue.queue_id, topic)
+
+
+def unwrap(namespace: str, name: str) -> str:
+    """A topic or group as the user knows it."""
+    if not namespace:
+        return name
+    prefix, rest = _split(name)
+    return prefix + rest.removeprefix(namespace + _SEPARATOR)
+
+
+def unwrap_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """A queue as the user knows it."""
+    topic = unwrap(namespace, queue.topic)
+    return queue if topic == queue.topic else MessageQueue(queue.broker_name, queue.queue_id, topic)
+
+
+def _split(name: str) -> tuple[str, str]:
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
+def check_own_group(group: str, reserved: str) -> str:
+    """Return the group of a client; raises InvalidName, and ConfigError for the one that nobody may use."""
+    check_group(group)
+    if group == reserved:
+        raise ConfigError(f"the group {group} is reserved", hint="name the group after your application")
+    return group

@@ -1,0 +1,73 @@
+"""Batches: many messages of one topic in as few requests as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from eruca._client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, find_delay_level
+from eruca._client.produce.sending import Parcel
+from eruca._ground.limits import SENT_BATCH_MESSAGES_MAX
+from eruca._wire.batch import BatchItem, encode_batch
+from eruca._wire.codes import RequestCode
+from eruca._wire.ids import UniqueIds
+from eruca._wire.names import RETRY_PREFIX
+from eruca._wire.properties import WAIT
+from eruca.errors import MessageIllegal
+
+# The fixed part of one message of a batch: size, magic, checksum, flag and the two lengths.
+_ITEM_BYTES = 22
+
+
+def build_batches(
+    topic: str,
+    messages: Sequence[Outgoing],
+    unique_ids: UniqueIds,
+    bytes_max: int,
+    extra: Mapping[str, str] | None = None,
+) -> Iterator[Parcel]:
+    """Encode messages into batches, in their order. Raises MessageIllegal before the first.
+
+    A batch has at most `bytes_max`, and so many messages that the answer, which names them all, can be read.
+    """
+    if topic.startswith(RETRY_PREFIX):
+        raise MessageIllegal("a batch cannot go to a retry topic")
+    if len({message.wait for message in messages}) > 1:
+        raise MessageIllegal("the messages of a batch must agree whether to wait for the disk")
+    items: list[tuple[BatchItem, str]] = []
+    for message in messages:
+        if message.delay is not None and find_delay_level(message.delay):
+            raise MessageIllegal("a batch cannot be delayed", hint="send delayed messages one by one")
+        body = check_body(message.body, bytes_max)
+        unique_id = unique_ids.create()
+        properties = build_properties(
+            unique_id, message.tags, message.keys, message.properties, message.wait, extra=extra
+        ).encode()
+        if _ITEM_BYTES + len(body) + len(properties) > bytes_max:
+            raise MessageIllegal(
+                f"one message with its properties has more than {bytes_max} bytes",
+                hint="split it, or raise message_bytes_max here and maxMessageSize on the broker",
+            )
+        items.append((BatchItem(check_flag(message.flag), body, properties), unique_id))
+    return _cut(topic, items, bytes_max, wait=not messages or messages[0].wait)
+
+
+def _cut(topic: str, items: list[tuple[BatchItem, str]], bytes_max: int, *, wait: bool) -> Iterator[Parcel]:
+    start = size = 0
+    for number, (item, _) in enumerate(items):
+        added = _ITEM_BYTES + len(item.body) + len(item.properties)
+        if number > start and (size + added > bytes_max or number - start >= SENT_BATCH_MESSAGES_MAX):
+            yield _make_parcel(topic, items[start:number], wait)
+            start, size = number, 0
+        size += added
+    if start < len(items):
+        yield _make_parcel(topic, items[start:], wait)
+
+
+def _make_parcel(topic: str, items: list[tuple[BatchItem, str]], wait: bool) -> Parcel:
+    return Parcel(
+        topic,
+        encode_batch([item for item, _ in items]),
+        f"{WAIT}\x01{'true' if wait else 'false'}",
+        ",".join([unique_id for _, unique_id in items]),
+        code=RequestCode.SEND_BATCH_MESSAGE,
+    )

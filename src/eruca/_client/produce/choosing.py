@@ -1,0 +1,88 @@
+"""Which queue a message goes to: the next in turn, one on a broker that is well, or the one the user wants."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from eruca._client.produce.outgoing import read_text
+from eruca._client.session.routes import Route
+from eruca._core.latency import LatencyFaults
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.javahash import java_hash
+from eruca.errors import MessageIllegal, NoRoute
+
+Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+
+
+class QueueChooser:
+    """Takes the queues of a topic in turn, and on a second try those of another broker."""
+
+    def __init__(self, *, avoid_slow_brokers: bool = False) -> None:
+        self.faults = LatencyFaults(enabled=avoid_slow_brokers)
+        self._turn = random.randrange(2**31)
+
+    def pick(self, route: Route, last: MessageQueue | None, now_ms: int) -> MessageQueue:
+        """The queue for the next try; `last` is that of a try that failed."""
+        queues = route.write_queues
+        if not queues:
+            raise explain_not_writable(route)
+        self._turn += 1
+        turn, count = self._turn, len(queues)
+        faults = self.faults
+        if last is None and not faults.enabled:
+            return queues[turn % count]
+        for step in range(count):
+            queue = queues[(turn + step) % count]
+            if last is not None and queue.broker_name == last.broker_name:
+                continue
+            if faults.is_available(queue.broker_name, now_ms):
+                return queue
+        return self._pick_least_bad(queues, now_ms)
+
+    def _pick_least_bad(self, queues: Sequence[MessageQueue], now_ms: int) -> MessageQueue:
+        while (best := self.faults.pick_best(now_ms)) is not None:
+            found = [queue for queue in queues if queue.broker_name == best]
+            if found:
+                return found[self._turn % len(found)]
+            # It has no queue of this topic; should it be slow to another one, that is noted again.
+            self.faults.forget(best)
+        return queues[self._turn % len(queues)]
+
+
+def choose_queue(shard: str | None, queue: MessageQueue | None, selector: Selector | None) -> Selector | None:
+    """Make one selector of the three ways a user may choose; None when any queue will do."""
+    given = (shard is not None) + (queue is not None) + (selector is not None)
+    if not given:
+        return None
+    if given > 1:
+        raise MessageIllegal("shard, queue and selector each choose the queue", hint="give one of them")
+    if shard is not None:
+        text = read_text("shard", shard)
+        return lambda queues: choose_by_shard(queues, text)
+    if queue is not None:
+        return lambda _: queue
+    assert selector is not None
+    choose = selector
+
+    def checked(queues: Sequence[MessageQueue]) -> MessageQueue:
+        chosen = choose(queues)
+        if not isinstance(chosen, MessageQueue):
+            raise MessageIllegal("the selector gave no queue", hint="it must return one of the queues it is given")
+        return chosen
+
+    return checked
+
+
+def choose_by_shard(queues: Sequence[MessageQueue], shard: str) -> MessageQueue:
+    """The queue of a shard, the same that Java's selector by hash takes."""
+    # Java takes the remainder first and its absolute value then, which is this for the smallest integer too.
+    return queues[abs(java_hash(shard)) % len(queues)]
+
+
+def explain_not_writable(route: Route) -> NoRoute:
+    """The error for a topic that has brokers, but no queue to write to."""
+    return NoRoute(
+        f"topic {route.topic} has no queue that can be written to",
+        hint="its brokers are down, or its permission forbids writing (mqadmin topicRoute shows both)",
+    )

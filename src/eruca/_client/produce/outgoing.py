@@ -1,0 +1,234 @@
+"""Messages on their way out: what a user says, checked and turned into what a request carries."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+
+import msgspec
+
+from eruca._ground.config import StoreOptions, parse_delay_levels
+from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.properties import (
+    DELAY,
+    KEYS,
+    RESERVED,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    WAIT,
+)
+from eruca.errors import MessageIllegal
+
+# The delays every broker of 4.x has unless its messageDelayLevel says otherwise, in milliseconds; level 1 is the first.
+DELAY_LEVELS_MS = tuple(parse_delay_levels(StoreOptions().delay_levels))
+_BLANK = " "
+_TAGS_BEFORE = f"{TAGS}\x01"
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+
+
+class SendStatus(Enum):
+    """What the broker says of a stored message."""
+
+    STORED = "SEND_OK"
+    # Stored, but one of the conditions of the broker's acknowledgement was not met in time.
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """A message is stored: where, and under which ids."""
+
+    status: SendStatus
+    # The id the producer gave it; of a whole batch, one for each message separated by commas.
+    message_id: str
+    # The id the broker gave it: its address and the position in its log.
+    offset_id: str
+    queue: MessageQueue
+    offset: int
+    transaction_id: str = ""
+    region: str = ""
+    trace_on: bool = True
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One message to send.
+
+    >>> await producer.send_batch("orders", [Outgoing(b"1", tags="vip"), Outgoing(b"2", keys=["o-2"])])
+    """
+
+    body: bytes
+    tags: str | None = None
+    keys: str | Iterable[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    # A number of the application's own, stored with the message.
+    flag: int = 0
+    # False: the broker may answer before disk and slaves have it, whatever its mode.
+    wait: bool = True
+    delay: timedelta | int | None = None
+
+
+def build_properties(
+    unique_id: str,
+    tags: str | None = None,
+    keys: str | Iterable[str] = (),
+    properties: Mapping[str, str] | None = None,
+    wait: bool = True,
+    delay: timedelta | int | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> str:
+    """The properties of a message as the request carries them. Raises MessageIllegal.
+
+    `extra` are those of the client itself; one that the user set already stays the user's.
+    """
+    text = f"{UNIQ_KEY}\x01{unique_id}\x02{WAIT}\x01{'true' if wait else 'false'}"
+    if not (tags or keys or properties or extra) and delay is None:
+        return text
+    parts = [text]
+    count = 2
+    if tags:
+        # Added and joined, not formatted: that takes only texts, and a member of an enum that is one is its value.
+        try:
+            parts.append(_TAGS_BEFORE + tags)
+        except TypeError:
+            read_text("tags", tags)
+            raise
+        count += 1
+    if keys:
+        joined = join_keys(keys)
+        if joined:
+            parts.append(f"{KEYS}\x01{joined}")
+            count += 1
+    if delay is not None:
+        level = find_delay_level(delay)
+        if level:
+            parts.append(f"{DELAY}\x01{level}")
+            count += 1
+    if properties:
+        for name, value in properties.items():
+            if name in RESERVED:
+                raise MessageIllegal(f"the property {name} has a meaning of its own", hint="choose another name")
+            if not name or not value:
+                raise MessageIllegal(f"the property {name!r} has no name or no value")
+            try:
+                parts.append("\x01".join((name, value)))
+            except TypeError:
+                read_text("the name of a property", name)
+                read_text(f"the property {name}", value)
+                raise
+        count += len(properties)
+    if extra:
+        added = [f"{name}\x01{value}" for name, value in extra.items() if not properties or name not in properties]
+        parts += added
+        count += len(added)
+    text = "\x02".join(parts)
+    _check_text(text, count)
+    return text
+
+
+def _check_text(text: str, count: int) -> None:
+    if text.count("\x01") != count or text.count("\x02") != count - 1:
+        raise MessageIllegal("tags, keys or a property hold a separator character (0x01 or 0x02)")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise MessageIllegal("tags, keys or a property hold a lone surrogate, which no encoding can write") from None
+    if size > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(
+            f"tags, keys and properties have {size} bytes, at most {PROPERTIES_BYTES_MAX} are allowed",
+            hint="put what is long into the body",
+        )
+
+
+def read_text(what: str, text: object) -> str:
+    """A text that a user gave, as a plain str. Raises TypeError: of anything else, what Python shows would be sent."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be a str, not {type(text).__name__}: {text!r:.80}")
+    return str.__str__(text)  # a member of an enum that is a str is its value
+
+
+def join_keys(keys: str | Iterable[str]) -> str:
+    """The keys of a message as its property has them. Raises MessageIllegal."""
+    if isinstance(keys, str):
+        return str.__str__(keys)
+    try:
+        found = list(keys)
+        joined = _BLANK.join(found)
+    except TypeError as error:
+        raise TypeError(f"keys must be a str or several of them, not {type(keys).__name__}: {keys!r:.80}") from error
+    if joined.count(_BLANK) >= len(found) > 0:
+        wrong = next(key for key in found if _BLANK in key)
+        raise MessageIllegal(f"the key {wrong!r} has a blank, which separates keys")
+    return joined
+
+
+def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BODY_BYTES_MAX) -> bytes:
+    """Return the body as bytes, or raise what is wrong with it."""
+    if body.__class__ is not bytes:
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise TypeError(f"a body is bytes, not {type(body).__name__}: encode it first")
+        body = bytes(body)
+    if not body:
+        raise MessageIllegal("the body is empty", hint="brokers of other makes refuse empty messages; send one byte")
+    if len(body) > size_max:
+        raise MessageIllegal(
+            f"the body has {len(body)} bytes, at most {size_max} are allowed",
+            hint="split it, or raise message_bytes_max here and maxMessageSize on the broker",
+        )
+    return body
+
+
+def check_flag(flag: int) -> int:
+    """Return the flag, or raise what is wrong with it."""
+    if not isinstance(flag, int):
+        raise TypeError(f"flag must be an int, not {type(flag).__name__}: {flag!r:.80}")
+    if not _INT32_MIN <= flag <= _INT32_MAX:
+        raise MessageIllegal(f"the flag {flag} has more than 32 bits")
+    return flag
+
+
+def find_delay_level(delay: timedelta | int) -> int:
+    """The level of a delay: a number is a level itself, a time must be one of the 18 that brokers have."""
+    if isinstance(delay, bool) or not isinstance(delay, int | timedelta):
+        raise TypeError(
+            f"delay must be a timedelta or the number of a level, not {type(delay).__name__}: {delay!r:.80}; any other"
+            " delay is timer=timedelta(...)"
+        )
+    if isinstance(delay, int):
+        if not 0 <= delay <= _INT32_MAX:
+            raise MessageIllegal(f"delay level {delay}: levels begin at 1")
+        return delay
+    wanted = round(delay.total_seconds() * 1000)
+    if wanted <= 0:
+        return 0
+    if wanted in DELAY_LEVELS_MS:
+        return DELAY_LEVELS_MS.index(wanted) + 1
+    near = [
+        str(timedelta(milliseconds=level))
+        for level, after in itertools.zip_longest(DELAY_LEVELS_MS, DELAY_LEVELS_MS[1:])
+        if level <= wanted and (after is None or wanted < after)
+    ] + [str(timedelta(milliseconds=level)) for level in DELAY_LEVELS_MS if level > wanted][:1]
+    raise MessageIllegal(
+        f"no delay level is {delay}",
+        hint=f"the nearest are {' and '.join(near)}; or give the level as a number, or timer= for any delay (not 4.x)",
+    )
+
+
+def describe_timer(timer: timedelta | datetime | None) -> dict[str, str]:
+    """The property that asks a broker's timer for a delay, or for a moment. Raises MessageIllegal."""
+    if timer is None:
+        return {}
+    if not isinstance(timer, timedelta | datetime):
+        raise TypeError(f"timer must be a timedelta or a datetime, not {type(timer).__name__}: {timer!r:.80}")
+    if isinstance(timer, timedelta):
+        return {TIMER_DELAY_MS: str(max(0, round(timer.total_seconds() * 1000)))}
+    if timer.tzinfo is None:
+        raise MessageIllegal(f"timer={timer}: the moment has no time zone", hint="datetime.now(UTC) + ... has one")
+    return {TIMER_DELIVER_MS: str(max(0, round(timer.timestamp() * 1000)))}

@@ -1,0 +1,156 @@
+"""From what a user says to a parcel: names checked, properties built, bodies compressed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+
+from eruca._client.namespaces import wrap
+from eruca._client.produce.batching import build_batches
+from eruca._client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, join_keys
+from eruca._client.produce.sending import Parcel
+from eruca._observe.telemetry import Operation, Telemetry
+from eruca._wire.compression import compress
+from eruca._wire.ids import UniqueIds
+from eruca._wire.names import FORBIDDEN_TO_SEND, check_topic
+from eruca._wire.properties import INSTANCE_ID, KEYS, TAGS, UNIQ_KEY
+from eruca._wire.sysflag import COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD, set_compression
+from eruca.errors import ConfigError, ErucaError, MessageIllegal
+
+Body = bytes | bytearray | memoryview
+
+COMPRESSIONS = {"zlib": COMPRESSION_ZLIB, "lz4": COMPRESSION_LZ4, "zstd": COMPRESSION_ZSTD}
+# Above this a body is compressed in a thread: it would hold up heartbeats and everybody else.
+_COMPRESS_IN_LOOP_BYTES_MAX = 128 * 1024
+# Topics whose names are known to be good; a program that makes up a name for each message must not fill the memory.
+_TOPICS_KNOWN_MAX = 10_000
+
+
+class Packer:
+    """Makes the parcels of one producer."""
+
+    def __init__(
+        self,
+        namespace: str,
+        group: str,
+        *,
+        compress_from: int | None,
+        compression: str,
+        compression_level: int,
+        message_bytes_max: int,
+    ) -> None:
+        self.telemetry: Telemetry | None = None
+        self._namespace = namespace
+        self._group = group
+        self._compress_from = message_bytes_max + 1 if compress_from is None else compress_from
+        self._compression = _check_compression(compression, compression_level)
+        self._compression_level = compression_level
+        self._bytes_max = message_bytes_max
+        self._own = {INSTANCE_ID: namespace} if namespace else {}
+        # Topics as the broker knows them, by what the user calls them.
+        self._topics: dict[str, str] = {}
+
+    def pack(
+        self,
+        unique_ids: UniqueIds,
+        topic: str,
+        body: Body,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        flag: int = 0,
+        wait: bool = True,
+        delay: timedelta | int | None = None,
+        extra: Mapping[str, str] | None = None,
+    ) -> Parcel:
+        """Make a parcel of one message. Raises MessageIllegal and InvalidName."""
+        wrapped = self._topics.get(topic) or self.find_topic(topic)
+        if body.__class__ is not bytes or not 0 < len(body) <= self._bytes_max:
+            body = check_body(body, self._bytes_max)
+        if flag:
+            check_flag(flag)
+        unique_id = unique_ids.create()
+        own: Mapping[str, str] = {**self._own, **extra} if extra else self._own
+        if self.telemetry is not None:
+            keys = keys if isinstance(keys, str) else join_keys(keys)
+            described = {UNIQ_KEY: unique_id, TAGS: tags or "", KEYS: keys, **own, **(properties or {})}
+            build_properties(unique_id, tags, keys, properties, wait, delay, own)  # raises before there is a span
+            operation, own = self._start_span(topic, [described], own, len(body))
+            try:
+                text = build_properties(unique_id, tags, keys, properties, wait, delay, own)
+            except BaseException as error:  # the context of the span made it too long
+                self.telemetry.end_send(operation, error=error)
+                raise
+            return Parcel(wrapped, body, text, unique_id, 0, flag, operation=operation)
+        text = build_properties(unique_id, tags, keys, properties, wait, delay, own)
+        return Parcel(wrapped, body, text, unique_id, 0, flag)
+
+    def is_large(self, parcel: Parcel) -> bool:
+        """Is it so large that it wants to be compressed?"""
+        return len(parcel.body) >= self._compress_from
+
+    async def compress(self, parcel: Parcel) -> None:
+        """Compress the body, if that makes it smaller."""
+        kind, level, body = self._compression, self._compression_level, parcel.body
+        if len(body) > _COMPRESS_IN_LOOP_BYTES_MAX:
+            small = await asyncio.to_thread(compress, body, kind, level)
+        else:
+            small = compress(body, kind, level)
+        if len(small) < len(body):
+            parcel.body = small
+            parcel.sys_flag = set_compression(parcel.sys_flag, kind)
+
+    def pack_batches(
+        self, unique_ids: UniqueIds, topic: str, messages: Sequence[Outgoing]
+    ) -> tuple[list[Parcel], Operation | None]:
+        """Make parcels of many messages; the span, if there is one, is for all of them."""
+        wrapped = self._topics.get(topic) or self.find_topic(topic)
+        operation, own = None, self._own
+        if self.telemetry is not None and messages:
+            described = [{**self._own, **message.properties} for message in messages]
+            operation, own = self._start_span(topic, described, own, None)
+        try:
+            return list(build_batches(wrapped, messages, unique_ids, self._bytes_max, own)), operation
+        except BaseException as error:
+            if operation is not None and self.telemetry is not None:
+                self.telemetry.end_send(operation, error=error)
+            raise
+
+    def find_topic(self, topic: str) -> str:
+        """Check a topic's name and return what the broker calls it."""
+        if topic in FORBIDDEN_TO_SEND:
+            raise MessageIllegal(f"only brokers send to the topic {topic}")
+        wrapped = check_topic(wrap(self._namespace, check_topic(topic)))
+        if len(self._topics) >= _TOPICS_KNOWN_MAX:
+            self._topics.clear()
+        self._topics[topic] = wrapped
+        return wrapped
+
+    def _start_span(
+        self, topic: str, described: list[dict[str, str]], own: Mapping[str, str], body_bytes: int | None
+    ) -> tuple[Operation, dict[str, str]]:
+        """Begin a span; returns it, and the client's own properties with the context that travels with the message."""
+        assert self.telemetry is not None
+        names = [set(each) for each in described]
+        operation = self.telemetry.start_send(topic, self._group, *described, body_bytes=body_bytes)
+        # All that had no context got the same one.
+        context = {
+            name: text
+            for each, before in zip(described, names, strict=True)
+            for name, text in each.items()
+            if name not in before
+        }
+        return operation, {**own, **context}
+
+
+def _check_compression(name: str, level: int) -> int:
+    if name not in COMPRESSIONS:
+        raise ConfigError(f"compression={name!r}: expected one of {', '.join(COMPRESSIONS)}")
+    try:
+        compress(b"probe", COMPRESSIONS[name], level)
+    except ErucaError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"compression={name!r}, compression_level={level}: {error}") from error
+    return COMPRESSIONS[name]

@@ -1,0 +1,121 @@
+"""Requests and replies: a message whose sender waits until whoever consumes it has sent an answer.
+
+The request is a message with three properties more: a correlation id, the id of the requester's client, and for how
+long it waits. The reply is a message to the reply topic of the cluster; the broker brings it to the requester on the
+connection of its producer, so the broker has to know that before the request goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+
+from eruca._client.message import Message
+from eruca._client.session.routes import Route
+from eruca._client.session.session import Session
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.headers import PushReplyHeader
+from eruca._wire.host import NO_HOST, pack_host
+from eruca._wire.properties import ARRIVE_TIME, CLUSTER, CORRELATION_ID, MSG_TYPE, REPLY_TO_CLIENT, TTL
+from eruca._wire.record import Record
+from eruca._wire.sysflag import set_host_bits
+from eruca.errors import ErucaError, MessageIllegal, WireError
+
+log = logging.getLogger(__name__)
+
+_REPLY = "reply"
+
+
+class Requests:
+    """The requests of one producer that wait for their replies."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Future[Message]] = {}
+
+    def open(self) -> tuple[str, asyncio.Future[Message]]:
+        """Begin a request: its correlation id, and what gets the reply."""
+        correlation_id = str(uuid.uuid4())
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = future
+        return correlation_id, future
+
+    def close(self, correlation_id: str) -> None:
+        """Wait for a reply no longer."""
+        self._waiting.pop(correlation_id, None)
+
+    def fail(self, error: ErucaError) -> None:
+        """End all requests: no reply can come any more."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # nobody may be waiting any more
+
+    async def prepare(self, session: Session, route: Route) -> None:
+        """Let every broker that a reply may come by know us: those of the topic, and the others of its clusters."""
+        for cluster in route.clusters:
+            topic = name_reply_topic(cluster)
+            if session.routes.peek(topic) is None:
+                try:
+                    await session.routes.get(topic)
+                except ErucaError as error:
+                    log.info("replies can only come by the brokers of %s: %s", route.topic, error)
+        await session.greet_all()
+
+    def take(self, session: Session, header: PushReplyHeader, body: bytes) -> bool:
+        """Give a reply to who waits for it; False when nobody here does."""
+        text = header.properties or ""
+        record = Record(header.topic, properties=f"{text}\x02{ARRIVE_TIME}\x01{session.clock.now_ms()}".encode())
+        future = self._waiting.get(record.get_property(CORRELATION_ID) or "")
+        if future is None:
+            return False
+        record.queue_id = header.queue_id
+        record.flag = header.flag
+        record.body = body
+        record.born_timestamp = header.born_timestamp
+        record.store_timestamp = header.store_timestamp or 0
+        record.born_host = _parse_host(header.born_host)
+        record.store_host = _parse_host(header.store_host)
+        record.sys_flag = set_host_bits(header.sys_flag, record.born_host, record.store_host)
+        queue = MessageQueue("", header.queue_id, header.topic)
+        if not future.done():
+            future.set_result(Message(record, queue, session.options.namespace))
+        return True
+
+
+def describe_request(session: Session, correlation_id: str, timeout_ms: int) -> dict[str, str]:
+    """The properties that make a message a request."""
+    return {CORRELATION_ID: correlation_id, REPLY_TO_CLIENT: session.client_id, TTL: str(timeout_ms)}
+
+
+def name_reply_topic(cluster: str) -> str:
+    """The topic that replies of a cluster go to; each of its brokers has it."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
+def describe_reply(request: Message) -> tuple[str, dict[str, str]]:
+    """Where the reply to a message goes, and the properties that make it one. Raises MessageIllegal."""
+    properties = request.all_properties
+    missing = [name for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT) if not properties.get(name)]
+    if missing:
+        raise MessageIllegal(
+            f"message {request.message_id} of {request.topic} is not a request: it has no {' and no '.join(missing)}",
+            hint="only messages sent with `request` can be replied to",
+        )
+    copied = {name: properties[name] for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL) if properties.get(name)}
+    return name_reply_topic(properties[CLUSTER]), {MSG_TYPE: _REPLY, **copied}
+
+
+def choose_reply_queue(queues: Sequence[MessageQueue], request: Message) -> MessageQueue:
+    """The queue for a reply: by the broker that stored the request, because it certainly knows the requester."""
+    same = [queue for queue in queues if queue.broker_name == request.queue.broker_name]
+    return (same or list(queues))[0]
+
+
+def _parse_host(text: str | None) -> bytes:
+    ip, _, port = (text or "").removeprefix("/").rpartition(":")
+    try:
+        return pack_host(ip.strip("[]"), int(port))
+    except (WireError, ValueError):
+        return NO_HOST

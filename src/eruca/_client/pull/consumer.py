@@ -1,0 +1,465 @@
+"""The pull consumer: messages when you ask for them, from where you want them, of the queues you choose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from eruca._client.group.observing import ConsumeObserver
+from eruca._client.group.offsets import make_offsets
+from eruca._client.group.pulling import PullLimits
+from eruca._client.group.redelivery import ATTEMPTS_MAX, Redelivery
+from eruca._client.group.running import describe_member, describe_running
+from eruca._client.group.starting import Start, describe_start
+from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
+from eruca._client.message import Message
+from eruca._client.namespaces import check_own_group, unwrap_queue, wrap, wrap_queue
+from eruca._client.options import ClientOptions, choose_options
+from eruca._client.produce.producer import to_ms
+from eruca._client.pull.holdings import PullInbox
+from eruca._client.pull.membership import PullMembership
+from eruca._client.pull.queuereading import PullResult
+from eruca._client.push.consumer import OFFSETS_DIRECTORY
+from eruca._client.push.membership import GroupSettings, QueueListener
+from eruca._client.session.session import Session
+from eruca._client.stopping import Client
+from eruca._core.allocation import Strategy, find_strategy
+from eruca._ground.clock import Clock
+from eruca._wire.bodies import (
+    ConsumeDirectlyResult,
+    ConsumerData,
+    ConsumeResult,
+    ConsumerRunningInfo,
+    ConsumeType,
+    MessageQueue,
+)
+from eruca._wire.names import DEFAULT_CONSUMER_GROUP, check_topic
+from eruca._wire.record import Record
+from eruca.errors import ClientClosed, ConfigError, OffsetLost, QueueNotOurs
+
+_LITE_LIMITS = PullLimits(suspend_ms=20_000)
+_POLL_COUNT_MAX = 10_000
+
+
+class PullConsumer(Client):
+    """A consumer that is asked for messages.
+
+    As a member of a group, which shares the queues of its topics among its members:
+
+    >>> async with PullConsumer("127.0.0.1:9876", group="billing", subscribe="orders") as consumer:
+    ...     for message in await consumer.poll(timeout=1.0, max_messages=100): ...
+
+    Or for queues of your choice, without being a member:
+
+    >>> async with PullConsumer("127.0.0.1:9876", group="audit", auto_commit=False) as consumer:
+    ...     await consumer.assign(await consumer.list_queues("orders"))
+    ...     await consumer.seek_to_time(consumer.assignment[0], yesterday)
+    ...     async for message in consumer: ...
+
+    With `auto_commit` the messages of a poll count as done with the next poll, or with a clean close, and are committed
+    within `auto_commit_interval`; a crash, or an exception that leaves `async with`, repeats them. So one task polls.
+    `commit` commits what was handed out so far, or the offsets it is given. Messages are fetched ahead from the first
+    `poll` on; `pull` asks a broker directly and needs neither.
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        subscribe: Subscribe = (),
+        start: Start = "latest",
+        strategy: str | Strategy = "average",
+        broadcast: bool = False,
+        auto_commit: bool = True,
+        auto_commit_interval: timedelta | float = 5.0,
+        poll_batch: int = 10,
+        cached_max: int = 10_000,
+        limits: PullLimits | None = None,
+        watch: str | Iterable[str] = (),
+        on_queues: QueueListener | None = None,
+        options: ClientOptions | None = None,
+        offsets_directory: Path = OFFSETS_DIRECTORY,
+        rebalance_interval_ms: int = 20_000,
+        clock: Clock | None = None,
+    ) -> None:
+        self.options = choose_options(nameservers, options)
+        check_own_group(group, DEFAULT_CONSUMER_GROUP)
+        describe_start(start)  # raises now what would fail later
+        _check_count("poll_batch", poll_batch)
+        self.group = wrap(self.options.namespace, group)
+        self._subscriptions = make_subscriptions(subscribe, self.options.namespace, 0)
+        topics = [watch] if isinstance(watch, str) else watch
+        self._watched = [wrap(self.options.namespace, check_topic(topic)) for topic in topics]
+        if self._watched and self._subscriptions:
+            raise ConfigError(
+                "watch= is for consumers that assign", hint="on_queues is told of subscribed topics anyway"
+            )
+        self._settings = GroupSettings(
+            start=start,
+            broadcast=broadcast,
+            strategy=find_strategy(strategy) if isinstance(strategy, str) else strategy,
+            limits=limits or _LITE_LIMITS,
+            offsets_interval_ms=to_ms(auto_commit_interval),
+            rebalance_interval_ms=rebalance_interval_ms,
+            on_queues=on_queues,
+        )
+        self._auto_commit = auto_commit
+        self._poll_batch = poll_batch
+        self._cached_max = cached_max
+        self._offsets_directory = offsets_directory
+        self._clock = clock
+        self._observer = ConsumeObserver(self.group)
+        self._started_ms = 0
+        self._membership: PullMembership | None = None
+        self._ended = asyncio.Event()
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Make ready, and join the group when topics are subscribed; `async with` does it. Raises ErucaError.
+
+        When it returns, a member has its queues: what is sent from now on is for it. Should the cluster not answer
+        within five seconds, it returns all the same, and the consumer goes on trying.
+        """
+        if self._membership is not None:
+            self._membership.session.check_loop()
+            return
+        is_member = bool(self._subscriptions)
+        session = Session.acquire(self.options, consumer_group=self.group if is_member else "", clock=self._clock)
+        self._ended.clear()
+        self._started_ms = session.clock.now_ms()
+        # The broker takes the newest of several versions.
+        self._subscriptions = {
+            topic: make_subscription(topic, old.wanted, self._started_ms) for topic, old in self._subscriptions.items()
+        }
+        self._membership = membership = PullMembership(
+            session,
+            self._subscriptions,
+            self._watched,
+            self._settings,
+            make_offsets(session, self.group, broadcast=self._settings.broadcast, directory=self._offsets_directory),
+            self,
+            auto_commit=self._auto_commit,
+            cached_max=self._cached_max,
+        )
+        if is_member:
+            session.add_consumer(self)
+        try:
+            await membership.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Commit what was handed out (with `auto_commit`) and leave. Safe to call twice."""
+        await self._close(is_clean=True)
+
+    async def _close(self, *, is_clean: bool) -> None:
+        membership, self._membership = self._membership, None
+        if membership is None or membership.session.is_lost():
+            return
+        membership.session.check_loop()
+        self._ended.set()
+        await membership.stop(is_clean=is_clean)
+        await membership.session.remove_consumer(self)
+        await membership.session.release()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Whatever was being worked on when the exception came is not done.
+        await self._close(is_clean=kind is None)
+
+    def _require_started(self) -> PullMembership:
+        if self._membership is None:
+            raise ClientClosed(
+                "the consumer is not started", hint="use `async with PullConsumer(...)`, or await start()"
+            )
+        self._membership.session.check_loop()
+        return self._membership
+
+    @property
+    def session(self) -> Session:
+        """The session this consumer works with. Raises ClientClosed."""
+        return self._require_started().session
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are ours: in balance with the other members, or as assigned."""
+        return sorted([unwrap_queue(self.options.namespace, queue) for queue in self._inboxes])
+
+    @property
+    def _inboxes(self) -> dict[MessageQueue, PullInbox]:
+        return {} if self._membership is None else self._membership.holdings.inboxes
+
+    def owns(self, queue: MessageQueue) -> bool:
+        """Is a queue ours now?"""
+        return self._name(queue) in self._inboxes
+
+    async def assign(self, queues: Iterable[MessageQueue], *, tags: Wanted = "*") -> None:
+        """Have exactly these queues from now on, without being a member of the group. Raises ErucaError.
+
+        Each goes on where the group is, or at `start`; a queue that was assigned before goes on where it is.
+        """
+        membership = self._require_started()
+        if self._subscriptions:
+            raise ConfigError(
+                "a consumer that subscribes to topics cannot be assigned queues",
+                hint="leave out subscribe=, or use a second consumer",
+            )
+        await membership.assign({self._name(queue) for queue in queues}, tags)
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Hand out nothing of these queues (of all) until `resume`.
+
+        It holds for queues that come later too, and for one that goes and comes again.
+        """
+        self._require_started().holdings.pause(self._name_all(queues))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """The opposite of `pause`."""
+        self._require_started().holdings.resume(self._name_all(queues))
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The queues of ours that are paused."""
+        paused = [queue for queue, inbox in self._inboxes.items() if inbox.paused]
+        return sorted([unwrap_queue(self.options.namespace, queue) for queue in paused])
+
+    async def list_queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic that can be read, whoever has them. Raises NoRoute."""
+        return await self._require_started().reader.list_queues(topic)
+
+    def _name(self, queue: MessageQueue) -> MessageQueue:
+        return wrap_queue(self.options.namespace, queue)
+
+    def _name_all(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue] | None:
+        return None if queues is None else [self._name(queue) for queue in queues]
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout: timedelta | float | None = 5.0, max_messages: int | None = None) -> list[Message]:
+        """The next messages of our queues, at most `max_messages`; none when none come in time.
+
+        What is here is returned at once; `timeout=None` waits as long as it takes. Messages of earlier polls are done.
+        """
+        membership = self._require_started()
+        if not self._subscriptions and not membership.is_assigned:
+            raise ConfigError("nothing is subscribed or assigned", hint="subscribe= topics, or await assign(queues)")
+        count = self._poll_batch if max_messages is None else max_messages
+        _check_count("max_messages", count)
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        holdings = membership.holdings
+        holdings.start_fetching()
+        found = holdings.take(count)
+        if found:
+            return found
+        loop = asyncio.get_running_loop()
+        deadline = None if seconds is None else loop.time() + seconds
+        while not found and not self._ended.is_set():
+            left = None if deadline is None else deadline - loop.time()
+            if left is not None and left <= 0:
+                await asyncio.sleep(0)  # whoever polls without waiting lets others work
+                break
+            await holdings.wait(left)
+            found = holdings.take(count)
+        return found
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._membership is None and self._ended.is_set():
+            raise StopAsyncIteration
+        # One by one, so that what is not yet worked on does not count as done.
+        found = await self.poll(None, 1)
+        if not found:
+            raise StopAsyncIteration
+        return found[0]
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        tags: Wanted = "*",
+        max_messages: int = 32,
+        hold: timedelta | float = 0,
+        timeout: timedelta | float = 10.0,
+    ) -> PullResult:
+        """Ask the broker of any queue for messages from an offset on, once. Raises ErucaError.
+
+        `hold` lets the broker wait that long for a message when there is none. Our position does not change.
+        """
+        _check_count("max_messages", max_messages)
+        return await self._require_started().reader.pull(
+            self._name(queue),
+            offset,
+            wanted=tags,
+            count=max_messages,
+            hold_ms=to_ms(hold) if hold else 0,
+            timeout_ms=to_ms(timeout),
+        )
+
+    async def send_back(self, message: Message, delay_level: int = 0) -> None:
+        """Have a message delivered to the group again after a delay level; below 0 makes it a dead letter.
+
+        It comes to the retry topic of the group, `%RETRY%` and the group's name, which is subscribed to or assigned
+        like any other.
+        """
+        redelivery = Redelivery(self._require_started().session, self.group, ATTEMPTS_MAX)
+        await redelivery.send_back(message.record, message.queue, delay_level)
+
+    async def ack(self, message: Message) -> None:
+        """Nothing to do: what is done is said by the next poll, or by `commit`."""
+
+    async def retry(self, message: Message, delay_level: int) -> None:
+        """`message.retry()` and `message.bury()` send it back."""
+        await self.send_back(message, delay_level)
+
+    async def view(self, offset_id: str) -> Message:
+        """The message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
+        return await self._require_started().reader.view(offset_id)
+
+    async def query(
+        self,
+        topic: str,
+        key: str,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        max_messages: int = 32,
+        *,
+        unique: bool = False,
+    ) -> list[Message]:
+        """The messages of a topic with a key, or with `unique` the one with a message id, the oldest first."""
+        reader = self._require_started().reader
+        return await reader.query(topic, key, begin, end, max_messages, is_unique_id=unique)
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message `poll` hands out of a queue of ours. Raises QueueNotOurs."""
+        return self._find_inbox(queue).position
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at another offset of a queue of ours. Raises OffsetLost, QueueNotOurs."""
+        self._find_inbox(queue)
+        begin, end = await asyncio.gather(self.begin_offset(queue), self.end_offset(queue))
+        if not begin <= offset <= end:
+            raise OffsetLost(
+                f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} has no offset {offset}:"
+                f" it has {begin} to {end}",
+                hint="seek_to_begin and seek_to_end go to these",
+            )
+        self._move(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> int:
+        """Go on at the first message a queue of ours still has; returns its offset."""
+        return self._move(queue, await self.begin_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> int:
+        """Go on with what comes to a queue of ours from now on; returns the offset."""
+        return self._move(queue, await self.end_offset(queue))
+
+    async def seek_to_time(self, queue: MessageQueue, time: datetime) -> int:
+        """Go on at the first message of a queue of ours that was stored at a time or later; returns its offset."""
+        return self._move(queue, await self.offset_at(queue, time))
+
+    def _move(self, queue: MessageQueue, offset: int) -> int:
+        # The queue may have gone to another member while the broker was asked.
+        inbox = self._find_inbox(queue)
+        self._require_started().holdings.move(inbox.queue, offset)
+        return offset
+
+    def _find_inbox(self, queue: MessageQueue) -> PullInbox:
+        self._require_started()
+        inbox = self._inboxes.get(self._name(queue))
+        if inbox is None:
+            raise QueueNotOurs(
+                f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} is not ours now",
+                hint="`assignment` has those that are",
+            )
+        return inbox
+
+    async def begin_offset(self, queue: MessageQueue) -> int:
+        """The first offset a queue still has."""
+        return await self._require_started().reader.find_begin(self._name(queue))
+
+    async def end_offset(self, queue: MessageQueue) -> int:
+        """The offset behind the last message of a queue."""
+        return await self._require_started().reader.find_end(self._name(queue))
+
+    async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
+        """The offset of the first message of a queue that was stored at a time or later; its end when there is none."""
+        return await self._require_started().reader.find_at(self._name(queue), time)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on after a restart; None when it has never committed."""
+        membership, named = self._require_started(), self._name(queue)
+        await membership.session.routes.get(named.topic)
+        return await membership.offsets.read(named)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit what was handed out so far, or these offsets, and wait until the broker has it. Raises ErucaError."""
+        membership = self._require_started()
+        if offsets is None:
+            await membership.holdings.commit_handed_out()
+            return
+        for queue in offsets:
+            if self._subscriptions and not self._settings.broadcast:
+                self._find_inbox(queue)  # where another member is, is not ours to say
+            await membership.session.routes.get(self._name(queue).topic)
+        await membership.holdings.commit_offsets({self._name(queue): offset for queue, offset in offsets.items()})
+
+    # -- what the session asks ---------------------------------------------------------------------------------------
+
+    def describe(self) -> ConsumerData:
+        """What heartbeats say."""
+        kind = ConsumeType.CONSUME_ACTIVELY
+        return describe_member(self.group, kind, self._settings, self._subscriptions.values())
+
+    def wake(self) -> None:
+        """Look again which queues are ours."""
+        if self._membership is not None:
+            self._membership.wake()
+
+    def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """How far we are."""
+        return {queue: inbox.position for queue, inbox in self._inboxes.items() if queue.topic == topic}
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """An operator moved the group: forget what was fetched and go on from the new offsets."""
+        if self._membership is not None:
+            await self._membership.reset(topic, offsets)
+
+    async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
+        """Refuse: there is no handler that could work on a message."""
+        return ConsumeDirectlyResult(
+            consume_result=ConsumeResult.CR_THROW_EXCEPTION, remark="a pull consumer has no handler"
+        )
+
+    def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
+        """What the console shows of this consumer."""
+        return describe_running(
+            self.session,
+            self.group,
+            ConsumeType.CONSUME_ACTIVELY,
+            self._settings,
+            self._subscriptions.values(),
+            self._inboxes,
+            self._observer,
+            started_ms=self._started_ms,
+            stacks=stacks,
+        )
+
+
+def _check_count(name: str, count: int) -> None:
+    if not 1 <= count <= _POLL_COUNT_MAX:
+        raise ConfigError(f"{name}={count}: must be 1 to {_POLL_COUNT_MAX}")

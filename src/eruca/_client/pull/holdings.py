@@ -1,0 +1,254 @@
+"""The queues a pull consumer has: what was fetched ahead of them, what was handed out, and what may be committed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+
+from eruca._client.group.inbox import Inbox
+from eruca._client.group.offsets import OffsetStore
+from eruca._client.group.pausing import Pauses
+from eruca._client.group.pulling import Puller, PullLimits
+from eruca._client.group.subscriptions import Subscription
+from eruca._client.message import Message, Settle
+from eruca._client.session.session import Session
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.record import Record
+from eruca._wire.sysflag import PULL_LITE
+from eruca.errors import ErucaError
+
+log = logging.getLogger(__name__)
+
+
+class PullInbox(Inbox):
+    """One queue of a pull consumer. A message counts as done for the process queue when it is handed out."""
+
+    def __init__(self, queue: MessageQueue, subscription: Subscription, offset: int) -> None:
+        super().__init__(queue, subscription, offset)
+        # Fetched ahead, not handed out yet.
+        self.ready: deque[Record] = deque()
+        self.is_in_turn = False
+        # The first offset that the latest poll handed out; the next poll, or a commit, says that it is done.
+        self.unfinished: int | None = None
+        # The position as it was committed last.
+        self.written = offset
+
+    @property
+    def position(self) -> int:
+        """The offset of the next message to hand out."""
+        return self.commit_offset
+
+    @property
+    def done_offset(self) -> int:
+        """What a crash must repeat begins here."""
+        return self.position if self.unfinished is None else min(self.unfinished, self.position)
+
+
+class Holdings:
+    """The queues of one started pull consumer."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        limits: PullLimits,
+        offsets: OffsetStore,
+        *,
+        namespace: str,
+        settle: Settle,
+        cached_max: int,
+    ) -> None:
+        self.inboxes: dict[MessageQueue, PullInbox] = {}
+        self.offsets = offsets
+        self._namespace = namespace
+        self._settle = settle
+        self._puller = Puller(session, group, limits, self._deliver, flags=PULL_LITE, has_room=lambda: self._has_room)
+        self._cached_max = cached_max
+        # What was fetched ahead, without that of paused queues: nobody takes it, and it must not starve the others.
+        self._cached = 0
+        self._pauses = Pauses()
+        # Queues that have messages ready, the one whose turn it is first.
+        self._turns: deque[PullInbox] = deque()
+        # What the latest poll handed out is of these.
+        self._handed: set[PullInbox] = set()
+        self._arrived = asyncio.Event()
+        self._is_fetching = False
+        # Not ours any more, but not committed yet.
+        self._leaving: set[PullInbox] = set()
+        # Commits go one after the other, so that an older position never overtakes a newer one.
+        self._committing = asyncio.Lock()
+
+    @property
+    def _has_room(self) -> bool:
+        return self._cached < self._cached_max
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def add(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullInbox:
+        """Have a queue from now on, and go on at an offset."""
+        inbox = self.inboxes[queue] = PullInbox(queue, subscription, offset)
+        inbox.paused = self._pauses.covers(queue)
+        if self._is_fetching:
+            self._fetch(inbox)
+        return inbox
+
+    def remove(self, queue: MessageQueue) -> PullInbox | None:
+        """Have a queue no more; what was fetched ahead of it is forgotten."""
+        inbox = self.inboxes.pop(queue, None)
+        if inbox is None:
+            return None
+        if inbox.task is not None:
+            inbox.task.cancel()
+        inbox.drop()
+        self._handed.discard(inbox)
+        if not inbox.paused:
+            self._count(-len(inbox.ready))
+        inbox.ready.clear()
+        return inbox
+
+    def move(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at another offset of a queue of ours."""
+        before = self.remove(queue)
+        assert before is not None
+        inbox = self.add(queue, before.subscription, offset)
+        # Whatever is committed now: it is this position that counts.
+        inbox.written = -1
+
+    def start_fetching(self) -> None:
+        """Fetch ahead from now on; who only pulls by hand never needs it."""
+        if not self._is_fetching:
+            self._is_fetching = True
+            for inbox in self.inboxes.values():
+                self._fetch(inbox)
+
+    def _fetch(self, inbox: PullInbox) -> None:
+        inbox.task = asyncio.get_running_loop().create_task(self._puller.run(inbox))
+
+    async def stop_fetching(self) -> None:
+        """Pull nothing more, and wake whoever waits for messages."""
+        self._is_fetching = False
+        tasks = [inbox.task for inbox in self.inboxes.values() if inbox.task is not None]
+        for task in tasks:
+            task.cancel()
+        self._arrived.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def pause(self, queues: Iterable[MessageQueue] | None) -> None:
+        """Hand out nothing of these queues (of all), and fetch nothing more."""
+        self._pauses.pause(queues)
+        self._follow_pauses()
+
+    def resume(self, queues: Iterable[MessageQueue] | None) -> None:
+        """The opposite of `pause`."""
+        self._pauses.resume(queues)
+        self._follow_pauses()
+
+    def _follow_pauses(self) -> None:
+        for queue, inbox in self.inboxes.items():
+            is_paused = self._pauses.covers(queue)
+            if is_paused == inbox.paused:
+                continue
+            inbox.paused = is_paused
+            self._count(-len(inbox.ready) if is_paused else len(inbox.ready))
+            if not is_paused:
+                inbox.changed.set()
+                if inbox.ready:
+                    self._put_in_turn(inbox)
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def _deliver(self, inbox: Inbox, records: list[Record]) -> None:
+        assert isinstance(inbox, PullInbox)
+        inbox.ready.extend(records)
+        if not inbox.paused:
+            self._count(len(records))
+        self._put_in_turn(inbox)
+
+    def _put_in_turn(self, inbox: PullInbox) -> None:
+        if not inbox.is_in_turn:
+            inbox.is_in_turn = True
+            self._turns.append(inbox)
+        self._arrived.set()
+
+    def take(self, count: int) -> list[Message]:
+        """Hand out at most this many of the messages that are here; those handed out before are done."""
+        for inbox in self._handed:
+            inbox.unfinished = None
+        self._handed.clear()
+        found: list[Message] = []
+        while self._turns and len(found) < count:
+            inbox = self._turns.popleft()
+            inbox.is_in_turn = False
+            if inbox.dropped or inbox.paused:
+                continue
+            found += self._take_from(inbox, count - len(found))
+            if inbox.ready:
+                self._put_in_turn(inbox)
+        self._count(-len(found))
+        return found
+
+    def _take_from(self, inbox: PullInbox, count: int) -> list[Message]:
+        ready = inbox.ready
+        records = [ready.popleft() for _ in range(min(count, len(ready)))]
+        inbox.unfinished = records[0].queue_offset
+        self._handed.add(inbox)
+        for record in records:
+            inbox.process.finish(record.queue_offset)
+        inbox.changed.set()
+        inbox.last_consumed = asyncio.get_running_loop().time()
+        return [Message(record, inbox.queue, self._namespace, self._settle) for record in records]
+
+    def _count(self, change: int) -> None:
+        had_room = self._has_room
+        self._cached += change
+        if not had_room and self._has_room:
+            for inbox in self.inboxes.values():
+                inbox.changed.set()
+
+    async def wait(self, seconds: float | None) -> None:
+        """Wait until messages come, for at most `seconds`."""
+        self._arrived.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._arrived.wait()
+        except TimeoutError:
+            pass
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    async def commit_done(self) -> None:
+        """Commit up to where everything is done. Raises ErucaError."""
+        await self._write_positions([*self._leaving, *self.inboxes.values()])
+
+    async def commit_handed_out(self) -> None:
+        """Commit everything that was handed out. Raises ErucaError."""
+        for inbox in self._handed:
+            inbox.unfinished = None
+        self._handed.clear()
+        await self.commit_done()
+
+    async def commit_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+        """Commit these; they stand until the next message of a queue is done. Raises ErucaError."""
+        async with self._committing:
+            await self.offsets.write(offsets, wait=True)
+
+    async def commit_last(self, inbox: PullInbox) -> None:
+        """Commit a queue that is not ours any more."""
+        self._leaving.add(inbox)
+        try:
+            await self._write_positions([inbox])
+        except ErucaError as error:
+            log.warning("the offset of %s could not be committed, messages will come again: %s", inbox.queue, error)
+        # Not when this is cancelled: then closing commits it.
+        self._leaving.discard(inbox)
+
+    async def _write_positions(self, inboxes: Iterable[PullInbox]) -> None:
+        async with self._committing:
+            changed = [(inbox, inbox.done_offset) for inbox in inboxes if inbox.done_offset != inbox.written]
+            if not changed:
+                return
+            await self.offsets.write({inbox.queue: offset for inbox, offset in changed}, wait=True)
+            for inbox, offset in changed:
+                inbox.written = offset

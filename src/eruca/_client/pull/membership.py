@@ -1,0 +1,196 @@
+"""A pull consumer's queues: shared with the other members of its group, or assigned by its user."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from eruca._client.group.balance import Balance, Taken
+from eruca._client.group.offsets import OffsetStore
+from eruca._client.group.pulling import PullLimits
+from eruca._client.group.starting import StartOffsets
+from eruca._client.group.subscriptions import SQL92, Sql, Subscription, Wanted, make_subscription
+from eruca._client.message import Settle
+from eruca._client.pull.holdings import Holdings
+from eruca._client.pull.queuereading import QueueReader
+from eruca._client.push.membership import GroupSettings, tell_queues
+from eruca._client.session.session import Session
+from eruca._ground.repeating import Repeating
+from eruca._wire.bodies import MessageQueue
+from eruca.errors import ErucaError, NoRoute
+
+log = logging.getLogger(__name__)
+
+
+class PullMembership:
+    """The queues of one started pull consumer."""
+
+    def __init__(
+        self,
+        session: Session,
+        subscriptions: dict[str, Subscription],
+        watched: Iterable[str],
+        settings: GroupSettings,
+        offsets: OffsetStore,
+        settle: Settle,
+        *,
+        auto_commit: bool,
+        cached_max: int,
+    ) -> None:
+        self.session = session
+        self.offsets = offsets
+        self.is_assigned = False
+        self._subscriptions = subscriptions
+        # All queues of these topics as far as is known, for those who assign.
+        self._watched: dict[str, tuple[MessageQueue, ...]] = dict.fromkeys(watched, ())
+        self._watching: list[str] = []
+        self._settings = settings
+        self._auto_commit = auto_commit
+        self._namespace = namespace = session.options.namespace
+        self._starts = StartOffsets(session, offsets, settings.start)
+        self.reader = QueueReader(session, offsets.group, namespace)
+        self.holdings = Holdings(
+            session,
+            offsets.group,
+            settings.limits or PullLimits(),
+            offsets,
+            namespace=namespace,
+            settle=settle,
+            cached_max=cached_max,
+        )
+        self._balance = Balance(
+            session,
+            offsets.group,
+            settings.strategy,
+            broadcast=settings.broadcast,
+            interval_ms=settings.rebalance_interval_ms,
+            take=self._take,
+            drop=self._let_go,
+            on_change=self._tell_queues,
+        )
+        self._balance.set_topics(subscriptions)
+        self._committing = Repeating(
+            "the commit of offsets", self._commit_newest, lambda: settings.offsets_interval_ms / 1000
+        )
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find the brokers, let them read the expressions, tell them of the group, and begin. Raises ErucaError.
+
+        It returns when where to begin is known, or its time is over: a new group that begins with the latest
+        messages would miss what is sent before that.
+        """
+        await self.offsets.open()
+        routes = self.session.routes
+        for topic in [*self._subscriptions, *self._watched]:
+            routes.watch(topic)
+            self._watching.append(topic)
+            try:
+                route = await routes.get(topic)
+            except NoRoute as error:
+                log.warning("nothing can be consumed of %s yet: %s", topic, error)
+                continue
+            if topic in self._watched:
+                self._watched[topic] = route.read_queues
+            elif self._subscriptions[topic].kind == SQL92:
+                await self.reader.check_sql([self._subscriptions[topic]])
+        routes.on_change.append(self._on_route_change)
+        if self._subscriptions:
+            await self.session.heartbeat()
+            self._balance.start()
+        if self._auto_commit:
+            self._committing.start()
+        if self._subscriptions:
+            await self._balance.wait_settled(self._settings.start_seconds_max)
+
+    async def stop(self, *, is_clean: bool) -> None:
+        """Commit what was handed out, or what is known to be done, and let go of every queue."""
+        await self._balance.stop()
+        await self._committing.stop()
+        await self.holdings.stop_fetching()
+        if self._auto_commit:
+            try:
+                await (self.holdings.commit_handed_out() if is_clean else self.holdings.commit_done())
+            except ErucaError as error:
+                log.warning("not all offsets could be committed, some messages will come again: %s", error)
+        for queue in list(self.holdings.inboxes):
+            self.holdings.remove(queue)
+        await self.offsets.close()
+        routes = self.session.routes
+        if self._on_route_change in routes.on_change:
+            routes.on_change.remove(self._on_route_change)
+        for topic in self._watching:
+            routes.unwatch(topic)
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Look again which queues are ours."""
+        self._balance.wake()
+
+    async def _commit_newest(self) -> None:
+        with suppress(ErucaError):  # it was reported, and is tried again
+            await self.holdings.commit_done()
+
+    async def assign(self, wanted: set[MessageQueue], tags: Wanted) -> None:
+        """Have exactly these queues from now on. Raises ErucaError, and then nothing has changed."""
+        inboxes, holdings, session = self.holdings.inboxes, self.holdings, self.session
+        version = session.clock.now_ms()
+        topics = sorted({queue.topic for queue in wanted})
+        subscriptions = {topic: make_subscription(topic, tags, version) for topic in topics}
+        for topic in topics:
+            await session.routes.get(topic)
+        if isinstance(tags, Sql):
+            await self.reader.check_sql(subscriptions.values())
+        begin = {
+            queue: await self._starts.find(queue, frozenset(wanted), keep=self._auto_commit)
+            for queue in sorted(wanted - inboxes.keys())
+        }
+        self.is_assigned = True
+        for queue in inboxes.keys() - wanted:
+            await self._let_go(queue)
+        for queue in wanted:
+            subscription = subscriptions[queue.topic]
+            inbox = inboxes.get(queue)
+            if inbox is None:
+                holdings.add(queue, subscription, begin[queue])
+            elif inbox.subscription.wanted != subscription.wanted:
+                inbox.subscription = subscription
+                holdings.move(queue, inbox.position)
+
+    async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """Forget what was fetched of a topic and go on from other offsets. Raises ErucaError."""
+        for queue, offset in offsets.items():
+            if queue.topic == topic and queue in self.holdings.inboxes:
+                self.holdings.move(queue, offset)
+                log.info("queue %s goes on at %d, as an operator wished", queue, offset)
+        await self.holdings.commit_done()
+
+    async def _take(self, queue: MessageQueue) -> Taken:
+        """Begin with a queue that is ours now."""
+        try:
+            offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
+        except ErucaError as error:
+            self._starts.report(queue, error)
+            return Taken.FAILED
+        self.holdings.add(queue, self._subscriptions[queue.topic], offset)
+        return Taken.OURS
+
+    async def _let_go(self, queue: MessageQueue) -> None:
+        inbox = self.holdings.remove(queue)
+        if inbox is not None and self._auto_commit:
+            await self.holdings.commit_last(inbox)
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def _tell_queues(self, topic: str, everything: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
+        tell_queues(self._settings.on_queues, self._namespace, topic, everything, mine)
+
+    def _on_route_change(self, topic: str) -> None:
+        route = self.session.routes.peek(topic)
+        if topic in self._watched and route is not None and route.read_queues != self._watched[topic]:
+            self._watched[topic] = route.read_queues
+            mine = sorted([queue for queue in self.holdings.inboxes if queue.topic == topic])
+            self._tell_queues(topic, route.read_queues, mine)

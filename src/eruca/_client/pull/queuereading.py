@@ -1,0 +1,190 @@
+"""Single questions about queues and messages, for those who pull by themselves: no group, no background."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from eruca._client.group.pulling import find_source, keep_tagged
+from eruca._client.group.starting import find_offset_since
+from eruca._client.group.subscriptions import Subscription, Wanted, make_subscription
+from eruca._client.message import Message
+from eruca._client.namespaces import unwrap_queue, wrap
+from eruca._client.session.calls import PullStatus
+from eruca._client.session.routes import Route
+from eruca._client.session.session import Session
+from eruca._ground.limits import POSITION_MAX
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.headers import PullMessageHeader, QueryMessageHeader
+from eruca._wire.ids import decode_offset_id, decode_unique_id
+from eruca._wire.names import MASTER_ID, check_topic
+from eruca._wire.properties import UNIQ_KEY
+from eruca._wire.record import Record
+from eruca._wire.sysflag import PULL_SUSPEND
+from eruca.errors import ErucaError
+
+log = logging.getLogger(__name__)
+
+# The id says when it was made by its producer's clock, the index when it was stored by the broker's.
+_CLOCKS_APART_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What one pull found, and where the next one begins."""
+
+    status: PullStatus
+    messages: list[Message]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class QueueReader:
+    """Asks brokers about queues and messages."""
+
+    def __init__(self, session: Session, group: str, namespace: str = "") -> None:
+        self._session = session
+        self._group = group
+        self._namespace = namespace
+        # Which broker of a name to pull a queue from, as its brokers suggested last.
+        self._suggested: dict[MessageQueue, int] = {}
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    async def list_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be read. Raises NoRoute."""
+        route = await self._session.routes.refresh(wrap(self._namespace, check_topic(topic)))
+        return [unwrap_queue(self._namespace, queue) for queue in route.read_queues]
+
+    async def find_begin(self, queue: MessageQueue) -> int:
+        """The first offset a queue still has."""
+        return await self._session.calls.find_min_offset(await self._find_master(queue), queue)
+
+    async def find_end(self, queue: MessageQueue) -> int:
+        """The offset behind the last message."""
+        return await self._session.calls.find_max_offset(await self._find_master(queue), queue)
+
+    async def find_at(self, queue: MessageQueue, time: datetime) -> int:
+        """The offset of the first message stored at a time or after it."""
+        address = await self._find_master(queue)
+        return await find_offset_since(self._session.calls, address, self._group, queue, _to_wire_ms(time))
+
+    async def _find_master(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        routes = self._session.routes
+        # Addresses of brokers come with the routes of topics.
+        await routes.get(queue.topic)
+        return routes.require_address(queue.broker_name, broker_id)
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, *, wanted: Wanted, count: int, hold_ms: int, timeout_ms: int
+    ) -> PullResult:
+        """Ask for messages of a queue from an offset on, once. Raises ErucaError."""
+        subscription = make_subscription(queue.topic, wanted, 0)
+        header = PullMessageHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_message_nums=count,
+            sys_flag=PULL_SUSPEND if hold_ms else 0,
+            commit_offset=0,
+            suspend_timeout_ms=hold_ms,
+            subscription=subscription.text,
+            subscription_version=0,
+            expression_type=subscription.kind,
+        )
+        suggested = self._suggested.pop(queue, MASTER_ID)
+        await self._find_master(queue, suggested)
+        address, flags = await find_source(self._session, self._group, queue, suggested, subscription)
+        header.sys_flag |= flags
+        pulled = await self._session.calls.pull(address, header, hold_ms + timeout_ms)
+        if pulled.suggested_id != MASTER_ID:
+            self._suggested[queue] = pulled.suggested_id
+        records = keep_tagged(pulled.records, subscription)
+        return PullResult(
+            pulled.status,
+            [Message(record, queue, self._namespace) for record in records],
+            pulled.next_offset,
+            pulled.min_offset,
+            pulled.max_offset,
+        )
+
+    async def check_sql(self, subscriptions: Iterable[Subscription]) -> None:
+        """Let brokers read expressions before anything depends on them. Raises RequestRefused."""
+        session = self._session
+        for subscription in subscriptions:
+            for by_id in (await session.routes.get(subscription.topic)).brokers.values():
+                await session.calls.check_subscription(
+                    next(iter(by_id.values())), session.client_id, self._group, subscription.data
+                )
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    async def view(self, offset_id: str) -> Message:
+        """The message with an offset id, from the broker the id names. Raises RequestRefused when it has none."""
+        where = decode_offset_id(offset_id)
+        address = f"[{where.ip}]:{where.port}" if ":" in where.ip else f"{where.ip}:{where.port}"
+        record = await self._session.calls.view_message(address, where.position)
+        names = [name for name, by_id in self._session.routes.list_brokers().items() if address in by_id.values()]
+        return self._make_message(record, names[0] if names else "")
+
+    async def query(
+        self, topic: str, key: str, begin: datetime | None, end: datetime | None, count: int, *, is_unique_id: bool
+    ) -> list[Message]:
+        """Find messages of a topic by key or unique id, the oldest first. Raises ErucaError when no broker answers."""
+        wrapped = wrap(self._namespace, check_topic(topic))
+        if is_unique_id and begin is None:
+            begin_ms = max(0, decode_unique_id(key, self._session.clock.now_ms()).timestamp - _CLOCKS_APART_MS)
+        else:
+            begin_ms = 0 if begin is None else _to_wire_ms(begin)
+        header = QueryMessageHeader(
+            topic=wrapped,
+            key=key,
+            max_num=count,
+            begin_timestamp=begin_ms,
+            end_timestamp=POSITION_MAX if end is None else _to_wire_ms(end),
+            unique_key_query=True if is_unique_id else None,
+        )
+        route = await self._session.routes.get(wrapped)
+        messages = await self._ask_everybody(route, header)
+        # The index has hashes, and two keys may have one.
+        found = [message for message in messages if _has_key(message, key, is_unique_id=is_unique_id)]
+        return sorted(found, key=lambda message: message.record.store_timestamp)[:count]
+
+    async def _ask_everybody(self, route: Route, header: QueryMessageHeader) -> list[Message]:
+        async def ask(name: str, by_id: dict[int, str]) -> list[Message]:
+            address = by_id.get(MASTER_ID) or next(iter(by_id.values()))
+            records = await self._session.calls.query_messages(address, header)
+            return [self._make_message(record, name) for record in records]
+
+        asked = [ask(name, by_id) for name, by_id in route.brokers.items()]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found: list[Message] = []
+        failures: list[ErucaError] = []
+        for answer in answers:
+            if isinstance(answer, ErucaError):
+                failures.append(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found += answer
+        if failures and not found:
+            raise failures[0]
+        for failure in failures:
+            log.warning("messages of %s may be missing: %s", route.topic, failure)
+        return found
+
+    def _make_message(self, record: Record, broker: str) -> Message:
+        return Message(record, MessageQueue(broker, record.queue_id, record.topic), self._namespace)
+
+
+def _to_wire_ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def _has_key(message: Message, key: str, *, is_unique_id: bool) -> bool:
+    return message.record.get_property(UNIQ_KEY) == key if is_unique_id else key in message.keys

@@ -1,0 +1,265 @@
+"""Scheduled pull: a function of the user called again and again for every queue that is ours."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from eruca._client.group.starting import Start
+from eruca._client.namespaces import unwrap, wrap
+from eruca._client.options import ClientOptions, choose_options
+from eruca._client.produce.producer import to_ms
+from eruca._client.pull.consumer import PullConsumer
+from eruca._client.push.consumer import OFFSETS_DIRECTORY
+from eruca._client.push.membership import QueueListener
+from eruca._client.stopping import Client, run_until_stopped
+from eruca._core.allocation import Strategy
+from eruca._ground.clock import Clock
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.names import check_topic
+from eruca.errors import ClientClosed, ConfigError
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class PullContext:
+    """What a callback gets beside its queue: the consumer to pull with, and a say in when it is called again."""
+
+    def __init__(self, consumer: PullConsumer, delay_s: float) -> None:
+        self.consumer = consumer
+        # Seconds until the next call for this queue.
+        self.next_delay = delay_s
+        self._loop = asyncio.get_running_loop()
+
+    def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Wait for an answer in a plain function: `result = context.wait_for(context.consumer.pull(...))`."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+PullCallback = Callable[[MessageQueue, PullContext], Awaitable[None] | None]
+Function = TypeVar("Function", bound=PullCallback)
+
+
+class ScheduledPull(Client):
+    """Calls a function for every queue that is ours in balance with the other members of a group.
+
+    >>> scheduled = ScheduledPull("127.0.0.1:9876", group="billing")
+    >>> @scheduled.callback("orders")
+    ... async def bill(queue, context):
+    ...     offset = await context.consumer.committed(queue)
+    ...     result = await context.consumer.pull(queue, offset)
+    ...     ...
+    ...     await context.consumer.commit({queue: result.next_offset})
+    ...     context.next_delay = 0 if result.messages else 1.0
+    >>> await scheduled.run()
+
+    There is one call at a time for a queue; an exception is logged, and the next call comes after the delay all the
+    same. A queue that goes to another member is not called for any more, but a call that runs may end. Plain functions
+    run in `threads`. `on_queues` is told (topic, all its queues, those that are ours) when ours change.
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        delay: timedelta | float = 0.2,
+        threads: int = 20,
+        drain: timedelta | float = 30.0,
+        start: Start = "latest",
+        strategy: str | Strategy = "average",
+        broadcast: bool = False,
+        on_queues: QueueListener | None = None,
+        options: ClientOptions | None = None,
+        offsets_directory: Path = OFFSETS_DIRECTORY,
+        rebalance_interval_ms: int = 20_000,
+        clock: Clock | None = None,
+    ) -> None:
+        if threads < 1:
+            raise ConfigError(f"threads={threads}: must be at least 1")
+        self.options = choose_options(nameservers, options)
+        self._delay_s = to_ms(delay) / 1000
+        self._drain_s = to_ms(drain) / 1000
+        self._threads_max = threads
+        self._on_queues = on_queues
+        self._callbacks: dict[str, PullCallback] = {}
+        self._schedules: dict[MessageQueue, _Schedule] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._consumer: PullConsumer | None = None
+        self._ended = asyncio.Event()
+
+        def make_consumer() -> PullConsumer:
+            return PullConsumer(
+                group=group,
+                subscribe=[unwrap(self.options.namespace, topic) for topic in self._callbacks],
+                start=start,
+                strategy=strategy,
+                broadcast=broadcast,
+                # The callbacks say what is done.
+                auto_commit=False,
+                on_queues=self._follow,
+                options=self.options,
+                offsets_directory=offsets_directory,
+                rebalance_interval_ms=rebalance_interval_ms,
+                clock=clock,
+            )
+
+        self._make_consumer = make_consumer
+        make_consumer()  # raises now what would fail later
+
+    def callback(self, topic: str) -> Callable[[Function], Function]:
+        """Have a function called for the queues of a topic; use it as a decorator."""
+
+        def register(function: Function) -> Function:
+            wrapped = wrap(self.options.namespace, check_topic(topic))
+            if not callable(function):
+                raise ConfigError(f"the callback of {topic} cannot be called: {function!r}")
+            if self._consumer is not None:
+                raise ConfigError("it is started already", hint="register callbacks before it starts")
+            if wrapped in self._callbacks:
+                raise ConfigError(f"{topic} has a callback already", hint="one group has one callback a topic")
+            self._callbacks[wrapped] = function
+            return function
+
+        return register
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Join the group and begin; `async with` does it. Raises ErucaError."""
+        if self._consumer is not None:
+            return
+        if not self._callbacks:
+            raise ConfigError("there is no callback", hint='@scheduled.callback("topic")')
+        self._ended = asyncio.Event()  # another one: this may be another event loop
+        self._threads = ThreadPoolExecutor(self._threads_max, thread_name_prefix="eruca-pull")
+        self._consumer = consumer = self._make_consumer()
+        try:
+            await consumer.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Call nothing more, let the calls that run end, and leave the group. Safe to call twice."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            return
+        self._ended.set()
+        for schedule in self._schedules.values():
+            schedule.end()
+        tasks = [schedule.task for schedule in self._schedules.values()]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._drain_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        self._schedules.clear()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        await consumer.close()
+
+    async def run(self) -> None:
+        """Go on until this task is cancelled or `close` is called, and then end cleanly.
+
+        SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
+        """
+        await run_until_stopped(self, lambda: self._ended)
+
+    @property
+    def consumer(self) -> PullConsumer:
+        """The consumer that callbacks pull with. Raises ClientClosed."""
+        if self._consumer is None:
+            raise ClientClosed("it is not started", hint="use `async with ScheduledPull(...)`, or await start()")
+        return self._consumer
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now."""
+        return [] if self._consumer is None else self._consumer.assignment
+
+    # -- calling -----------------------------------------------------------------------------------------------------
+
+    def _follow(self, topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
+        """The queues of a topic that are ours changed: begin with the new ones, end with the lost ones."""
+        consumer = self._consumer
+        if consumer is None:
+            return
+        for queue, schedule in self._schedules.items():
+            if queue.topic == topic and queue not in mine:
+                schedule.end()
+        for queue in mine:
+            known = self._schedules.get(queue)
+            if known is not None:
+                known.is_wanted = True
+            else:
+                self._schedules[queue] = schedule = _Schedule()
+                schedule.task = asyncio.get_running_loop().create_task(self._call_often(queue, schedule, consumer))
+        if self._on_queues is not None:
+            self._on_queues(topic, everything, mine)
+
+    async def _call_often(self, queue: MessageQueue, schedule: _Schedule, consumer: PullConsumer) -> None:
+        function = self._callbacks[wrap(self.options.namespace, queue.topic)]
+        while schedule.is_wanted:
+            context = PullContext(consumer, self._delay_s)
+            if consumer.owns(queue):
+                await self._call(function, queue, context)
+            try:
+                pause_s = max(0.0, float(context.next_delay))
+            except (TypeError, ValueError):
+                log.error("the callback of %s set next_delay=%r, which is not a number", queue, context.next_delay)
+                pause_s = self._delay_s
+            await schedule.sleep(pause_s)
+        # A queue that comes back from now on begins anew.
+        self._schedules.pop(queue, None)
+
+    async def _call(self, function: PullCallback, queue: MessageQueue, context: PullContext) -> None:
+        try:
+            if inspect.iscoroutinefunction(function):
+                await function(queue, context)
+            else:
+                loop = asyncio.get_running_loop()
+                result = await loop.run_in_executor(self._threads, function, queue, context)
+                if inspect.isawaitable(result):
+                    await result
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # it closes
+            log.exception("what the callback of %s waited for on queue %s was cancelled", queue.topic, queue)
+        except Exception:
+            log.exception("the callback of %s failed on queue %s", queue.topic, queue)
+
+
+class _Schedule:
+    """The calls for one queue."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self) -> None:
+        self.is_wanted = True
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Call no more; a call that runs may end."""
+        self.is_wanted = False
+        self._ending.set()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for the next call, or for the end."""
+        self._ending.clear()
+        if not self.is_wanted:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        except TimeoutError:
+            pass

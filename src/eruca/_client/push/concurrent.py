@@ -1,0 +1,387 @@
+"""Concurrent consuming: a crew of workers for each handler; messages of a queue are begun in order, done in any."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from eruca._client.group.inbox import Inbox
+from eruca._client.group.observing import ConsumeObserver
+from eruca._client.group.redelivery import Redelivery
+from eruca._client.message import Message, Outcome
+from eruca._client.push.handlers import HandlerEntry, HandlerThreads
+from eruca._core.concurrency import AdaptiveLimit
+from eruca._ground.repeating import Repeating
+from eruca._wire.names import RETRY_PREFIX
+from eruca._wire.properties import RETRY_TOPIC
+from eruca._wire.record import Record
+from eruca.errors import ErucaError
+
+log = logging.getLogger(__name__)
+
+# Handlers that never wait would keep the loop to themselves; after this long, all together, others get a turn.
+_SLICE_S = 0.005
+_EXPIRED_LEVEL = 3
+_BACKOFF_S = 5.0
+_ADAPTIVE_START = 8
+_LOOK_S = 0.5
+# The least time between two looks for handlers that take too long.
+_EXPIRE_S_MIN = 0.1
+
+
+class Crew:
+    """The workers of one handler, and what waits for them."""
+
+    def __init__(self, handler: HandlerEntry) -> None:
+        self.handler = handler
+        self.ready: deque[tuple[Inbox, Record]] = deque()
+        # Tasks that work, those of them that wait for messages, and how many are with the handler.
+        self.workers: list[asyncio.Task[None]] = []
+        self.idle: deque[asyncio.Future[None]] = deque()
+        self.busy = 0
+        # How many may be with the handler at once, and how many messages have been.
+        self.limit = handler.concurrency
+        self.done = 0
+        # Or threads that work, how many messages they have or will take, and a guard for taking them.
+        self.threads: HandlerThreads | None = None
+        self.in_threads = 0
+        self.guard = threading.Lock()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Is nothing with the handler?"""
+        return not self.busy and not self.in_threads
+
+    def take(self) -> tuple[Inbox, list[Record]] | None:
+        """The next messages of one queue, as many as the handler wants at once; None when there are none."""
+        ready, batch = self.ready, self.handler.batch
+        if not ready:
+            return None
+        inbox, record = ready.popleft()
+        records = [record]
+        while len(records) < batch and ready and ready[0][0] is inbox:
+            records.append(ready.popleft()[1])
+        return inbox, records
+
+    def forget(self) -> None:
+        """Forget what nobody has begun."""
+        with self.guard:
+            if self.threads is not None:
+                self.in_threads -= len(self.ready)
+            self.ready.clear()
+
+    def wake_one(self) -> None:
+        """Call one worker that waits."""
+        while self.idle:
+            future = self.idle.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+
+class ConcurrentService:
+    """Runs handlers on messages as they come."""
+
+    def __init__(
+        self,
+        redelivery: Redelivery,
+        observer: ConsumeObserver,
+        *,
+        namespace: str,
+        broadcast: bool,
+        timeout_s: float,
+    ) -> None:
+        self._redelivery = redelivery
+        self._observer = observer
+        self._namespace = namespace
+        self._broadcast = broadcast
+        self._timeout_s = timeout_s
+        self._crews: dict[str, Crew] = {}
+        self._quiet = asyncio.Event()
+        self._closing = False
+        self._closed = False
+        # Sends back what failed in threads.
+        self._returning: set[asyncio.Task[None]] = set()
+        # Look how many calls of adaptive handlers may run at once.
+        self._adapting: list[Repeating] = []
+        # Until when handlers that never wait may go on, and who waits for the next such time.
+        self._slice_end = 0.0
+        self._next_slice: asyncio.Future[None] | None = None
+
+    def add_handler(self, handler: HandlerEntry) -> None:
+        """Know a handler."""
+        self._crews[handler.topic] = Crew(handler)
+
+    def deliver(self, inbox: Inbox, records: list[Record]) -> None:
+        """Have pulled messages worked on."""
+        if not inbox.queue.topic.startswith(RETRY_PREFIX):
+            self._assign(self._crews[inbox.queue.topic], [(inbox, record) for record in records])
+            return
+        for record in records:
+            chosen = self._crews.get(record.get_property(RETRY_TOPIC) or "")
+            if chosen is None:
+                # A retry of a topic that is not subscribed any more: whoever is there gets it, as with Java.
+                chosen = next(iter(self._crews.values()))
+            self._assign(chosen, [(inbox, record)])
+
+    def _assign(self, crew: Crew, messages: list[tuple[Inbox, Record]]) -> None:
+        if not crew.workers and crew.threads is None:
+            self._hire(crew)
+        crew.ready.extend(messages)
+        if crew.threads is None:
+            crew.wake_one()
+        else:
+            crew.in_threads += len(messages)
+            crew.threads.put([(self._consume_here, crew)] * len(messages))
+
+    def _hire(self, crew: Crew) -> None:
+        """Decide who does the work: threads for a plain function, unless somebody wants to be told of each message."""
+        handler = crew.handler
+        loop = asyncio.get_running_loop()
+        if not handler.is_async and not self._observer.is_watched:
+            crew.threads = handler.threads
+        else:
+            crew.workers = [loop.create_task(self._work(crew)) for _ in range(handler.concurrency)]
+        if handler.is_adaptive:
+            adapting = self._adapt(crew)
+            self._adapting.append(adapting)
+            adapting.start()
+
+    def _adapt(self, crew: Crew) -> Repeating:
+        """Let as many run at once as make the work go faster."""
+        loop = asyncio.get_running_loop()
+        most = crew.handler.concurrency
+        found = AdaptiveLimit(high=most, start=min(_ADAPTIVE_START, most))
+        self._limit(crew, found.limit)
+        looked_at, done = loop.time(), crew.done
+
+        async def look() -> None:
+            nonlocal looked_at, done
+            now = loop.time()
+            limit = found.look(crew.done - done, now - looked_at, len(crew.ready))
+            looked_at, done = now, crew.done
+            if limit != crew.limit:
+                log.debug("%d calls of the handler of %s may run at once", limit, crew.handler.topic)
+                self._limit(crew, limit)
+
+        return Repeating(f"the choice of how many calls for {crew.handler.topic} run at once", look, lambda: _LOOK_S)
+
+    def _limit(self, crew: Crew, limit: int) -> None:
+        crew.limit = limit
+        if crew.threads is not None:
+            crew.threads.resize(limit)
+        else:
+            crew.wake_one()
+
+    # -- tasks that work ---------------------------------------------------------------------------------------------
+
+    async def _work(self, crew: Crew) -> None:
+        loop = asyncio.get_running_loop()
+        ready = crew.ready
+        while True:
+            if not ready or crew.busy >= crew.limit:
+                future = loop.create_future()
+                crew.idle.append(future)
+                await future
+                continue
+            now = loop.time()
+            if now > self._slice_end:
+                await self._wait_for_slice()
+                continue
+            taken = crew.take()
+            if taken is None or taken[0].dropped:
+                continue
+            inbox, records = taken
+            if ready and crew.idle and crew.busy + 1 < crew.limit:
+                # Whoever is woken runs only if this worker waits for something; else it finds nothing and rests.
+                crew.wake_one()
+            crew.busy += 1
+            try:
+                await self._consume(crew, inbox, records, now)
+            finally:
+                crew.busy -= 1
+                if self._closing and not crew.busy:
+                    self._quiet.set()
+
+    async def _wait_for_slice(self) -> None:
+        """Let everything else on the loop have its turn; all workers together wait for the same next one."""
+        if self._next_slice is None:
+            loop = asyncio.get_running_loop()
+            self._next_slice = loop.create_future()
+            loop.call_soon(self._begin_slice)
+        await self._next_slice
+
+    def _begin_slice(self) -> None:
+        waiting, self._next_slice = self._next_slice, None
+        self._slice_end = asyncio.get_running_loop().time() + _SLICE_S
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    async def _consume(self, crew: Crew, inbox: Inbox, records: list[Record], now: float) -> None:
+        handler, running = crew.handler, inbox.running
+        for record in records:
+            running[record.queue_offset] = (now, record)
+        namespace, queue = self._namespace, inbox.queue
+        messages = [Message(record, queue, namespace) for record in records]
+        observer = self._observer
+        try:
+            if observer.is_watched:
+                outcome = await observer.consume(handler, messages)
+            else:
+                outcome = await handler.call(messages)
+        except Exception:  # not the handler's: that is an outcome. A worker must not end with it.
+            log.exception("%s could not be given to its handler", messages[0])
+            outcome = Outcome.LATER
+        loop = asyncio.get_running_loop()
+        inbox.last_consumed = ended = loop.time()
+        is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
+        crew.done += len(records)
+        observer.count(handler.topic, len(records), is_done, ended - now)
+        if is_done:
+            _finish(inbox, records)
+        else:
+            await self._give_back_all(inbox, messages, outcome)
+
+    # -- threads that work -------------------------------------------------------------------------------------------
+
+    def _consume_here(self, crew: Crew) -> None:
+        """In a thread: have the handler work on the next messages, and tell the loop how that ended."""
+        with crew.guard:
+            taken, threads = crew.take(), crew.threads
+        if taken is None or threads is None:
+            return
+        inbox, records = taken
+        if inbox.dropped:
+            threads.post(
+                self._settle, (crew, inbox, [Message(record, inbox.queue) for record in records], Outcome.DONE, 0.0)
+            )
+            return
+        began = threads.loop.time()
+        for record in records:
+            inbox.running[record.queue_offset] = (began, record)
+        namespace, queue = self._namespace, inbox.queue
+        messages = [Message(record, queue, namespace) for record in records]
+        started = time.monotonic()
+        outcome = crew.handler.call_here(messages, threads.loop)
+        threads.post(self._settle, (crew, inbox, messages, outcome, time.monotonic() - started))
+
+    def _settle(self, ended: tuple[Crew, Inbox, list[Message], Outcome, float]) -> None:
+        """In the loop: a handler has ended in its thread."""
+        if self._closed:
+            return
+        crew, inbox, messages, outcome, spent_s = ended
+        crew.done += len(messages)
+        is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
+        if not inbox.dropped:
+            inbox.last_consumed = asyncio.get_running_loop().time()
+            self._observer.count(crew.handler.topic, len(messages), is_done, spent_s)
+        if is_done or inbox.dropped:
+            _finish(inbox, [message.record for message in messages])
+            self._leave(crew, len(messages))
+            return
+        task = asyncio.get_running_loop().create_task(self._give_back_all(inbox, messages, outcome))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+        task.add_done_callback(lambda _: self._leave(crew, len(messages)))
+
+    def _leave(self, crew: Crew, count: int) -> None:
+        crew.in_threads -= count
+        if self._closing and not crew.in_threads:
+            self._quiet.set()
+
+    # -- what failed -------------------------------------------------------------------------------------------------
+
+    async def _give_back_all(self, inbox: Inbox, messages: list[Message], outcome: Outcome) -> None:
+        for message in messages:
+            record = message.record
+            if not inbox.dropped and inbox.process.is_open(record.queue_offset):
+                await self._give_back(inbox, record, -1 if outcome is Outcome.DEAD else message.retry_level)
+            _finish(inbox, [record])
+
+    async def _give_back(self, inbox: Inbox, record: Record, level: int) -> None:
+        if self._broadcast:
+            log.warning("broadcast message at %s, offset %d, failed and is dropped", inbox.queue, record.queue_offset)
+            return
+        await self._redelivery.send_back_stubbornly(record, inbox.queue, level, _BACKOFF_S)
+
+    # -- time and end ------------------------------------------------------------------------------------------------
+
+    def find_pause(self, inboxes: Iterable[Inbox]) -> float:
+        """How long from now on no handler can have held a message for too long."""
+        now = asyncio.get_running_loop().time()
+        first = now
+        for inbox in () if self._broadcast else inboxes:
+            # Threads may begin messages meanwhile. What was given back already may still be with its handler.
+            began = [at for offset, (at, _) in list(inbox.running.items()) if inbox.process.is_open(offset)]
+            first = min([first, *began])
+        return max(first + self._timeout_s - now, _EXPIRE_S_MIN)
+
+    async def expire(self, inboxes: Iterable[Inbox]) -> int:
+        """Give back what a handler has held for too long, so that it does not hold up the queue; returns how many.
+
+        One that cannot be given back now does not keep the others from it.
+        """
+        oldest = asyncio.get_running_loop().time() - self._timeout_s
+        count = 0
+        for inbox in inboxes:
+            # Threads may begin messages meanwhile.
+            late = [record for began, record in list(inbox.running.values()) if began <= oldest]
+            if late and not self._broadcast:
+                count += await self._expire_queue(inbox, late)
+        return count
+
+    async def _expire_queue(self, inbox: Inbox, late: list[Record]) -> int:
+        count = 0
+        for record in late:
+            offset = record.queue_offset
+            if inbox.dropped or not inbox.process.is_open(offset):
+                continue
+            log.warning("a handler holds %s, offset %d, for over %.1f s", inbox.queue, offset, self._timeout_s)
+            try:
+                await self._redelivery.send_back(record, inbox.queue, _EXPIRED_LEVEL)
+            except ErucaError as error:
+                log.warning("%s, offset %d, cannot be given back now, tried again: %s", inbox.queue, offset, error)
+                if offset in inbox.running:
+                    again_at = asyncio.get_running_loop().time() + _BACKOFF_S
+                    inbox.running[offset] = (again_at - self._timeout_s, record)
+                continue
+            if inbox.finish(offset):
+                count += 1
+        return count
+
+    async def close(self, drain_s: float) -> None:
+        """Begin nothing new, and wait for what is being worked on."""
+        self._closing = True
+        crews = self._crews.values()
+        for crew in crews:
+            crew.forget()
+        if not all(crew.is_quiet for crew in crews):
+            try:
+                async with asyncio.timeout(drain_s):
+                    while not all(crew.is_quiet for crew in crews):
+                        self._quiet.clear()
+                        await self._quiet.wait()
+            except TimeoutError:
+                log.warning("handlers still at work after %.0f s; their messages will come again", drain_s)
+        self._closed = True
+        for adapting in self._adapting:
+            await adapting.stop()
+        tasks = [*self._returning, *[task for crew in crews for task in crew.workers]]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for crew in crews:
+            crew.handler.close()
+
+
+def _finish(inbox: Inbox, records: list[Record]) -> None:
+    """These messages are with no handler any more, and done unless the queue is another's."""
+    for record in records:
+        offset = record.queue_offset
+        inbox.running.pop(offset, None)
+        if not inbox.dropped:
+            inbox.finish(offset)

@@ -1,0 +1,177 @@
+"""Handlers: functions of the user that work on messages, plain or async, one message or several at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from eruca._client.handover import Handover
+from eruca._client.message import Message, Outcome
+from eruca._client.push.workers import Job, Workers
+from eruca.errors import ConfigError, RetryLater
+
+log = logging.getLogger(__name__)
+
+AnyHandler = Callable[..., Any]
+# How many calls of a handler may run at once; "auto" finds the number that does most.
+Concurrency = int | Literal["auto"]
+
+_TASKS_MAX = 256
+_THREADS_MAX = 64
+
+
+class HandlerThreads:
+    """Where a plain handler runs, so that it holds up nothing but itself, and its way back to the loop."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._workers = Workers(name, count)
+        self._handover = Handover(self.loop)
+
+    def put(self, jobs: list[Job]) -> None:
+        """Have jobs done in the threads."""
+        self._workers.put(jobs)
+
+    def resize(self, count: int) -> None:
+        """From now on let this many threads work."""
+        self._workers.resize(count)
+
+    def post(self, function: Callable[[Any], object], argument: object) -> None:
+        """From a thread: have a function called in the loop. When the loop is gone, nobody is left to be told."""
+        try:
+            self._handover.post(function, argument)
+        except RuntimeError:
+            log.debug("the loop ended before a handler did")
+
+    def close(self) -> None:
+        """End the threads without waiting for them."""
+        self._workers.close()
+
+
+@dataclass(slots=True)
+class HandlerEntry:
+    """One handler and how it wants its messages."""
+
+    # As the broker knows it.
+    topic: str
+    function: AnyHandler
+    concurrency: int
+    batch: int
+    auto_commit: bool
+    is_async: bool
+    # `concurrency` is only the most; how many run is found out.
+    is_adaptive: bool = False
+    # Only of plain functions, from the first use to `close`.
+    _threads: HandlerThreads | None = None
+
+    @property
+    def threads(self) -> HandlerThreads:
+        """The threads of a plain function, of the loop that runs now."""
+        if self._threads is None:
+            self._threads = HandlerThreads(self.topic, self.concurrency)
+        return self._threads
+
+    async def call(self, messages: list[Message]) -> Outcome:
+        """Have it work on messages; an exception is an outcome too, and in the log."""
+        if not self.is_async:
+            return await self._call_in_thread(messages)
+        try:
+            result = await self.function(messages if self.batch > 1 else messages[0])
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # the consumer closes
+            # Something that the handler waited for was cancelled: that is a failure of the handler like any other.
+            return self._explain_error(messages, error)
+        except Exception as error:
+            return self._explain_error(messages, error)
+        return self._check_result(result)
+
+    async def _call_in_thread(self, messages: list[Message]) -> Outcome:
+        threads = self.threads
+        future: asyncio.Future[Outcome] = threads.loop.create_future()
+        # What surrounds this call (a span, for one) surrounds the function too.
+        context = contextvars.copy_context()
+
+        def resolve(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        def work(_: None) -> None:
+            threads.post(resolve, context.run(self.call_here, messages, threads.loop))
+
+        threads.put([(work, None)])
+        return await future
+
+    def call_here(self, messages: list[Message], loop: asyncio.AbstractEventLoop) -> Outcome:
+        """Have a plain function work on messages in this thread, which is none of the loop's."""
+        try:
+            result = self.function(messages if self.batch > 1 else messages[0])
+            if result is None:
+                return Outcome.DONE
+            if inspect.isawaitable(result):
+                result = asyncio.run_coroutine_threadsafe(_wait_for(result), loop).result()
+        except BaseException as error:  # sys.exit() in a handler must not take a thread away
+            return self._explain_error(messages, error)
+        return self._check_result(result)
+
+    def _explain_error(self, messages: list[Message], error: BaseException) -> Outcome:
+        if isinstance(error, RetryLater):
+            for message in messages:
+                message.retry_level = error.delay_level
+            return Outcome.LATER if error.delay_level >= 0 else Outcome.DEAD
+        log.exception("the handler of %s failed on %s", self.topic, messages[0])
+        return Outcome.LATER
+
+    def _check_result(self, result: object) -> Outcome:
+        if result is None:
+            return Outcome.DONE
+        if isinstance(result, Outcome):
+            return result
+        log.error(
+            "the handler of %s returned %r: it must return nothing or an Outcome; the message comes again",
+            self.topic,
+            result,
+        )
+        return Outcome.LATER
+
+    def close(self) -> None:
+        """Stop its threads without waiting for them."""
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
+
+
+async def _wait_for(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def is_async_function(function: AnyHandler) -> bool:
+    """Does calling it return something to wait for?"""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
+
+
+def make_handler(
+    topic: str, function: AnyHandler, *, concurrency: Concurrency, batch: int, auto_commit: bool
+) -> HandlerEntry:
+    """Check a handler and say how it is called."""
+    if not callable(function):
+        raise ConfigError(f"the handler of {topic} cannot be called: {function!r}")
+    is_async = is_async_function(function)
+    is_adaptive = concurrency == "auto"
+    if isinstance(concurrency, int):
+        count = concurrency
+    elif is_adaptive:
+        count = _TASKS_MAX if is_async else _THREADS_MAX
+    else:
+        raise ConfigError(f"concurrency={concurrency!r}: expected a number or 'auto'")
+    if count < 1 or not 1 <= batch <= 1024:
+        raise ConfigError(f"concurrency={count}, batch={batch}: both are at least 1, a batch at most 1024")
+    return HandlerEntry(topic, function, count, batch, auto_commit, is_async, is_adaptive)

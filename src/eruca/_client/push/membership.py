@@ -1,0 +1,302 @@
+"""A push consumer's part in its group: which queues it has, what it pulls of them, and how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from eruca._client.group.balance import Balance, Taken
+from eruca._client.group.inbox import Inbox
+from eruca._client.group.offsets import OffsetStore
+from eruca._client.group.pausing import Pauses
+from eruca._client.group.pulling import Puller, PullLimits
+from eruca._client.group.starting import Start, StartOffsets
+from eruca._client.group.subscriptions import Subscription
+from eruca._client.namespaces import unwrap, unwrap_queue
+from eruca._client.push.concurrent import ConcurrentService
+from eruca._client.push.locking import QueueLocks
+from eruca._client.push.ordered import OrderedService
+from eruca._client.session.session import Session
+from eruca._core.allocation import AverageStrategy, Strategy
+from eruca._ground.limits import START_SECONDS_MAX
+from eruca._ground.repeating import Repeating
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.names import RETRY_PREFIX
+from eruca._wire.record import Record
+from eruca.errors import ErucaError
+
+log = logging.getLogger(__name__)
+
+QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
+Deliver = Callable[[Inbox, list[Record]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """How a consumer takes part in its group."""
+
+    start: Start = "latest"
+    # Every member gets every message.
+    broadcast: bool = False
+    strategy: Strategy = field(default_factory=AverageStrategy)
+    limits: PullLimits | None = None
+    # A handler that takes longer loses its message to a later delivery.
+    consume_timeout_s: float = 900.0
+    # How long handlers may go on when the consumer closes.
+    drain_s: float = 30.0
+    # Java's consumers commit with every pull and every 5 s. What a crash repeats is what was done since.
+    offsets_interval_ms: int = 1000
+    rebalance_interval_ms: int = 20_000
+    lock_interval_ms: int = 20_000
+    # How long a start waits for queues and for where to begin in them.
+    start_seconds_max: float = START_SECONDS_MAX
+    # Told (topic, all its queues, those that are ours) when ours change.
+    on_queues: QueueListener | None = None
+
+
+def tell_queues(
+    listener: QueueListener | None,
+    namespace: str,
+    topic: str,
+    everything: Sequence[MessageQueue],
+    mine: Sequence[MessageQueue],
+) -> None:
+    """Tell whoever listens which queues there are and which are ours, as users know them.
+
+    What the listener does wrong is logged and goes no further.
+    """
+    if listener is None:
+        return
+    all_shown = [unwrap_queue(namespace, queue) for queue in everything]
+    try:
+        listener(unwrap(namespace, topic), all_shown, [unwrap_queue(namespace, queue) for queue in mine])
+    except Exception:
+        log.exception("the listener for queues failed")
+
+
+class Membership:
+    """The queues of one started consumer."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        subscriptions: dict[str, Subscription],
+        settings: GroupSettings,
+        offsets: OffsetStore,
+        service: ConcurrentService | OrderedService,
+        deliver: Deliver,
+        pauses: Pauses,
+    ) -> None:
+        self.session = session
+        self.inboxes: dict[MessageQueue, Inbox] = {}
+        self.offsets = offsets
+        self._subscriptions = subscriptions
+        self._settings = settings
+        self._service = service
+        self._pauses = pauses
+        # Ordered queues whose handler has not ended yet although they are not ours any more.
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._locks = QueueLocks(session, group)
+        self._starts = StartOffsets(session, offsets, settings.start)
+        ordered = isinstance(service, OrderedService)
+        self._is_locked = ordered and not settings.broadcast
+        limits = settings.limits or PullLimits(span_max=None if ordered else PullLimits().span_max)
+        self._puller = Puller(session, group, limits, deliver, find_kept=None if settings.broadcast else offsets.read)
+        self._balance = Balance(
+            session,
+            group,
+            settings.strategy,
+            broadcast=settings.broadcast,
+            interval_ms=settings.rebalance_interval_ms,
+            take=self._take,
+            drop=self._let_go,
+            on_change=self._tell_queues,
+        )
+        self._balance.set_topics(subscriptions)
+        self._timers = [
+            Repeating("the commit of offsets", self._commit_newest, lambda: settings.offsets_interval_ms / 1000)
+        ]
+        if isinstance(service, ConcurrentService):
+            self._timers.append(self._make_expiry(service))
+        self._renewing = Repeating(
+            "the renewal of locks",
+            lambda: self._locks.renew_all(self.inboxes, self._lose),
+            lambda: settings.lock_interval_ms / 1000,
+        )
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to share queues and to pull them, and wait until where to begin is known, or for its time.
+
+        A new group that begins with the latest messages would miss what is sent before that.
+        """
+        self._balance.start()
+        for timer in self._timers:
+            timer.start()
+        if self._is_locked:
+            self._renewing.start()
+        await self._balance.wait_settled(self._settings.start_seconds_max)
+
+    async def stop(self) -> None:
+        """Stop pulling, let handlers end, commit, and let go of every queue."""
+        drain_s = self._settings.drain_s
+        await self._balance.stop()
+        for timer in self._timers:
+            await timer.stop()
+        tasks = [inbox.task for inbox in self.inboxes.values() if inbox.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._service.close(drain_s)
+        if self._leaving:
+            await asyncio.wait(self._leaving.values(), timeout=drain_s)
+        # Only now: while handlers are at work nobody else may have their queues.
+        await self._renewing.stop()
+        try:
+            await self.commit()
+        except ErucaError as error:
+            log.warning("not all offsets could be committed, some messages will come again: %s", error)
+        for inbox in self.inboxes.values():
+            inbox.drop()
+        if self._is_locked:
+            # Also what was being locked when the balance was stopped.
+            await self._locks.unlock(self._locks.asked | self.inboxes.keys())
+        self.inboxes.clear()
+        await self.offsets.close()
+
+    def wake(self) -> None:
+        """Look again which queues are ours."""
+        self._balance.wake()
+
+    def _make_expiry(self, service: ConcurrentService) -> Repeating:
+        async def expire() -> None:
+            await service.expire(list(self.inboxes.values()))
+
+        return Repeating(
+            "the return of messages that take too long", expire, lambda: service.find_pause(self.inboxes.values())
+        )
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    async def _take(self, queue: MessageQueue) -> Taken:
+        """Begin with a queue that is ours now."""
+        if queue in self._leaving:
+            return Taken.HELD
+        try:
+            if self._is_locked and not await self._locks.lock(queue):
+                return Taken.HELD
+            offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
+        except ErucaError as error:
+            self._starts.report(queue, error)
+            if self._is_locked and queue in self._locks.asked:
+                await self._locks.unlock([queue])  # it may be another's before we try again
+            return Taken.FAILED
+        inbox = Inbox(queue, self._subscriptions[queue.topic], offset)
+        if self._is_locked:
+            self._locks.renew(inbox)
+        else:
+            inbox.locked_until = float("inf")  # nobody competes for it
+        inbox.paused = self._pauses.covers(queue)
+        self.inboxes[queue] = inbox
+        inbox.task = asyncio.get_running_loop().create_task(self._puller.run(inbox))
+        return Taken.OURS
+
+    async def _let_go(self, queue: MessageQueue) -> None:
+        """Let go of a queue: at once, or an ordered one when its handler has ended."""
+        inbox = self.inboxes.get(queue)
+        if inbox is None or queue in self._leaving:
+            return
+        if inbox.task is not None:
+            inbox.task.cancel()
+        if isinstance(self._service, OrderedService):
+            task = asyncio.get_running_loop().create_task(self._leave_ordered(inbox, self._service))
+            self._leaving[queue] = task
+            task.add_done_callback(lambda _: self._leaving.pop(queue, None))
+            return
+        del self.inboxes[queue]
+        # First, so that nothing more of it begins while the offset is committed.
+        inbox.drop()
+        await self._commit_one(inbox)
+
+    async def _leave_ordered(self, inbox: Inbox, service: OrderedService) -> None:
+        await service.leave(inbox)
+        await self._commit_one(inbox)
+        inbox.drop()
+        self.inboxes.pop(inbox.queue, None)
+        if self._is_locked:
+            await self._locks.unlock([inbox.queue])
+        self._balance.wake()
+
+    async def _lose(self, queue: MessageQueue) -> None:
+        """The broker has given a queue to somebody else."""
+        log.warning("the lock of %s is lost", queue)
+        inbox = self.inboxes.get(queue)
+        if inbox is not None:
+            inbox.locked_until = 0.0
+            inbox.is_lost = True
+        self._balance.owned.get(queue.topic, set()).discard(queue)
+        await self._let_go(queue)
+
+    def _tell_queues(self, topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
+        if not topic.startswith(RETRY_PREFIX):
+            tell_queues(self._settings.on_queues, self.session.options.namespace, topic, everything, mine)
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    async def commit(self) -> None:
+        """Commit how far every queue is, and wait until that is kept. Raises ErucaError."""
+        await self.offsets.write(self._list_positions(), wait=True)
+
+    async def _commit_newest(self) -> None:
+        with suppress(ErucaError):  # it was reported, and is tried again
+            await self.offsets.write(self._list_positions())
+
+    def _list_positions(self) -> dict[MessageQueue, int]:
+        return {
+            queue: inbox.commit_offset
+            for queue, inbox in self.inboxes.items()
+            if not inbox.is_lost and self._may_commit(inbox)
+        }
+
+    def _may_commit(self, inbox: Inbox) -> bool:
+        """Does whoever would be told have what we have read? A slave, or a master that took over, may not."""
+        if self._settings.broadcast or not inbox.master:
+            return True
+        return self.session.routes.find_address(inbox.queue.broker_name) in (None, inbox.master, inbox.source)
+
+    async def _commit_one(self, inbox: Inbox) -> None:
+        queue, offset = inbox.queue, inbox.commit_offset
+        if not self._may_commit(inbox):
+            return
+        try:
+            if inbox.is_lost and (await self.offsets.read(queue) or 0) > offset:
+                return  # the new owner is further than we are
+            await self.offsets.write({queue: offset}, wait=True)
+        except ErucaError as error:
+            log.warning("the offset of %s could not be committed, messages will come again: %s", queue, error)
+
+    async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """Forget what was pulled of a topic and go on from other offsets."""
+        for queue, offset in offsets.items():
+            inbox = self.inboxes.get(queue)
+            if inbox is None or queue.topic != topic:
+                continue
+            if inbox.task is not None:
+                inbox.task.cancel()
+            if isinstance(self._service, OrderedService):
+                await self._service.leave(inbox)
+            inbox.drop()
+            self.inboxes.pop(queue, None)
+            try:
+                await self.offsets.write({queue: max(0, offset)}, wait=True)
+            except ErucaError as error:
+                log.warning("queue %s goes on where it was, and not at %d: %s", queue, offset, error)
+            else:
+                log.info("queue %s goes on at %d, as an operator wished", queue, offset)
+            self._balance.owned.get(topic, set()).discard(queue)
+        self._balance.wake()

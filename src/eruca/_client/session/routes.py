@@ -1,0 +1,393 @@
+"""Where topics are: asked from name servers, kept, asked again in intervals and when something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from eruca._client.session.calls import Calls
+from eruca._client.session.outages import Outages
+from eruca._core.allocation import sort_queues
+from eruca._ground.backoff import Backoff
+from eruca._ground.limits import ROUTE_BROKERS_MAX, ROUTE_BYTES_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
+from eruca._net.addresses import NameServers
+from eruca._net.arrivals import Arrivals
+from eruca._wire.bodies import MessageQueue, TopicList, TopicRouteData
+from eruca._wire.catalog import decode_answer
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command, make_request
+from eruca._wire.headers import EmptyHeader, RouteHeader
+from eruca._wire.names import MASTER_ID, READ, TEMPLATE_TOPIC, WRITE
+from eruca.errors import ConnectFailed, ErucaError, NetError, NoRoute, RequestRefused, WireError
+
+log = logging.getLogger(__name__)
+
+TEMPLATE_QUEUES = 4
+_NAMES_SHOWN = 3
+# Looking for near names takes microseconds each, and a large cluster has very many.
+_NAMES_COMPARED = 2000
+# When the real route of a topic is looked for after its first message: with one broker, and with several.
+_LEARN_ALONE_S = 0.1
+_LEARN_S = 1.0
+_LEARN_S_MAX = 10.0
+
+# What outages of them are called: one that answers is enough.
+NAME_SERVERS = "the name servers"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where one topic is."""
+
+    topic: str
+    # Sorted as every client must have them, by topic, broker and number; those of an ordered topic as they are told.
+    write_queues: tuple[MessageQueue, ...]
+    read_queues: tuple[MessageQueue, ...]
+    # Addresses by broker name and broker id; 0 is the master.
+    brokers: dict[str, dict[int, str]]
+    # The topic is still to be made: these are the queues of its template.
+    is_template: bool = False
+    # The clusters its brokers belong to.
+    clusters: tuple[str, ...] = ()
+    # Filter servers by the address of the broker they serve.
+    filter_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Routes:
+    """The routes a session uses."""
+
+    def __init__(self, calls: Calls, nameservers: NameServers, timeout_ms: int, outages: Outages | None = None) -> None:
+        self._calls = calls
+        self._outages = outages or Outages()
+        self._nameservers = nameservers
+        self._timeout_ms = timeout_ms
+        self._routes: dict[str, Route] = {}
+        self._asking: dict[str, asyncio.Task[Route | None]] = {}
+        self._explaining: dict[str, asyncio.Task[NoRoute]] = {}
+        self._learning: set[str] = set()
+        # Who wants to send to a topic and does not have its route yet.
+        self._arrivals: dict[str, Arrivals] = {}
+        # Topics that consumers wait for although nobody knows them yet.
+        self._watched: dict[str, int] = {}
+        # Set when such a topic was added.
+        self.wanted = asyncio.Event()
+        # The name server that answered last; the next question goes there first.
+        self._current = ""
+        self._addresses: dict[str, dict[int, str]] = {}
+        # Told the topic whose route is another one now.
+        self.on_change: list[Callable[[str], None]] = []
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    def peek(self, topic: str) -> Route | None:
+        """The route of a topic if it is known, without asking."""
+        return self._routes.get(topic)
+
+    def peek_for_send(self, topic: str) -> Route | None:
+        """The route to send to if it is known and nobody who came earlier still waits for it."""
+        found = self._routes.get(topic)
+        return found if found is not None and found.write_queues and topic not in self._arrivals else None
+
+    def _get_writable(self, topic: str) -> Route | None:
+        found = self._routes.get(topic)
+        return found if found is not None and found.write_queues else None
+
+    def list_brokers(self) -> dict[str, dict[int, str]]:
+        """Addresses of every broker of every known topic, by name and id."""
+        return self._addresses
+
+    def find_address(self, broker: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> str | None:
+        """An address of a broker: the one asked for, or else the next slave, or else any."""
+        known = self._addresses.get(broker)
+        if not known:
+            return None
+        address = known.get(broker_id)
+        if address is None and not only_this:
+            address = known.get(broker_id + 1) or next(iter(known.values()))
+        return address
+
+    def has_lost_master(self) -> bool:
+        """Is there a broker of which only slaves are left?"""
+        return any(MASTER_ID not in by_id for by_id in self._addresses.values())
+
+    def require_address(self, broker: str, broker_id: int = MASTER_ID) -> str:
+        """The same, of a broker that must have one. Raises ConnectFailed."""
+        address = self.find_address(broker, broker_id)
+        if address is None:
+            raise ConnectFailed(f"broker {broker} has no address now")
+        return address
+
+    def find_filter_server(self, topic: str, broker: str) -> str | None:
+        """The address of a filter server of a broker, any of them, or None when it has none."""
+        route = self._routes.get(topic)
+        by_id = self._addresses.get(broker, {})
+        known = [] if route is None else [at for own in by_id.values() for at in route.filter_servers.get(own, ())]
+        return random.choice(known) if known else None
+
+    def watch(self, topic: str) -> None:
+        """Keep the route of a topic fresh from now on, also while nobody knows it yet."""
+        self._watched[topic] = self._watched.get(topic, 0) + 1
+        self.wanted.set()
+
+    def unwatch(self, topic: str) -> None:
+        """The opposite of `watch`."""
+        self._watched[topic] = self._watched.get(topic, 0) - 1
+        if self._watched[topic] <= 0:
+            del self._watched[topic]
+
+    def list_missing(self) -> list[str]:
+        """The topics that consumers wait for and that nobody knows."""
+        return [topic for topic in self._watched if not self._is_real(topic)]
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    async def get(self, topic: str) -> Route:
+        """The route of a topic. Raises NoRoute, which says why there is none."""
+        found = self._routes.get(topic)
+        if found is not None and not found.is_template:
+            return found
+        return await self.refresh(topic)
+
+    async def get_for_send(self, topic: str) -> Route:
+        """The route to send to: that of the template when the topic is still to be made."""
+        if (found := self.peek_for_send(topic)) is not None:
+            return found
+        # Whoever waited for the route goes first, or messages would overtake each other.
+        arrivals = self._arrivals.setdefault(topic, Arrivals())
+        try:
+            # Without a master there was nothing to write to; by now another one may be.
+            return await arrivals.take(lambda: self._get_writable(topic), lambda: self.refresh_for_send(topic))
+        finally:
+            if not arrivals.waiting:
+                self._arrivals.pop(topic, None)
+
+    async def refresh_for_send(self, topic: str) -> Route:
+        """Ask for the route to send to again, now; like `refresh`, a route that was known stays in use."""
+        found = await self._ask_once(topic)
+        if found is not None:
+            return found
+        template = None if self._is_real(topic) else await self._ask_once(TEMPLATE_TOPIC)
+        if template is None:
+            raise await self._explain_once(topic)
+        if self._is_real(topic):  # somebody else learnt it while we asked
+            return self._routes[topic]
+        queues = tuple(
+            MessageQueue(queue.broker_name, queue.queue_id, topic)
+            for queue in template.write_queues
+            if queue.queue_id < TEMPLATE_QUEUES
+        )
+        return self._keep(Route(topic, queues, queues, template.brokers, is_template=True, clusters=template.clusters))
+
+    def _is_real(self, topic: str) -> bool:
+        known = self._routes.get(topic)
+        return known is not None and not known.is_template
+
+    async def refresh(self, topic: str) -> Route:
+        """Ask for a topic again, now. Raises NoRoute; a route that was known stays in use all the same."""
+        found = await self._ask_once(topic)
+        if found is None:
+            raise await self._explain_once(topic)
+        return found
+
+    async def refresh_all(self) -> None:
+        """Ask for every topic in use again; what cannot be learnt now stays as it was."""
+        await self._refresh_each({*self._routes, *self._watched})
+
+    async def refresh_missing(self) -> None:
+        """Ask for the topics that consumers wait for and that nobody knows."""
+        await self._refresh_each(self.list_missing())
+
+    async def _refresh_each(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            try:
+                known = self._routes.get(topic)
+                # The template may have other brokers by now.
+                await (self.refresh_for_send(topic) if known and known.is_template else self._ask_once(topic))
+            except NoRoute:
+                continue  # nobody makes topics there any more
+            except NetError as error:
+                self._outages.report(log, NAME_SERVERS, error, "no route could be asked: %s", error)
+                return
+            except ErucaError as error:
+                log.warning("the route of %s could not be asked: %s", topic, error)
+
+    def is_learning(self, topic: str) -> bool:
+        """Is `learn` at work for a topic?"""
+        return topic in self._learning
+
+    async def learn(self, topic: str) -> None:
+        """Replace the route of a template by the real one: the first message made the topic, so it has one soon.
+
+        Not at once when there are several brokers: each makes the topic when its first message comes, and who asks
+        before that has only the first broker from then on.
+        """
+        self._learning.add(topic)
+        try:
+            is_alone = len({queue.broker_name for queue in self._routes[topic].write_queues}) <= 1
+            backoff = Backoff(_LEARN_ALONE_S if is_alone else _LEARN_S, _LEARN_S_MAX, jitter=0.0)
+            tries = 1
+            while (known := self._routes.get(topic)) is not None and known.is_template:
+                pause_s = backoff.after(tries)
+                if pause_s >= _LEARN_S_MAX:
+                    break
+                await asyncio.sleep(pause_s)
+                await self._ask_once(topic)
+                tries += 1
+        except ErucaError as error:
+            log.info("the route of %s is still that of its template: %s", topic, error)
+        finally:
+            self._learning.discard(topic)
+
+    async def _ask_once(self, topic: str) -> Route | None:
+        """Ask, or wait for the answer to the same question of somebody else; None when nobody knows the topic."""
+        return await self._share(self._asking, topic, self._ask)
+
+    async def _explain_once(self, topic: str) -> NoRoute:
+        return await self._share(self._explaining, topic, self._explain_missing)
+
+    async def _share(
+        self, shared: dict[str, asyncio.Task[_T]], topic: str, ask: Callable[[str], Coroutine[None, None, _T]]
+    ) -> _T:
+        task = shared.get(topic)
+        if task is None:
+            task = shared[topic] = asyncio.get_running_loop().create_task(ask(topic))
+
+            def forget(done: asyncio.Task[_T]) -> None:
+                del shared[topic]
+                if not done.cancelled():
+                    done.exception()  # nobody may be waiting any more
+
+            task.add_done_callback(forget)
+        return await asyncio.shield(task)
+
+    async def _ask(self, topic: str) -> Route | None:
+        server, answer = await self.ask_nameserver(
+            lambda: make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic=topic))
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            # A known route stays: a name server that just started does not know the brokers yet, and they still work.
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
+        if len(answer.body) > ROUTE_BYTES_MAX:
+            raise WireError(f"name server {server} answered with a route of {len(answer.body)} bytes")
+        data = decode_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)[1]
+        if not isinstance(data, TopicRouteData):
+            raise WireError(f"name server {server} answered without a route")
+        return self._keep(make_route(topic, data))
+
+    async def ask_nameserver(self, build: Callable[[], Command]) -> tuple[str, Command]:
+        """Ask the name servers, the one that answered last first; returns which one answered, and what."""
+        await self._nameservers.refresh()
+        addresses = list(self._nameservers.addresses)
+        if not addresses:
+            raise NetError(
+                "no name server is named",
+                hint='give its address, for example Producer("127.0.0.1:9876", ...), or set NAMESRV_ADDR',
+            )
+        random.shuffle(addresses)
+        addresses.sort(key=lambda address: address != self._current)
+        failures = []
+        # One that is silent leaves time to ask the others before the sends that wait for the answer are over.
+        timeout_ms = max(1, self._timeout_ms // len(addresses))
+        for address in addresses:
+            try:
+                answer = await self._calls.call(address, build(), timeout_ms)
+            except NetError as error:
+                failures.append(str(error.args[0]))
+                continue
+            self._current = address
+            self._outages.end(NAME_SERVERS)
+            return address, answer
+        raise NetError(
+            f"no name server answers: {'; '.join(failures)}", hint="is one running? `eruca up` starts one on 9876"
+        )
+
+    def _keep(self, route: Route) -> Route:
+        before = self._routes.get(route.topic)
+        moved = any(self._addresses.get(name) != found for name, found in route.brokers.items())
+        if before == route and not moved:
+            return before
+        self._routes[route.topic] = route
+        # A broker that moved has its newest address in the newest answer; those that no route names are forgotten.
+        named = {name for known in self._routes.values() for name in known.brokers}
+        newest = {**self._addresses, **route.brokers}
+        self._addresses = {name: found for name, found in newest.items() if name in named}
+        for tell in self.on_change:
+            tell(route.topic)
+        return route
+
+    async def _explain_missing(self, topic: str) -> NoRoute:
+        """Find out why a topic has no route, so that the error can say what to do."""
+        hints = []
+        server = self._current
+        try:
+            server, answer = await self.ask_nameserver(
+                lambda: make_request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, EmptyHeader())
+            )
+            body = decode_answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, answer)[1]
+            names = body.topic_list if isinstance(body, TopicList) else None
+        except ErucaError:
+            names = None
+        if names is not None:
+            if not names:
+                hints.append("no broker is registered there")
+            elif TEMPLATE_TOPIC not in names:
+                hints.append("brokers there do not make topics by themselves")
+            near = difflib.get_close_matches(topic, names[:_NAMES_COMPARED], _NAMES_SHOWN)
+            if near:
+                hints.append(f"did you mean {' or '.join(near)}?")
+        hints.append(f"create it: mqadmin updateTopic -n {server} -c CLUSTER -t {topic}")
+        what = "has no route any more" if topic in self._routes else "has no route"
+        return NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
+
+
+def make_route(topic: str, data: TopicRouteData) -> Route:
+    """Turn the answer of a name server into queues and addresses. Raises WireError when it is absurdly large."""
+    if len(data.broker_datas) > ROUTE_BROKERS_MAX:
+        raise WireError(f"the route of {topic} names {len(data.broker_datas)} brokers, at most {ROUTE_BROKERS_MAX}")
+    brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas if broker.broker_addrs}
+    read: list[MessageQueue] = []
+    write: list[MessageQueue] = []
+    # A broker named twice would have each of its queues twice.
+    for name, queue in {queue.broker_name: queue for queue in data.queue_datas}.items():
+        known = brokers.get(name)
+        if known is None:
+            continue
+        if max(queue.read_queue_nums, queue.write_queue_nums) > TOPIC_QUEUES_MAX:
+            raise WireError(f"the route of {topic} says broker {name} has more than {TOPIC_QUEUES_MAX} queues")
+        if queue.perm & READ:
+            read += [MessageQueue(name, number, topic) for number in range(queue.read_queue_nums)]
+        if queue.perm & WRITE and MASTER_ID in known and not data.order_topic_conf:
+            write += [MessageQueue(name, number, topic) for number in range(queue.write_queue_nums)]
+        if max(len(read), len(write)) > ROUTE_QUEUES_MAX:
+            raise WireError(f"the route of {topic} has more than {ROUTE_QUEUES_MAX} queues")
+    ordered = _list_ordered(topic, data.order_topic_conf) if data.order_topic_conf else None
+    return Route(
+        topic,
+        tuple(sort_queues(write) if ordered is None else ordered),
+        tuple(sort_queues(read)),
+        brokers,
+        clusters=tuple(sorted({broker.cluster for broker in data.broker_datas if broker.cluster})),
+        filter_servers={own: tuple(others) for own, others in data.filter_server_table.items() if others},
+    )
+
+
+def _list_ordered(topic: str, text: str) -> list[MessageQueue]:
+    """The fixed queues of an ordered topic, told as `broker-a:4;broker-b:4`; shards count in this order."""
+    queues: list[MessageQueue] = []
+    for part in text.split(";"):
+        name, _, count = part.partition(":")
+        if not name or not count.isdecimal():
+            continue
+        if len(count) > len(str(TOPIC_QUEUES_MAX)) or len(queues) + int(count) > TOPIC_QUEUES_MAX:
+            raise WireError(f"the order of {topic} names more than {TOPIC_QUEUES_MAX} queues")
+        queues += [MessageQueue(name, number, topic) for number in range(int(count))]
+    return queues

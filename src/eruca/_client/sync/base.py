@@ -1,0 +1,263 @@
+"""What all plain clients share: their async twin, the loop it runs in, and how they come and go."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from signal import SIG_DFL
+from types import FrameType, TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from eruca._client.message import Message as AsyncMessage
+from eruca._client.message import ReceivedMessage
+from eruca._client.options import ClientOptions
+from eruca._client.sync.loopthread import Call, LoopThread, find_loop_thread
+from eruca.errors import ClientClosed, ErucaError
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class AsyncClient(Protocol):
+    """An async producer or consumer."""
+
+    options: ClientOptions
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def close(self) -> None:
+        """End."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End, and know how it came to that."""
+
+
+Twin = TypeVar("Twin", bound=AsyncClient)
+
+
+class PlainClient(Generic[Twin]):
+    """A client for plain code. It does nothing by itself: every call is one of its async twin, made in the loop."""
+
+    def __init__(self, twin: Twin) -> None:
+        self._twin = twin
+        # While it is started.
+        self._thread: LoopThread | None = None
+        self._is_closed = False
+        # One thread at a time starts or closes it; the next one leaves when that is done.
+        self._changing = threading.Lock()
+
+    @property
+    def options(self) -> ClientOptions:
+        """How it reaches the cluster."""
+        return self._twin.options
+
+    def start(self) -> None:
+        """Make ready and begin; `with` does it."""
+        thread = self._thread or find_loop_thread()
+        thread.check_caller()
+        with self._changing:
+            if self._thread is not None:
+                return
+            self._thread = thread
+            thread.add(self._twin)
+            try:
+                thread.run(self._twin.start())
+            except BaseException as error:
+                self._thread = None
+                thread.remove(self._twin)
+                if isinstance(error, ErucaError):
+                    thread.spawn(self._twin.close())
+                else:  # after an interrupt it may be started all the same
+                    thread.run(self._twin.close(), goes_on=True)
+                raise
+            self._is_closed = False
+
+    def close(self) -> None:
+        """End cleanly, and wait until that is done. Safe to call twice, and from any thread."""
+        self._close(None, None, None)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(kind, error, trace)
+
+    def _close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        thread = self._thread
+        if thread is None or thread.is_forked:
+            return
+        thread.check_caller()
+        with self._changing:
+            if self._thread is None:
+                return
+            thread.run(self._twin.__aexit__(kind, error, trace), goes_on=True)
+            thread.remove(self._twin)
+            self._thread = None
+            self._is_closed = True
+
+    def _find_thread(self) -> LoopThread:
+        if self._thread is None:
+            name = type(self).__name__
+            raise ClientClosed(f"the {name} is not started", hint=f"use `with {name}(...)`, or start()")
+        return self._thread
+
+    def _run(
+        self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None, call: Call[Result] | None = None
+    ) -> Result:
+        """Have the twin do something, and wait for it."""
+        try:
+            thread = self._find_thread()
+        except ClientClosed:
+            work.close()
+            raise
+        return thread.run(work, timeout_s, call)
+
+    def _call(self, function: Callable[[], Result]) -> Result:
+        """Call something of the twin that does not wait, where nothing else happens at the same time."""
+        return function() if self._thread is None else self._thread.call(function)
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Have the twin do something soon; after the end nothing is left to do."""
+        if self._thread is None or self._thread.is_forked:
+            work.close()
+        else:
+            self._thread.spawn(work)
+
+
+class RunningClient(PlainClient[Twin]):
+    """A plain client that calls functions of the user by itself, and so can just be run."""
+
+    def __init__(self, twin: Twin) -> None:
+        super().__init__(twin)
+        self._ended = threading.Event()
+        # Threads that are in a function of the user now.
+        self._calling: set[int] = set()
+
+    def start(self) -> None:
+        """Join the group and begin; `with` does it. Raises when a subscription cannot be read."""
+        if self._thread is None:
+            self._ended.clear()
+        super().start()
+
+    def run(self) -> None:
+        """Go on until Ctrl-C or `close`, and then end cleanly: what was begun is ended, offsets are committed.
+
+        SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
+
+        >>> consumer.run()
+        """
+        with _exit_when_terminated():
+            try:
+                self.start()
+                self._ended.wait()
+            except KeyboardInterrupt:
+                log.info("interrupted: the %s ends", type(self).__name__)
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        """End cleanly, and wait until that is done. Safe to call twice, and from any thread.
+
+        The functions this client calls may call it too; they get no wait, because they must return first.
+        """
+        if threading.get_ident() in self._calling:
+            threading.Thread(target=self.close, name="eruca-close").start()
+        else:
+            super().close()
+
+    def _close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        super()._close(kind, error, trace)
+
+    def _make_plain(self, function: Callable[..., Any], convert: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+        """A function of the user for the twin: `convert` makes plain arguments of what the twin gives."""
+        calling = self._calling
+
+        @functools.wraps(function)
+        def call(*given: Any) -> Any:
+            me = threading.get_ident()
+            calling.add(me)
+            try:
+                return function(*convert(*given))
+            finally:
+                calling.discard(me)
+
+        return call
+
+
+@contextmanager
+def _exit_when_terminated() -> Iterator[None]:
+    """Turn SIGTERM into SystemExit, if it would just kill the process and this thread is the one that gets signals."""
+    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is SIG_DFL
+    if is_ours:
+        signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, SIG_DFL)
+
+
+def _exit(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+class Message(ReceivedMessage):
+    """A received message for plain code.
+
+    >>> for message in consumer:
+    ...     print(message.topic, message.tags, message.body)
+    ...     message.ack()
+    """
+
+    __slots__ = ("_client", "_twin")
+
+    def __init__(self, twin: AsyncMessage, client: PlainClient[Any]) -> None:
+        super().__init__(twin.record, twin.queue, twin._namespace)
+        self.attempts = twin.attempts
+        self._twin = twin
+        self._client = client
+
+    @property
+    def twin(self) -> AsyncMessage:
+        """The same message for async code."""
+        return self._twin
+
+    def ack(self) -> None:
+        """It is done. Only for messages one iterates over; a handler just returns.
+
+        This waits for nothing: the next commit has it.
+        """
+        if self._twin.wants_answer:
+            self._client._spawn(self._twin.ack())
+
+    def retry(self, *, delay_level: int = 0) -> None:
+        """Deliver it again later: after `delay_level`, or by default later each time."""
+        if self._twin.wants_answer:
+            self._client._run(self._twin.retry(delay_level=delay_level))
+
+    def bury(self) -> None:
+        """Send it to the dead letters of the group."""
+        if self._twin.wants_answer:
+            self._client._run(self._twin.bury())
+
+
+def to_seconds(time: timedelta | float) -> float:
+    """A time in seconds."""
+    return time.total_seconds() if isinstance(time, timedelta) else time

@@ -1,0 +1,91 @@
+"""Whether two logs are of one store: what a broker wants to know of another one before it follows it, or cuts anything.
+
+Epochs are counted from one in every store, so two lists of epochs may look alike though no byte is the same: two
+brokers of different installations that have the same name, the default one for example. Every store therefore has an
+identity, which its first master gives it and every slave takes over with the log. And before anything is done because
+of another log, bytes of the part that both should have are compared.
+
+A store from before there were identities gets one when it is the master next. Two members can do so without knowing of
+each other, so an identity that was given to a log that had bytes already says less: then the bytes decide.
+
+    identities           | bytes of the common part   | the other one is
+    ---------------------+----------------------------+----------------------------------------------
+    any                  | differ                     | a stranger
+    any, and no log here | -                          | EMPTY: there is nothing to lose
+    the same             | alike, or none to compare  | SAME
+    one or both came     | alike                      | SAME: they were one store before
+      later than the log |                            |
+    none on either side  | cannot be asked for        | UNPROVEN: an older version; it may be copied from,
+                         |                            |   but nothing is cut for it
+    anything else        |                            | a stranger
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from eruca._core.replication.epochs import Epoch, find_common_end, last_epoch
+from eruca._ground.limits import HA_CHECK_BYTES_MAX
+
+
+class Kinship(Enum):
+    """How another broker's log stands to the own one."""
+
+    SAME = "it is of the same store"
+    EMPTY = "this broker has no log"
+    UNPROVEN = "it is of an older version, which does not say what store it is of"
+    STRANGER = "it is of another store"
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A log and who wrote it, as its broker tells it."""
+
+    #: The identity of the store; empty when it has none yet.
+    store_id: str
+    #: Where the log ended when it got the identity: 0 for a store that was new then.
+    given_at: int
+    epochs: Sequence[Epoch]
+    #: Masterships up to this one are one entry of the list.
+    joined: int
+    start: int
+    tail: int
+    #: From here on a crash may have changed the log; -1 when there was none.
+    unsure: int = -1
+
+    @property
+    def may_be_older(self) -> bool:
+        """Whether the log may be older than its identity."""
+        return not self.store_id or self.given_at > 0
+
+
+def find_common(mine: History, theirs: History) -> int:
+    """The position up to which the lists of epochs say that two logs are one."""
+    joined = max(mine.joined, theirs.joined)
+    return find_common_end(mine.epochs, mine.tail, theirs.epochs, theirs.tail, joined=joined)
+
+
+def choose_check(mine: History, theirs: History) -> tuple[int, int]:
+    """The part whose bytes are compared: the last one that must be alike; (0, 0) when there is none."""
+    followed = last_epoch(mine.epochs)
+    doubts = [item.unsure for item in theirs.epochs if item.epoch > followed and item.unsure >= 0]
+    if mine.unsure >= 0:
+        doubts.append(mine.unsure)
+    end = min([find_common(mine, theirs), *doubts])
+    begin = max(end - HA_CHECK_BYTES_MAX, mine.start, theirs.start)
+    return (begin, end) if begin < end else (0, 0)
+
+
+def judge_kinship(mine: History, theirs: History, is_alike: bool | None) -> Kinship:
+    """How another log stands to the own one, knowing whether the bytes chosen are alike (None: there were none)."""
+    if is_alike is False:
+        return Kinship.STRANGER
+    if mine.store_id and mine.store_id == theirs.store_id:
+        return Kinship.SAME
+    if mine.tail == 0:
+        return Kinship.EMPTY
+    if is_alike and mine.may_be_older and theirs.may_be_older:
+        return Kinship.SAME
+    return Kinship.STRANGER if mine.store_id or theirs.store_id else Kinship.UNPROVEN

@@ -1,0 +1,38 @@
+"""Tag expressions: `*` or `TagA || TagB`.
+
+The broker compares hashes, because that is all a consume queue has; the client compares the tags themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eruca._wire.javahash import tags_code
+from eruca.errors import ErucaError
+
+ALL = "*"
+_OR = "||"
+
+
+class ExpressionError(ErucaError):
+    """A subscription expression cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagExpression:
+    """The tags a subscription wants; none means all."""
+
+    text: str
+    tags: frozenset[str]
+    codes: frozenset[int]
+
+
+def parse_tags(text: str | None) -> TagExpression:
+    """Read a tag expression."""
+    if text is None or text in ("", ALL):
+        return TagExpression(ALL, frozenset(), frozenset())
+    parts = text.split(_OR)
+    tags = [tag.strip() for tag in parts if tag.strip()]
+    if not tags:
+        raise ExpressionError(f"the expression {text!r} names no tag")
+    return TagExpression(text, frozenset(tags), frozenset(map(tags_code, tags)))

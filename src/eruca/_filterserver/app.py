@@ -1,0 +1,101 @@
+"""The filter server as one object: start it, stop it, ask for its address."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from eruca._filterserver.classes import FilterClasses
+from eruca._filterserver.options import FilterServerOptions
+from eruca._filterserver.plugins import FilterClass, load_plugins
+from eruca._filterserver.pulls import FilteredPulls
+from eruca._filterserver.sandbox import Sandbox
+from eruca._ground.repeating import Repeating
+from eruca._net.caller import Caller
+from eruca._net.handlers import Authorize, HandlerTable, expect_success, refuse_unknown
+from eruca._net.server import Server, ServerSettings
+from eruca._wire.codes import RequestCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import RegisterFilterServerAnswerHeader, RegisterFilterServerHeader
+from eruca.errors import ErucaError
+
+log = logging.getLogger(__name__)
+
+
+class FilterServer:
+    """Serves filtered pulls for one broker."""
+
+    def __init__(self, options: FilterServerOptions, *, authorize: Authorize | None = None) -> None:
+        self.options = options
+        # The name of the broker it serves, once that has answered.
+        self.broker_name = ""
+        self.plugins: dict[str, FilterClass] = {}
+        self._authorize = authorize
+        self._caller = Caller()
+        self._sandbox: Sandbox | None = None
+        self._classes: FilterClasses | None = None
+        self._server: Server | None = None
+        self._registering = Repeating(
+            "the registration with the broker", self._register, lambda: options.register_interval_ms / 1000
+        )
+
+    @property
+    def address(self) -> str:
+        """What clients are told."""
+        port = self._server.port if self._server is not None else self.options.port
+        return f"{self.options.host}:{port}"
+
+    async def start(self) -> None:
+        """Load what is installed, listen, and register with the broker; one that is not there yet is tried again.
+
+        A start that fails leaves nothing behind.
+        """
+        try:
+            await self._begin()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _begin(self) -> None:
+        options = self.options
+        if options.plugins:
+            self.plugins = await asyncio.to_thread(load_plugins, Path(options.plugins))
+        self._sandbox = await asyncio.to_thread(Sandbox, options.sandbox)
+        self._classes = FilterClasses(self._sandbox, self.plugins, uploads=options.uploads, workers=options.workers)
+        table = HandlerTable(self._authorize)
+        self._classes.register(table)
+        FilteredPulls(options, self._caller, self._classes).register(table)
+        self._server = Server(table.handlers, refuse_unknown, ServerSettings(options.bind_host, options.port))
+        await self._server.start()
+        await self._register()
+        self._registering.start()
+        log.info("filter server listens on %s, for broker %s", self.address, options.broker)
+
+    async def stop(self) -> None:
+        """Close everything; the broker sees the connection end and takes us from the routes."""
+        await self._registering.stop()
+        await self._caller.close()
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+        if self._classes is not None:
+            await self._classes.close()
+            self._classes = None
+        if self._sandbox is not None:
+            await asyncio.to_thread(self._sandbox.close)
+            self._sandbox = None
+
+    async def _register(self) -> None:
+        options = self.options
+        header = RegisterFilterServerHeader(filter_server_addr=self.address)
+        command = make_request(RequestCode.REGISTER_FILTER_SERVER, header)
+        try:
+            answer = expect_success(await self._caller.call(options.broker, command, options.call_timeout_ms))
+            told = answer.decode_header(RegisterFilterServerAnswerHeader)
+        except ErucaError as error:
+            log.warning("not registered with broker %s: %s", options.broker, error)
+            return
+        if told.broker_name != self.broker_name:
+            self.broker_name = told.broker_name
+            log.info("serving broker %s", told.broker_name)

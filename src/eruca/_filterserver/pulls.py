@@ -1,0 +1,85 @@
+"""Pulls: asked from the broker for the client, filtered, and served again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from eruca._filterserver.classes import FilterClasses
+from eruca._filterserver.options import FilterServerOptions
+from eruca._net.caller import Caller
+from eruca._net.handlers import HandlerTable
+from eruca._net.link import Link
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command, encode_command, make_request
+from eruca._wire.headers import PullMessageAnswerHeader, PullMessageHeader
+from eruca._wire.record import decode_records
+from eruca._wire.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+
+_HOLD_MS_MAX = 60_000
+_EMPTY = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED})
+
+
+class FilteredPulls:
+    """Answers pulls with what a filter class leaves of the broker's answers."""
+
+    def __init__(self, options: FilterServerOptions, caller: Caller, classes: FilterClasses) -> None:
+        self._options = options
+        self._caller = caller
+        self._classes = classes
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the pull code."""
+        table.add_raw(RequestCode.PULL_MESSAGE, self.handle)
+
+    def handle(self, link: Link, command: Command) -> Awaitable[bytes | None]:
+        """Answer a pull when the broker has."""
+        return self._pull(command)
+
+    async def _pull(self, command: Command) -> bytes:
+        header = command.decode_header(PullMessageHeader)
+        chosen = self._classes.find(header.consumer_group, header.topic)
+        answer = await self._ask_broker(header)
+        if answer.code in _EMPTY:
+            # Nothing there, also after the broker held the question: where to go on is in the header.
+            return encode_command(
+                command.answer(answer.code, answer.decode_header(PullMessageAnswerHeader), remark=answer.remark)
+            )
+        if answer.code != ResponseCode.SUCCESS:
+            return encode_command(command.answer(answer.code, remark=answer.remark))
+        where = answer.decode_header(PullMessageAnswerHeader)
+        body = bytes(answer.body)
+        messages = decode_records(body, check_crc=False)
+        verdict = await self._classes.filter(chosen, messages)
+        if verdict.done < len(messages):
+            where.next_begin_offset = messages[verdict.done].queue_offset
+        if not verdict.wanted:
+            # The client goes on behind what nobody wanted, without a pause.
+            return encode_command(
+                command.answer(ResponseCode.PULL_RETRY_IMMEDIATELY, where, remark="NO_MATCHED_MESSAGE")
+            )
+        kept = body
+        if len(verdict.wanted) < len(messages):
+            ends = [0]
+            for message in messages:
+                ends.append(ends[-1] + message.size)
+            kept = b"".join([body[ends[number] : ends[number + 1]] for number in verdict.wanted])
+        return encode_command(command.answer(ResponseCode.SUCCESS, where, kept, remark="FOUND"))
+
+    async def _ask_broker(self, asked: PullMessageHeader) -> Command:
+        hold_ms = max(0, min(asked.suspend_timeout_ms, _HOLD_MS_MAX)) if asked.sys_flag & PULL_SUSPEND else 0
+        header = PullMessageHeader(
+            consumer_group=asked.consumer_group,
+            topic=asked.topic,
+            queue_id=asked.queue_id,
+            queue_offset=asked.queue_offset,
+            max_message_nums=asked.max_message_nums,
+            # Everything, whatever the group said in its heartbeat: the name of the class is not a tag.
+            sys_flag=asked.sys_flag & (PULL_COMMIT_OFFSET | PULL_SUSPEND) | PULL_SUBSCRIPTION,
+            commit_offset=asked.commit_offset,
+            suspend_timeout_ms=hold_ms,
+            subscription="*",
+            subscription_version=asked.subscription_version,
+            expression_type="TAG",
+        )
+        command = make_request(RequestCode.PULL_MESSAGE, header)
+        return await self._caller.call(self._options.broker, command, hold_ms + self._options.call_timeout_ms)

@@ -1,0 +1,1 @@
+"""What every room stands on: limits, clocks, numbers in text, signals, periodic work, options."""

@@ -1,0 +1,117 @@
+"""The name server as one object: start it, stop it, ask for its address."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+
+from eruca._ground.clock import Clock, SystemClock
+from eruca._ground.repeating import Repeating
+from eruca._nameserver.handlers import NameServerHandlers
+from eruca._nameserver.kvconfig import KVConfig
+from eruca._nameserver.options import NameServerOptions
+from eruca._nameserver.routes import RouteTables
+from eruca._nameserver.running import RunningOptions
+from eruca._net.handlers import Authorize, ignore_unknown
+from eruca._net.link import Link
+from eruca._net.server import Server, ServerSettings
+from eruca._net.turns import find_turns
+from eruca._store.filesystem import FileSystem, LocalFileSystem
+
+log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """Knows which brokers are alive and tells clients where the queues are."""
+
+    def __init__(
+        self,
+        options: NameServerOptions | None = None,
+        clock: Clock | None = None,
+        disk: FileSystem | None = None,
+        *,
+        authorize: Authorize | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        options = options or NameServerOptions()
+        disk = disk or LocalFileSystem()
+        self._clock = clock or SystemClock()
+        self.routes = RouteTables(self._drop_in_turns)
+        self.kv = KVConfig(disk, Path(options.kv_config_path))
+        self.running = RunningOptions(options, self._apply)
+        self._handlers = NameServerHandlers(self.routes, self.kv, self.running, self._clock)
+        handlers = self._handlers.build_table(authorize)
+        settings = ServerSettings(options.bind_address, options.listen_port, options.idle_seconds, tls=tls)
+        self.server = Server(handlers.handlers, ignore_unknown, settings, on_close=self._drop_link)
+        self._timers = [
+            Repeating(
+                "the search for silent brokers",
+                self._expire_brokers,
+                lambda: self.running.current.scan_interval_ms / 1000,
+            ),
+            Repeating(
+                "the log of the key-value config", self._log_kv, lambda: self.running.current.kv_log_interval_ms / 1000
+            ),
+        ]
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Read the key-value config and listen. A start that fails leaves nothing behind."""
+        self._stopping = False
+        try:
+            await self.kv.load()
+            await self.server.start()
+        except BaseException:
+            await self.stop()
+            raise
+        for timer in self._timers:
+            timer.start()
+        log.info("name server listens on %s", self.address)
+
+    async def stop(self) -> None:
+        """Close the port and every connection, and wait until what was changed is on the disk."""
+        self._stopping = True
+        for timer in self._timers:
+            await timer.stop()
+        await self.server.stop()
+        try:
+            await self.kv.close()
+        finally:
+            log.info("name server stopped")
+
+    @property
+    def address(self) -> str:
+        """Where brokers and clients find it."""
+        return f"{self.server.settings.host}:{self.server.port}"
+
+    async def _log_kv(self) -> None:
+        self.kv.log_all()
+
+    async def _expire_brokers(self) -> None:
+        age_max = self.running.current.broker_expiry_ms / 1000
+        for link in self.routes.expire(self._clock.monotonic(), age_max):
+            if isinstance(link, Link):
+                link.close()  # the broker, should it still be there, connects and registers again
+
+    def _drop_link(self, link: Link) -> None:
+        self._handlers.account.leave(link)
+        # When we stop, it is not the brokers that are gone.
+        if not self._stopping:
+            self.routes.drop_link(link)
+
+    def _drop_in_turns(self) -> None:
+        """Forget the queues of brokers that are gone, some in each turn of the loop."""
+
+        def drop() -> None:
+            if self.routes.drop_some():
+                turns.call(drop)
+
+        turns = find_turns(asyncio.get_running_loop())
+        turns.call(drop)
+
+    def _apply(self, options: NameServerOptions) -> None:
+        self.server.settings.idle_seconds = options.idle_seconds
+        for timer in self._timers:
+            timer.look_again()

@@ -1,0 +1,479 @@
+"""Route tables: which brokers are alive, where they listen, and which queues of a topic they have. No I/O.
+
+A broker has a name, and under that name one address for each id: 0 is the master, others are its slaves. Queues belong
+to the name. Times are monotonic seconds, given by the caller; a link is any object that stands for the connection a
+broker registered on.
+
+Masters of Eruca say which mastership of their name theirs is (an epoch, which every promotion counts up). One that was
+replaced and does not know it yet is refused, so that producers are never sent back to it. They also say which store
+they have: a broker of another one does not take the name while its master is here. Java's brokers have no epoch; among
+themselves the last one that registers is the master, as in Java.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from eruca._ground.limits import (
+    MEMBERS_MAX,
+    RECORD_TOPIC_BYTES_MAX,
+    ROUTE_ENTRIES_MAX,
+    ROUTE_NAMES_MAX,
+)
+from eruca._nameserver.masterships import Leading, Masterships
+from eruca._nameserver.naming import check_names
+from eruca._net.guards import Reporter
+from eruca._wire.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicList,
+    TopicRouteData,
+)
+from eruca._wire.codes import ResponseCode
+from eruca._wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
+from eruca._wire.names import MASTER_ID, READ, WRITE, check_topic
+from eruca._wire.sysflag import TOPIC_UNIT, TOPIC_UNIT_SUBSCRIBED
+from eruca.errors import InvalidName, RequestRefused
+
+log = logging.getLogger(__name__)
+
+# Queues of brokers that are gone, forgotten in one go: some 0.5 ms.
+_DROPPED_AT_ONCE: Final = 1000
+# Brokers that go together and are named in the log.
+_GONE_NAMED_MAX: Final = 10
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """What is known of one address besides its name: how new its topics are, and when it was last heard of."""
+
+    data_version: DataVersion
+    updated: float
+    link: object
+    ha_address: str
+    # Which mastership of its name this is; None for slaves and for Java's brokers.
+    epoch: int | None = None
+    # The identity of its store, as far as it has one.
+    store: str | None = None
+
+
+class RouteTables:
+    """Everything a name server knows of brokers and topics.
+
+    `when_many_left` is called when a broker is gone and forgetting all its queues at once would take long. Then
+    `drop_some` is to be called until it returns False. Without it, all are forgotten at once.
+    """
+
+    def __init__(self, when_many_left: Callable[[], None] | None = None) -> None:
+        self._when_many_left = when_many_left
+        # Topic to broker name to queues.
+        self._queues: dict[str, dict[str, QueueData]] = {}
+        # Broker name to its addresses.
+        self._brokers: dict[str, BrokerData] = {}
+        # Cluster to broker names; a dict for its order.
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._live: dict[str, LiveBroker] = {}
+        # Broker address to the filter servers beside it.
+        self._filter_servers: dict[str, list[str]] = {}
+        # The highest epoch of a master by the name of its broker; kept when all members of the name are gone.
+        self._masterships = Masterships()
+        # The same the other way round, so that nothing has to be searched when a broker goes: the broker names of an
+        # address, the topics and the clusters of a broker name.
+        self._names: dict[str, set[str]] = {}
+        self._topics: dict[str, set[str]] = {}
+        self._clusters_of: dict[str, set[str]] = {}
+        # The topics of broker names that are gone, whose queues are still to be forgotten. No answer has them.
+        self._leaving: dict[str, set[str]] = {}
+        # Entries of a broker under a topic.
+        self._entries = 0
+        self._reporter = Reporter(log)
+
+    # -- brokers come ------------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        header: RegisterBrokerHeader,
+        body: RegisterBrokerBody | None,
+        link: object,
+        now: float,
+        *,
+        with_filter_servers: bool = True,
+        put_later: list[TopicConfig] | None = None,
+    ) -> RegisterBrokerAnswerHeader:
+        """Take a registration; the answer tells a slave where its master is.
+
+        Topics that are news are given to `put_later`, if it is there, for whoever puts many of them in slices.
+
+        Only a master brings topics, and only when its table is new to us. A topic it no longer has stays until it is
+        deleted here or the broker is gone. A broker of Eruca brings only what changed since the version we said we
+        have; when we do not have that any more, nothing is taken and the answer says so. A body without filter servers
+        (`with_filter_servers`) leaves them alone.
+        Raises RequestRefused for a master that was replaced.
+        """
+        body = body or RegisterBrokerBody()
+        check_names(header, body)
+        self._check_room(header)
+        # Before anything is taken from it, its epoch included.
+        if header.eruca_base and not self._has_version(header):
+            return RegisterBrokerAnswerHeader(eruca_known="")
+        name, address, number = header.broker_name, header.broker_addr, header.broker_id
+        epoch = header.eruca_epoch if number == MASTER_ID else None
+        if number == MASTER_ID:
+            self._masterships.check(name, address, epoch, header.eruca_store, self._find_leading(name))
+            if epoch is not None:
+                self._masterships.note(name, epoch, self._brokers)
+        for left in self._leaving.pop(name, ()):
+            self._drop_queues(left, name)  # or it would get back what it does not have any more
+        table = body.topic_config_serialize_wrapper
+        self._clusters.setdefault(header.cluster_name, {})[name] = None
+        self._clusters_of.setdefault(name, set()).add(header.cluster_name)
+        broker = self._brokers.get(name)
+        if broker is None:
+            broker = self._brokers[name] = BrokerData(broker_name=name, cluster=header.cluster_name)
+        addresses = broker.broker_addrs
+        # A slave that became the master has its old id no longer.
+        for other in [other for other, known in addresses.items() if known == address and other != number]:
+            del addresses[other]
+        # What a slave that was promoted has was no news as long as it was a slave.
+        is_first = number not in addresses or (epoch is not None and addresses[number] != address)
+        if number == MASTER_ID and epoch is not None and addresses.get(MASTER_ID) != address:
+            log.info("broker %s is the master of %s now, epoch %d", address, name, epoch)
+        self._forget_name(addresses.get(number), name, broker)
+        addresses[number] = address
+        self._names.setdefault(address, set()).add(name)
+        if number == MASTER_ID and (is_first or self._is_changed(address, table.data_version)):
+            if put_later is not None:
+                put_later += table.topic_config_table.values()
+            else:
+                for topic in table.topic_config_table.values():
+                    self.put_queues(name, topic)
+        if address not in self._live:
+            log.info("broker %s registered: name %s, id %d, cluster %s", address, name, number, header.cluster_name)
+        self._live[address] = LiveBroker(
+            table.data_version, now, link, header.ha_server_addr, epoch, header.eruca_store
+        )
+        if with_filter_servers:
+            if body.filter_server_list:
+                self._filter_servers[address] = body.filter_server_list
+            else:
+                self._filter_servers.pop(address, None)
+        answer = self._find_master(addresses) if number != MASTER_ID else RegisterBrokerAnswerHeader()
+        if header.eruca_base is not None:
+            answer.eruca_known = _describe_version(table.data_version)
+        return answer
+
+    def _check_room(self, header: RegisterBrokerHeader) -> None:
+        """Refuse one broker, cluster or address more than may be kept."""
+        broker = self._brokers.get(header.broker_name)
+        for kind, known, new in (
+            ("broker names", self._brokers, header.broker_name),
+            ("clusters", self._clusters, header.cluster_name),
+            ("broker addresses", self._live, header.broker_addr),
+        ):
+            if new not in known and len(known) >= ROUTE_NAMES_MAX:
+                self._refuse_full(f"there are {ROUTE_NAMES_MAX} {kind}")
+        members = {} if broker is None else broker.broker_addrs
+        if header.broker_id not in members and len(members) >= MEMBERS_MAX:
+            self._refuse_full(f"there are {MEMBERS_MAX} brokers of the name {header.broker_name}")
+
+    def _refuse_full(self, reason: str) -> NoReturn:
+        self._reporter.report("full", f"a broker is refused: {reason}")
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{reason}, and this name server takes no more")
+
+    def _has_version(self, header: RegisterBrokerHeader) -> bool:
+        """Do we have the version of a broker's table that its changes are based on?"""
+        broker, live = self._brokers.get(header.broker_name), self._live.get(header.broker_addr)
+        return (
+            broker is not None
+            and live is not None
+            and broker.broker_addrs.get(header.broker_id) == header.broker_addr
+            and header.broker_name in self._clusters.get(header.cluster_name, {})
+            and _describe_version(live.data_version) == header.eruca_base
+        )
+
+    def find_epoch(self, name: str) -> int | None:
+        """The highest epoch a master of a broker name had."""
+        return self._masterships.find(name)
+
+    def _find_leading(self, name: str) -> Leading | None:
+        """The master of a name, if it is alive and has an epoch."""
+        broker = self._brokers.get(name)
+        master = broker.broker_addrs.get(MASTER_ID) if broker is not None else None
+        live = self._live.get(master) if master is not None else None
+        return Leading(master, live.store) if master and live is not None and live.epoch is not None else None
+
+    def _forget_name(self, address: str | None, name: str, broker: BrokerData) -> None:
+        """An address is about to be one of a broker name no more, or with another id."""
+        if address is not None and list(broker.broker_addrs.values()).count(address) <= 1:
+            names = self._names.get(address)
+            if names is not None:
+                names.discard(name)
+                if not names:
+                    del self._names[address]
+
+    def put_queues(self, broker_name: str, topic: TopicConfig) -> None:
+        """Take the queues of a topic that a broker registered; nothing when it is gone."""
+        if broker_name not in self._brokers:
+            return
+        name = topic.topic_name
+        brokers = self._queues.get(name)
+        if brokers is None or broker_name not in brokers:
+            if not self._may_have(broker_name, name):
+                return
+            brokers = self._queues.setdefault(name, {})
+            self._entries += 1
+            self._topics.setdefault(broker_name, set()).add(name)
+        brokers[broker_name] = QueueData(
+            broker_name=broker_name,
+            perm=topic.perm,
+            read_queue_nums=topic.read_queue_nums,
+            topic_sys_flag=topic.topic_sys_flag,
+            write_queue_nums=topic.write_queue_nums,
+        )
+
+    def _may_have(self, broker_name: str, topic: str) -> bool:
+        """May a broker bring this topic? The others it brings are taken all the same."""
+        try:
+            check_topic(topic, RECORD_TOPIC_BYTES_MAX)
+        except InvalidName as error:
+            self._reporter.report(broker_name, f"broker {broker_name} has a topic that is left out: {error}")
+            return False
+        if self._entries >= ROUTE_ENTRIES_MAX:
+            self._reporter.report("full", f"topic {topic} of broker {broker_name} is left out: there are too many")
+            return False
+        return True
+
+    def _find_master(self, addresses: dict[int, str]) -> RegisterBrokerAnswerHeader:
+        master = addresses.get(MASTER_ID)
+        live = self._live.get(master) if master is not None else None
+        if live is None:
+            return RegisterBrokerAnswerHeader()
+        return RegisterBrokerAnswerHeader(live.ha_address, master)
+
+    def _is_changed(self, address: str, data_version: DataVersion | None) -> bool:
+        live = self._live.get(address)
+        return live is None or live.data_version != data_version
+
+    def query_data_version(
+        self, address: str, data_version: DataVersion | None, now: float
+    ) -> tuple[bool, DataVersion | None]:
+        """Is a broker's table new to us, and which version do we have? One that is not new counts as a sign of life."""
+        live = self._live.get(address)
+        changed = self._is_changed(address, data_version)
+        if live is None:
+            return changed, None
+        if not changed:
+            live.updated = now
+        return changed, live.data_version
+
+    # -- brokers go --------------------------------------------------------------------------------------------------
+
+    def unregister(self, header: BrokerHeader) -> None:
+        """Forget a broker that says goodbye."""
+        if self._live.pop(header.broker_addr, None) is not None:
+            log.info("broker %s unregistered: name %s", header.broker_addr, header.broker_name)
+        self._filter_servers.pop(header.broker_addr, None)
+        broker = self._brokers.get(header.broker_name)
+        if broker is None:
+            return
+        leading = self._find_leading(header.broker_name)
+        if header.broker_id == MASTER_ID and leading is not None and leading.address != header.broker_addr:
+            return  # it was replaced: the master that says goodbye is not the one that is here
+        holder = broker.broker_addrs.get(header.broker_id)
+        if header.broker_id != MASTER_ID and holder != header.broker_addr and holder in self._live:
+            return  # two slaves had the same id, and the other one is here
+        self._forget_name(broker.broker_addrs.get(header.broker_id), header.broker_name, broker)
+        broker.broker_addrs.pop(header.broker_id, None)
+        self._drop_name_without_address(broker)
+        self._begin_dropping()
+
+    def expire(self, now: float, age_max: float) -> list[object]:
+        """Forget the brokers that were silent for longer than `age_max` seconds; returns the links they were on."""
+        late = [address for address, live in self._live.items() if now - live.updated > age_max]
+        links = []
+        for address in late:
+            links.append(self._live[address].link)
+            log.warning("broker %s is gone: no registration for more than %g s", address, age_max)
+            self._drop_address(address)
+        self._begin_dropping()
+        return links
+
+    def drop_link(self, link: object) -> list[str]:
+        """Forget the brokers whose connection ended; returns their addresses."""
+        dropped = [address for address, live in self._live.items() if live.link is link]
+        for address in dropped:
+            self._drop_address(address)
+        self._begin_dropping()
+        for address in dropped[:_GONE_NAMED_MAX]:
+            log.warning("broker %s is gone: its connection ended", address)
+        if len(dropped) > _GONE_NAMED_MAX:
+            log.warning("%d more brokers are gone with the same connection", len(dropped) - _GONE_NAMED_MAX)
+        return dropped
+
+    def _drop_address(self, address: str) -> None:
+        self._live.pop(address, None)
+        self._filter_servers.pop(address, None)
+        for name in self._names.pop(address, ()):
+            broker = self._brokers[name]
+            for number in [number for number, known in broker.broker_addrs.items() if known == address]:
+                del broker.broker_addrs[number]
+            self._drop_name_without_address(broker)
+
+    def _drop_name_without_address(self, broker: BrokerData) -> None:
+        """A name whose last address went takes its queues along."""
+        if broker.broker_addrs:
+            return
+        name = broker.broker_name
+        del self._brokers[name]
+        for cluster in self._clusters_of.pop(name, ()):
+            names = self._clusters[cluster]
+            del names[name]
+            if not names:
+                del self._clusters[cluster]
+        if topics := self._topics.pop(name, None):
+            self._leaving[name] = topics
+
+    def _begin_dropping(self) -> None:
+        while self.drop_some():
+            if self._when_many_left is not None:
+                self._when_many_left()
+                return
+
+    def drop_some(self) -> bool:
+        """Forget some queues of brokers that are gone. Are there more?"""
+        left = _DROPPED_AT_ONCE
+        while self._leaving and left > 0:
+            name, topics = next(iter(self._leaving.items()))
+            while topics and left > 0:
+                self._drop_queues(topics.pop(), name)
+                left -= 1
+            if not topics:
+                del self._leaving[name]
+        return bool(self._leaving)
+
+    def _drop_queues(self, topic: str, broker_name: str) -> None:
+        queues = self._queues.get(topic)
+        if queues is not None:
+            if queues.pop(broker_name, None) is not None:
+                self._entries -= 1
+            if not queues:
+                del self._queues[topic]
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def find_route(self, topic: str) -> TopicRouteData | None:
+        """Where the queues of a topic are; None when no queue or no broker is known.
+
+        Like every answer here it shares the tables' own objects, so it is to be written before the next change.
+        """
+        queues = self._keep_present(self._queues.get(topic, {}))
+        if not queues:
+            return None
+        brokers = [self._brokers[name] for name in queues]
+        addresses = (address for broker in brokers for address in broker.broker_addrs.values())
+        return TopicRouteData(
+            broker_datas=brokers,
+            filter_server_table={
+                address: self._filter_servers[address] for address in addresses if address in self._filter_servers
+            },
+            queue_datas=list(queues.values()),
+        )
+
+    def describe_clusters(self) -> ClusterInfo:
+        """All brokers and clusters."""
+        return ClusterInfo(
+            broker_addr_table=self._brokers,
+            cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
+        )
+
+    def list_topics(self) -> TopicList:
+        """All topics."""
+        return TopicList(topic_list=[topic for topic, _ in self._iterate_topics()])
+
+    def _iterate_topics(self) -> Iterator[tuple[str, dict[str, QueueData]]]:
+        """Every topic with its queues, without those of brokers that are gone."""
+        for topic, queues in self._queues.items():
+            if present := self._keep_present(queues):
+                yield topic, present
+
+    def _keep_present(self, queues: dict[str, QueueData]) -> dict[str, QueueData]:
+        """The queues of a topic, without those of brokers that are gone."""
+        if not self._leaving:
+            return queues
+        return {name: queue for name, queue in queues.items() if name in self._brokers}
+
+    def list_cluster_topics(self, cluster: str) -> TopicList:
+        """The topics that have queues on a broker of a cluster; none for a cluster nobody knows."""
+        names = self._clusters.get(cluster, {}).keys()
+        return TopicList(topic_list=[topic for topic, queues in self._queues.items() if names & queues.keys()])
+
+    def list_system_topics(self) -> TopicList:
+        """The names of clusters and brokers, which are topics too, and one address where to ask for more."""
+        names = [name for cluster, brokers in self._clusters.items() for name in (cluster, *brokers)]
+        return TopicList(broker_addr=next(self._iterate_addresses(), None), topic_list=list(dict.fromkeys(names)))
+
+    def _iterate_addresses(self) -> Iterator[str]:
+        return (address for broker in self._brokers.values() for address in broker.broker_addrs.values())
+
+    def list_unit_topics(self) -> TopicList:
+        """Topics that belong to a unit."""
+        return self._list_flagged(lambda flag: flag & TOPIC_UNIT != 0)
+
+    def list_unit_subscribed_topics(self) -> TopicList:
+        """Topics that a unit subscribes."""
+        return self._list_flagged(lambda flag: flag & TOPIC_UNIT_SUBSCRIBED != 0)
+
+    def list_unit_subscribed_foreign_topics(self) -> TopicList:
+        """Topics that a unit subscribes and that belong to none."""
+        return self._list_flagged(lambda flag: flag & (TOPIC_UNIT | TOPIC_UNIT_SUBSCRIBED) == TOPIC_UNIT_SUBSCRIBED)
+
+    def _list_flagged(self, is_wanted: Callable[[int], bool]) -> TopicList:
+        """The topics by the flags of their first broker, as in Java."""
+        return TopicList(
+            topic_list=[
+                topic
+                for topic, queues in self._iterate_topics()
+                if is_wanted(next(iter(queues.values())).topic_sys_flag)
+            ]
+        )
+
+    # -- changes by an operator --------------------------------------------------------------------------------------
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take the write permission from every topic of a broker; returns how many there are."""
+        queues = self._list_queues_of(broker_name)
+        for queue in queues:
+            queue.perm &= ~WRITE
+        return len(queues)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Allow reading and writing every topic of a broker; returns how many there are."""
+        queues = self._list_queues_of(broker_name)
+        for queue in queues:
+            queue.perm = READ | WRITE
+        return len(queues)
+
+    def _list_queues_of(self, broker_name: str) -> list[QueueData]:
+        topics = [self._queues.get(topic, {}) for topic in self._topics.get(broker_name, ())]
+        return [queues[broker_name] for queues in topics if broker_name in queues]
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, on the brokers of one cluster or everywhere."""
+        if topic not in self._queues:
+            return
+        if not cluster:
+            self._entries -= len(self._queues.pop(topic))
+            return
+        for name in self._clusters.get(cluster, {}):
+            self._drop_queues(topic, name)
+
+
+def _describe_version(version: DataVersion) -> str:
+    return f"{version.counter}:{version.timestamp}"

@@ -1,0 +1,211 @@
+"""A caller: one connection for each peer it talks to, opened when needed and again after it was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+
+from eruca._ground.backoff import Backoff
+from eruca._ground.limits import CALLS_IN_FLIGHT_MAX, IDLE_SECONDS_MAX
+from eruca._ground.repeating import Repeating
+from eruca._net.arrivals import Arrivals
+from eruca._net.guards import Reporter
+from eruca._net.handlers import refuse_unknown
+from eruca._net.link import Handler, Link
+from eruca._wire.frame import Command
+from eruca.errors import ConnectFailed, ConnectionLost, TooManyCalls
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 3.0
+_GOODBYE_SECONDS = 1.0
+# When a peer that could not be reached may be tried again; until then calls fail at once. Much is left to chance, so
+# that a thousand clients do not come back in the same moment.
+_RETRIES = Backoff(0.2, 5.0, jitter=0.9)
+# A connection on which nothing came for this long and a call got no answer may stay like that: a firewall forgot
+# it, or the peer waits for the rest of a frame whose size was damaged on the way. Java gives it up, too.
+_SILENCE_SECONDS = 3.0
+# What wrong addresses and unwilling systems raise: a port above 65,535 is an overflow to the socket module.
+_CONNECT_ERRORS = (OSError, ValueError, OverflowError, TimeoutError)
+
+
+class _Peer:
+    """One address: its link, and when it may be tried again after a failure."""
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.opening: asyncio.Task[Link] | None = None
+        self.failures = 0
+        self.retry_at = 0.0
+        # Why the last attempt failed.
+        self.reason = ""
+        # Who wants the link and does not have it yet.
+        self.arrivals = Arrivals()
+
+    def get_open_link(self) -> Link | None:
+        """The connection if it stands."""
+        return self.link if self.link is not None and self.link.is_open else None
+
+
+class Caller:
+    """Calls peers by address; requests of theirs on the same connections go to its handlers."""
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        calls_max: int = CALLS_IN_FLIGHT_MAX,
+        idle_seconds: float = IDLE_SECONDS_MAX,
+        scan_seconds: float = 0.1,
+        silence_seconds: float = _SILENCE_SECONDS,
+        on_close: Callable[[str], None] | None = None,
+    ) -> None:
+        self.handlers: Mapping[int, Handler] = handlers or {}
+        self.handle_unknown: Handler = refuse_unknown
+        self._tls = tls
+        self._calls_max = calls_max
+        self._idle_seconds = idle_seconds
+        self._silence_seconds = silence_seconds
+        self._on_close = on_close
+        self._peers: dict[str, _Peer] = {}
+        self._addresses: dict[Link, str] = {}
+        self._reporter = Reporter(log)
+        self._scanning = Repeating("the scan of connections to peers", self._scan_links, lambda: scan_seconds)
+        self._closed = False
+
+    async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
+        """Send a request to a peer and return its answer. Raises a NetError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        link = await self._get_link(address, timeout_ms / 1000)
+        if sum(link.calls_waiting for link in self._addresses) >= self._calls_max:
+            raise TooManyCalls(f"{self._calls_max} calls wait for answers already")
+        # What is left: a peer that is slow to connect to does not get the time twice.
+        return await link.call(command, deadline - loop.time())
+
+    def find_link(self, address: str) -> Link | None:
+        """The connection to a peer if it stands and may take one more call: the quick way for frequent calls."""
+        peer = self._peers.get(address)
+        if peer is None or peer.link is None or not peer.link.is_open or self._closed or peer.arrivals.waiting:
+            return None
+        return peer.link if peer.link.calls_waiting < self._calls_max // 2 else None
+
+    async def notify(self, address: str, command: Command) -> None:
+        """Send a request that is not answered."""
+        link = await self._get_link(address, _CONNECT_SECONDS)
+        link.notify(command)
+
+    def is_connected(self, address: str) -> bool:
+        """Does a connection to the peer stand?"""
+        peer = self._peers.get(address)
+        return peer is not None and peer.link is not None and peer.link.is_open
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._closed = True
+        loop = asyncio.get_running_loop()
+        for peer in self._peers.values():
+            if peer.opening is not None:
+                peer.opening.cancel()  # those who wait for it get a ConnectionLost
+            if peer.link is not None:
+                peer.link.close()
+                # A peer that does not read its last requests would keep the connection for ever.
+                loop.call_later(_GOODBYE_SECONDS, peer.link.abort)
+        self._peers.clear()
+        await self._scanning.stop()
+
+    async def _get_link(self, address: str, timeout_s: float) -> Link:
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = _Peer()
+        if (link := peer.get_open_link()) is not None and not peer.arrivals.waiting:
+            return link
+        # Whoever waited for the connection goes first, or calls would overtake each other.
+        return await peer.arrivals.take(peer.get_open_link, lambda: self._wait_for_link(address, peer, timeout_s))
+
+    async def _wait_for_link(self, address: str, peer: _Peer, timeout_s: float) -> Link:
+        if self._closed:
+            raise ConnectionLost("the caller is closed")
+        loop = asyncio.get_running_loop()
+        self._scanning.start()
+        opening = peer.opening
+        if opening is None:
+            wait_s = peer.retry_at - loop.time()
+            if wait_s > 0:
+                # The same words as at the attempt itself, so that whoever logs it can tell that it is not new.
+                raise ConnectFailed(
+                    f"cannot connect to {address}: {peer.reason}", hint=f"tried again in {wait_s:.1f} s"
+                )
+            opening = peer.opening = loop.create_task(self._open(address, peer))
+            opening.add_done_callback(_forget_error)
+        # Others may wait for the same connection with more patience, so only this wait ends with its time.
+        await asyncio.wait((opening,), timeout=timeout_s)
+        if not opening.done():
+            raise ConnectFailed(f"cannot connect to {address}: no answer", hint="is it running?")
+        if opening.cancelled():
+            raise ConnectionLost("the caller was closed")
+        return opening.result()
+
+    async def _open(self, address: str, peer: _Peer) -> Link:
+        loop = asyncio.get_running_loop()
+        host, _, port = address.rpartition(":")
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                _, link = await loop.create_connection(
+                    lambda: Link(self),
+                    host.strip("[]"),
+                    int(port),
+                    ssl=self._tls,
+                    server_hostname="" if self._tls else None,
+                )
+            if not link.is_open:
+                # It ended before we came to look: a server with too many connections does that.
+                raise ConnectionResetError("closed by the peer at once")
+        except _CONNECT_ERRORS as error:
+            peer.failures += 1
+            peer.retry_at = loop.time() + _RETRIES.after(peer.failures)
+            peer.reason = "no answer" if isinstance(error, TimeoutError) else str(error)
+            raise ConnectFailed(f"cannot connect to {address}: {peer.reason}", hint="is it running?") from error
+        finally:
+            peer.opening = None
+        peer.failures = 0
+        peer.link = link
+        self._addresses[link] = address
+        return link
+
+    # -- what links tell ---------------------------------------------------------------------------------------------
+
+    def on_open(self, link: Link) -> None:
+        """Nothing to do: `_open` keeps the link."""
+
+    def on_close(self, link: Link) -> None:
+        """Forget a connection; the next call opens another."""
+        address = self._addresses.pop(link, None)
+        if address is not None and self._on_close is not None and not self._closed:
+            self._on_close(address)
+
+    def on_held(self, link: Link, size: int) -> None:
+        """Nothing to do: peers are those we chose to call, and what is asked of them has bounds of its own."""
+
+    def report(self, link: Link, reason: str) -> None:
+        """Log what a peer did, once in a while."""
+        self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
+
+    async def _scan_links(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for link in list(self._addresses):
+            is_late = link.expire_calls(now)
+            if is_late and link.last_heard <= now - self._silence_seconds:
+                self.report(link, "does not answer and says nothing else: the next call connects again")
+                link.abort()
+            elif link.last_active < now - self._idle_seconds:
+                link.abort()
+
+
+def _forget_error(opening: asyncio.Task[Link]) -> None:
+    """Take the error of an attempt that nobody waits for any more, so that the loop does not complain of it."""
+    if not opening.cancelled():
+        opening.exception()

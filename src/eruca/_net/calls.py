@@ -1,0 +1,61 @@
+"""Calls of one connection: requests to the peer whose answers have not come yet."""
+
+from __future__ import annotations
+
+import asyncio
+
+from eruca._wire.frame import Command
+from eruca.errors import CallTimeout, ConnectionLost
+
+_INT32_MAX = 2**31 - 1
+
+
+class Calls:
+    """Who waits for which answer, and until when."""
+
+    __slots__ = ("_loop", "_opaque", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[int, tuple[asyncio.Future[Command], float]] = {}
+        self._opaque = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def count_up(self) -> int:
+        """The number of the next request."""
+        self._opaque = opaque = (self._opaque + 1) & _INT32_MAX
+        return opaque
+
+    def begin(self, timeout_s: float) -> tuple[int, asyncio.Future[Command]]:
+        """A number for a request, and the future that gets the answer to it."""
+        future: asyncio.Future[Command] = self._loop.create_future()
+        self._opaque = opaque = (self._opaque + 1) & _INT32_MAX
+        self._waiting[opaque] = (future, self._loop.time() + timeout_s)
+        return opaque, future
+
+    def finish(self, answer: Command) -> None:
+        """An answer came."""
+        waiting = self._waiting.pop(answer.opaque, None)
+        if waiting is not None and not waiting[0].done():
+            waiting[0].set_result(answer)
+
+    def expire(self, now: float, peer: str) -> bool:
+        """Fail the calls whose time is over; one scan finds them all. Says whether there were any."""
+        late = [opaque for opaque, (_, deadline) in self._waiting.items() if deadline <= now]
+        for opaque in late:
+            _fail(self._waiting.pop(opaque)[0], CallTimeout(f"{peer} did not answer in time"))
+        return bool(late)
+
+    def fail_all(self, peer: str) -> None:
+        """The connection ended: no answer comes any more."""
+        calls, self._waiting = self._waiting, {}
+        for future, _ in calls.values():
+            _fail(future, ConnectionLost(f"the connection to {peer} ended"))
+
+
+def _fail(future: asyncio.Future[Command], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # nobody may be waiting any more

@@ -1,0 +1,182 @@
+"""Handler tables: from a request code to the typed function that answers it.
+
+A handler of this kind sees a `Request` (typed header and body, as the catalog declares them) and returns a `Reply`, or
+None for no answer, or something to wait for. It refuses by raising RequestRefused. Codes so hot that decoding their
+body by the catalog is too slow are registered raw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from eruca._ground.limits import BODY_BYTES_AT_ONCE, JSON_BODY_BYTES_MAX, JSON_BODY_OBJECTS_MAX
+from eruca._net.answers import InOrder
+from eruca._net.apart import run_apart
+from eruca._net.link import Answer, Handler, Link, ShortAnswer
+from eruca._net.turns import find_turns
+from eruca._wire.catalog import RequestSpec, Right, decode_request, encode_answer_body, find_spec
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.ext import Header
+from eruca._wire.frame import Command, encode_command
+from eruca.errors import RequestRefused
+
+
+@dataclass(slots=True)
+class Request:
+    """One request as a handler sees it."""
+
+    link: Link
+    command: Command
+    # Typed as the catalog declares them; None when the peer sent none.
+    header: Any
+    body: Any
+
+
+@dataclass(slots=True)
+class Reply:
+    """What a handler answers; the body is typed as the catalog declares it, or bytes."""
+
+    header: Header | None = None
+    body: Any = None
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+
+
+Result: TypeAlias = Reply | Awaitable[Reply | None] | None
+TypedHandler: TypeAlias = Callable[[Request], Result]
+# May raise RequestRefused: does the sender have the right that the catalog says a request needs?
+Authorize: TypeAlias = Callable[[Link, Command, Right], None]
+
+
+class HandlerTable:
+    """The handlers of one server."""
+
+    def __init__(self, authorize: Authorize | None = None) -> None:
+        self.handlers: dict[int, Handler] = {}
+        self._authorize = authorize
+
+    def add(self, code: RequestCode, handler: TypedHandler) -> None:
+        """Answer a code with a typed handler."""
+        spec = find_spec(code)
+        if spec.right is Right.NOBODY:
+            raise ValueError(f"the catalog says nobody may send {code.name}")
+        self.handlers[code] = self._guard(spec, _adapt(spec, handler))
+
+    def add_long(self, code: RequestCode, handler: Callable[[Request], Awaitable[Reply | None]]) -> None:
+        """Answer a code with a typed handler that walks over much and builds a large answer.
+
+        A connection has one such question answered at a time, and all connections together have a few.
+        """
+
+        async def answer(request: Request) -> Reply | None:
+            async with find_turns(asyncio.get_running_loop()).few:
+                return await handler(request) if request.link.is_open else None
+
+        self.add(code, lambda request: InOrder(answer(request)))
+
+    def add_raw(self, code: RequestCode, handler: Handler) -> None:
+        """Answer a code with a handler that decodes the command itself."""
+        self.handlers[code] = self._guard(find_spec(code), handler)
+
+    def _guard(self, spec: RequestSpec, handler: Handler) -> Handler:
+        authorize = self._authorize
+        if authorize is None:
+            return handler
+
+        def guarded(link: Link, command: Command) -> Answer:
+            authorize(link, command, spec.right)
+            return handler(link, command)
+
+        return guarded
+
+
+class Handlers(Protocol):
+    """What answers some codes."""
+
+    def register(self, table: HandlerTable) -> None:
+        """Take the codes."""
+
+
+def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
+    has_body = spec.body is not None
+
+    def answer(link: Link, command: Command, header: Header | None, body: Any) -> ShortAnswer:
+        if header is None and spec.header.__struct_fields__:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{spec.header.__name__}: extFields is missing")
+        result = handler(Request(link, command, header, body))
+        if result is None:
+            return None
+        if isinstance(result, Reply):
+            return encode_reply(command, result, header)
+        reply = _await_reply(command, result, header)
+        return InOrder(reply) if isinstance(result, InOrder) else reply
+
+    async def answer_large(link: Link, command: Command) -> bytes | None:
+        header, body = await run_apart(decode_request, command)
+        later = answer(link, command, header, body)
+        return later if later is None or isinstance(later, bytes) else await later
+
+    def adapted(link: Link, command: Command) -> Answer:
+        link.need_time()
+        if has_body and len(command.body) > BODY_BYTES_AT_ONCE:
+            _check_body(command.body)
+            return InOrder(answer_large(link, command))
+        return answer(link, command, *decode_request(command))
+
+    return adapted
+
+
+def _check_body(body: bytes) -> None:
+    """Refuse a body that would take the loop too long, or too much memory, to read."""
+    if len(body) > JSON_BODY_BYTES_MAX:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"the body has {len(body)} bytes, the most is {JSON_BODY_BYTES_MAX}"
+        )
+    if (count := body.count(b"{")) > JSON_BODY_OBJECTS_MAX:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"the body has {count} objects, the most is {JSON_BODY_OBJECTS_MAX}"
+        )
+
+
+async def _await_reply(command: Command, result: Awaitable[Reply | None], header: Header | None) -> bytes | None:
+    reply = await result
+    return None if reply is None else encode_reply(command, reply, header)
+
+
+async def encode_apart(request: Request, body: Any) -> bytes:
+    """Write the body of a large answer in a thread; nobody may change it meanwhile."""
+    code, version = request.command.code, request.command.version
+    return await run_apart(encode_answer_body, code, body, request.header, version=version)
+
+
+def encode_reply(command: Command, reply: Reply, request_header: Header | None = None) -> bytes:
+    """Encode the answer to a request as its sender can read it."""
+    body = reply.body
+    if body is None:
+        data = b""
+    elif isinstance(body, bytes):
+        data = body
+    else:
+        data = encode_answer_body(command.code, body, request_header, version=command.version)
+    return encode_command(command.answer(int(reply.code), reply.header, data, remark=reply.remark))
+
+
+def refuse_unknown(link: Link, command: Command) -> bytes | None:
+    """Refuse a code nobody here handles, as a Java broker and client do."""
+    remark = f" request type {command.code} not supported"
+    return encode_command(command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
+
+
+def ignore_unknown(link: Link, command: Command) -> bytes | None:
+    """Say nothing to a code nobody here handles, as a Java name server does."""
+    return None
+
+
+def expect_success(answer: Command) -> Command:
+    """Return a successful answer, or raise what it refused."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise RequestRefused(answer.code, answer.remark or f"code {answer.code}")
+    return answer

@@ -1,0 +1,145 @@
+"""A server: listens, makes a link of each connection, and guards against peers that hang, crowd or babble."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from eruca._ground.limits import CONNECTIONS_MAX, IDLE_SECONDS_MAX
+from eruca._ground.repeating import Repeating
+from eruca._net.budget import PROCESS, Budget
+from eruca._net.guards import Reporter
+from eruca._net.link import Handler, Link
+from eruca.errors import ConnectFailed
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+# How long a stop waits for peers to read their last answers.
+_GOODBYE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class ServerSettings:
+    """Where a server listens and what it allows."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    idle_seconds: float = IDLE_SECONDS_MAX
+    connections_max: int = CONNECTIONS_MAX
+    # What connections may hold, shared with the other servers of the process.
+    budget: Budget = field(default_factory=lambda: PROCESS)
+    # How often idle connections and late calls are looked for.
+    scan_seconds: float = 1.0
+    tls: ssl.SSLContext | None = None
+
+
+class Server:
+    """Takes connections and gives their requests to handlers."""
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        handle_unknown: Handler,
+        settings: ServerSettings,
+        *,
+        on_close: Callable[[Link], None] | None = None,
+    ) -> None:
+        self.handlers = handlers
+        self.handle_unknown = handle_unknown
+        self.settings = settings
+        self.links: set[Link] = set()
+        self._on_close = on_close
+        self._reporter = Reporter(log)
+        self._server: asyncio.Server | None = None
+        self._scanning = Repeating("the scan of connections", self._scan_links, lambda: settings.scan_seconds)
+        self._emptied: asyncio.Event | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+        try:
+            self._server = await loop.create_server(
+                lambda: Link(self, serves=True),
+                settings.host,
+                settings.port,
+                backlog=_BACKLOG,
+                ssl=settings.tls,
+                reuse_address=True,
+            )
+        except OSError as error:
+            raise ConnectFailed(
+                f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
+                hint="another process has the port; name another one",
+            ) from error
+        self._scanning.start()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; the one chosen by the system when 0 was asked for."""
+        if self._server is None:
+            return self.settings.port
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close the port and every connection; a peer that does not read its last answers is cut off."""
+        await self._scanning.stop()
+        if self._server is None:
+            return
+        self._server.close()
+        self._emptied = asyncio.Event()
+        for link in list(self.links):
+            link.close()
+        if self.links:
+            try:
+                async with asyncio.timeout(_GOODBYE_SECONDS):
+                    await self._emptied.wait()
+            except TimeoutError:
+                for link in list(self.links):
+                    link.abort()
+        await self._server.wait_closed()
+        self._server = None
+
+    # -- what links tell ---------------------------------------------------------------------------------------------
+
+    def on_open(self, link: Link) -> None:
+        """Keep a connection, unless there are too many."""
+        if len(self.links) >= self.settings.connections_max:
+            self.report(link, f"refused: {self.settings.connections_max} connections are open already")
+            link.abort()
+            return
+        self.links.add(link)
+        self.settings.budget.join(link)
+
+    def on_close(self, link: Link) -> None:
+        """Forget a connection."""
+        if link in self.links:
+            self.links.discard(link)
+            self.settings.budget.leave(link)
+            if self._emptied is not None and not self.links:
+                self._emptied.set()
+            if self._on_close is not None:
+                self._on_close(link)
+
+    def on_held(self, link: Link, size: int) -> None:
+        """Keep what connections hold within its bound, also between two scans."""
+        self.settings.budget.add(size)
+
+    def report(self, link: Link, reason: str) -> None:
+        """Log what a peer did, once in a while."""
+        self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
+
+    async def _scan_links(self) -> None:
+        """Close idle connections, end late calls, and keep what connections hold within its bound."""
+        now = asyncio.get_running_loop().time()
+        idle_before = now - self.settings.idle_seconds
+        for link in list(self.links):
+            link.expire_calls(now)
+            if link.last_active < idle_before:
+                # Not close(): that waits until the peer has read everything, and this one does not read.
+                link.abort()
+        self.settings.budget.bound()

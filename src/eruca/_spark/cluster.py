@@ -1,0 +1,251 @@
+"""A cluster seen from code that may block: planners and tasks of Spark are plain functions in processes of their own.
+
+The client is asynchronous, so each `Cluster` has an event loop that runs only while something is asked for: no thread,
+and what came in between waits in the sockets. An `Access` says how to reach a cluster and travels to the tasks; secrets
+do not travel with it, each process reads them from its environment or its file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from eruca._admin.session import Admin
+from eruca._client.group.starting import find_offset_since
+from eruca._client.options import ClientOptions
+from eruca._client.session.calls import Calls
+from eruca._client.session.routes import Route
+from eruca._ground.backoff import Backoff
+from eruca._spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.names import TOOLS_CONSUMER_GROUP
+from eruca.errors import BAD_JSON, ConfigError, ConnectFailed, NetError, NoRoute
+
+_Result = TypeVar("_Result")
+
+# The pauses between two tries when a server is away.
+RETRIES = Backoff(0.2, 5.0, jitter=0.2)
+
+ACCESS_OPTIONS = (
+    SourceOption("nameServer", read_text, "", "where the name servers are, host:port separated by `;`"),
+    SourceOption(
+        "accessFile", read_text, "", "a JSON file with accessKey and secretKey on every node, instead of environment"
+    ),
+    SourceOption("tls", read_flag, False, "talk to the servers over TLS"),
+    SourceOption("tlsCaFile", read_text, "", "certificates of those who sign the servers' ones, a file on every node"),
+    SourceOption("requestTimeout", read_duration_ms, 5000, "how long one question to a server may take, as 5s"),
+    SourceOption("retries", read_count(0), 6, "how often a question that failed is asked again"),
+)
+
+
+class _Keys(msgspec.Struct, rename="camel"):
+    access_key: str
+    secret_key: str
+    security_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach a cluster."""
+
+    nameserver: str
+    access_file: str = ""
+    tls: bool = False
+    tls_ca_file: str = ""
+    timeout_ms: int = 5000
+    retries: int = 6
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Access:
+        """From the options of a source or sink. Raises ConfigError when nobody is named."""
+        if not values["nameServer"]:
+            raise ConfigError(
+                "option nameServer is missing", hint='say where the cluster is: .option("nameServer", "127.0.0.1:9876")'
+            )
+        access = cls(
+            values["nameServer"],
+            values["accessFile"],
+            values["tls"],
+            values["tlsCaFile"],
+            values["requestTimeout"],
+            values["retries"],
+        )
+        access.make_client_options()  # a wrong file fails here and not in a task
+        return access
+
+    def make_client_options(self) -> ClientOptions:
+        """The settings of a client in this process."""
+        options = ClientOptions(nameservers=self.nameserver, call_timeout_ms=self.timeout_ms)
+        if self.access_file:
+            try:
+                keys = msgspec.json.decode(Path(self.access_file).read_bytes(), type=_Keys)
+            except OSError as error:
+                raise ConfigError(f"accessFile={self.access_file}: {error.strerror}") from None
+            except BAD_JSON as error:
+                raise ConfigError(
+                    f"accessFile={self.access_file}: {error}", hint='expected {"accessKey": "...", "secretKey": "..."}'
+                ) from None
+            options = replace(
+                options,
+                access_key=keys.access_key,
+                secret_key=keys.secret_key,
+                security_token=keys.security_token,
+            )
+        if self.tls or self.tls_ca_file:
+            try:
+                context = ssl.create_default_context(cafile=self.tls_ca_file or None)
+            except OSError as error:
+                raise ConfigError(f"tlsCaFile={self.tls_ca_file}: {error}") from None
+            options = replace(options, tls=context)
+        return options
+
+
+class Cluster:
+    """A blocking view of a cluster, for one thread."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._admin = Admin(options=access.make_client_options())
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Get ready; nobody is asked yet."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._loop.run_until_complete(self._admin.__aenter__())
+
+    def close(self) -> None:
+        """Close all connections."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            try:
+                loop.run_until_complete(self._admin.__aexit__(None, None, None))
+            finally:
+                loop.close()
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Do something asynchronous, and wait for it."""
+        self.open()
+        assert self._loop is not None
+        return self._loop.run_until_complete(work)
+
+    @property
+    def admin(self) -> Admin:
+        """Everything one can ask a cluster; its coroutines go through `run`."""
+        return self._admin
+
+    @property
+    def calls(self) -> Calls:
+        """Typed questions to servers; its coroutines go through `run`."""
+        return self._admin.calls
+
+    async def insist(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Ask again when a server is away for a moment, with pauses that grow."""
+        for failures in count(1):
+            try:
+                return await ask()
+            except NoRoute:
+                raise
+            except NetError:
+                if failures > self.access.retries:
+                    raise
+            await asyncio.sleep(RETRIES.after(failures))
+        raise AssertionError("unreachable")
+
+    # -- topics and queues -------------------------------------------------------------------------------------------
+
+    def list_topics(self) -> list[str]:
+        """The names of all topics."""
+        return self.run(self.insist(self._admin.list_topics))
+
+    def find_route(self, topic: str) -> Route | None:
+        """Where a topic is, asked now; None when there is no such topic."""
+        return self.run(self.insist(lambda: self._admin.find_route(topic)))
+
+    def list_queues(self, topics: Iterable[str]) -> dict[str, list[MessageQueue]]:
+        """The queues of topics that can be read, asked now; a topic that does not exist is not among them."""
+        routes = {topic: self.find_route(topic) for topic in topics}
+        return {topic: list(route.read_queues) for topic, route in routes.items() if route is not None}
+
+    def find_address(self, queue: MessageQueue) -> str:
+        """Where the broker of a queue is, its master if there is one. Raises ConnectFailed."""
+        routes = self._admin.routes
+        if routes.find_address(queue.broker_name) is None:
+            self.find_route(queue.topic)
+        address = routes.find_address(queue.broker_name)
+        if address is None:
+            raise ConnectFailed(f"broker {queue.broker_name} has no address now", hint="is it running?")
+        return address
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def ask_each(
+        self, queues: Collection[MessageQueue], ask: Callable[[str, MessageQueue], Coroutine[Any, Any, _Result]]
+    ) -> dict[MessageQueue, _Result]:
+        """Ask the broker of each queue something, all at the same time; `ask` gets address and queue."""
+
+        async def ask_one(queue: MessageQueue) -> _Result:
+            async def once() -> _Result:
+                address = self._admin.routes.find_address(queue.broker_name)
+                if address is None:
+                    await self._admin.find_route(queue.topic)
+                    address = self._admin.routes.find_address(queue.broker_name)
+                if address is None:
+                    raise ConnectFailed(f"broker {queue.broker_name} has no address now", hint="is it running?")
+                try:
+                    return await ask(address, queue)
+                except NetError:
+                    # It may be somewhere else by now.
+                    await self._admin.find_route(queue.topic)
+                    raise
+
+            return await self.insist(once)
+
+        async def ask_all() -> list[_Result]:
+            return list(await asyncio.gather(*[ask_one(queue) for queue in queues]))
+
+        return dict(zip(queues, self.run(ask_all()), strict=True))
+
+    def find_begins(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
+        """The first offset each queue still has."""
+        found = self.ask_each(queues, self.calls.find_min_offset)
+        return {queue: max(0, offset) for queue, offset in found.items()}
+
+    def find_ends(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
+        """The offset behind the last message of each queue."""
+        return self.ask_each(queues, self.calls.find_max_offset)
+
+    def find_since(self, queues: Collection[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
+        """The offset of the first message that was stored at a time or later, in each queue."""
+        return self.ask_each(
+            queues, lambda address, queue: find_offset_since(self.calls, address, TOOLS_CONSUMER_GROUP, queue, time_ms)
+        )
+
+    def read_group(self, group: str, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """The committed offset of a group in each queue; None where it has none."""
+        return self.ask_each(queues, lambda address, queue: self.calls.read_offset(address, group, queue))
+
+    def commit_group(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit offsets of a group; each broker says that it has them."""
+
+        async def commit(address: str, queue: MessageQueue) -> None:
+            await self.calls.write_offset(address, group, queue, offsets[queue], wait=True)
+
+        self.ask_each(list(offsets), commit)

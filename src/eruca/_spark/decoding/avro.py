@@ -1,0 +1,200 @@
+"""Avro bodies: a schema file as a Spark type, and bodies decoded by it."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from eruca._spark.decoding.rows import BadBody, Decode, Package
+from eruca.errors import ConfigError
+
+FASTAVRO: Final = Package("fastavro", "fastavro")
+
+# The single-object encoding: a mark, the fingerprint of the schema, the datum.
+#
+#   0        2                       10
+#   | C3 01  | CRC-64-AVRO, little   | datum ...
+_MARK: Final = b"\xc3\x01"
+_HEADER_BYTES: Final = 10
+_WRONG: Final = "it is not what the Avro schema says"
+
+_PRIMITIVES: Final[dict[str, DataType]] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "bytes": BinaryType(),
+}
+_LOGICAL: Final[dict[str, DataType]] = {
+    "date": DateType(),
+    "timestamp-millis": TimestampType(),
+    "timestamp-micros": TimestampType(),
+    "local-timestamp-millis": TimestampNTZType(),
+    "local-timestamp-micros": TimestampNTZType(),
+}
+_DECIMAL_DIGITS_MAX: Final = 38
+# Both are read as the wider one.
+_WIDENED: Final = (({"int", "long"}, "long"), ({"float", "double"}, "double"))
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """What bodies were written with, and what is made of them; both as JSON."""
+
+    written: str
+    read: str | None
+
+    @property
+    def spark(self) -> DataType:
+        """The type of the decoded column."""
+        return _to_spark(json.loads(self.read or self.written), {}, ())
+
+    def make_decoder(self) -> Decode:
+        """A function that decodes one body."""
+        import fastavro
+        from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+        written = fastavro.parse_schema(json.loads(self.written))
+        read = fastavro.parse_schema(json.loads(self.read)) if self.read is not None else None
+        mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(json.loads(self.written)), "CRC-64-AVRO"))
+        schemaless_reader = fastavro.schemaless_reader
+
+        def decode(body: bytes) -> Any:
+            stream = io.BytesIO(body)
+            if body[:2] == _MARK and body[2:_HEADER_BYTES] == mark:
+                stream.seek(_HEADER_BYTES)
+            try:
+                value = schemaless_reader(stream, written, read)
+            except EOFError as problem:
+                raise BadBody(f"{_WRONG}: it ends too early. {problem}".removesuffix(". ")) from None
+            except IndexError:
+                raise BadBody(f"{_WRONG}: it ends too early, or has a number for a branch that there is not") from None
+            left = len(body) - stream.tell()
+            if left:
+                raise BadBody(f"{_WRONG}: {left} bytes are left over")
+            return value
+
+        return decode
+
+
+def load_avro(schema_file: str | Path, reader_schema_file: str | Path | None) -> AvroSchema:
+    """Read schema files. Raises ConfigError for what cannot be read, or has no Spark type."""
+    FASTAVRO.check("decode_avro")
+    schema = AvroSchema(_load(schema_file), None if reader_schema_file is None else _load(reader_schema_file))
+    _ = schema.spark  # says now what it cannot be
+    return schema
+
+
+def _load(path: str | Path) -> str:
+    import fastavro
+    from fastavro.schema import load_schema
+
+    try:
+        return json.dumps(_strip(load_schema(str(path))))
+    except OSError as error:
+        raise ConfigError(f"Avro schema {path}: {error.strerror}") from None
+    except (fastavro.schema.SchemaParseException, fastavro.repository.SchemaRepositoryError, ValueError) as error:
+        raise ConfigError(f"Avro schema {path}: {error!r}") from None
+
+
+def _strip(schema: Any) -> Any:
+    """A schema without the marks of the library, and without logical types that Spark has no type for."""
+    if isinstance(schema, list):
+        return [_strip(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _strip(value) if key != "default" else value for key, value in schema.items() if key[:2] != "__"}
+    if not _is_known_logical(kept):
+        kept.pop("logicalType", None)
+    return kept
+
+
+def _is_known_logical(schema: dict[str, Any]) -> bool:
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        return int(schema.get("precision", 0)) <= _DECIMAL_DIGITS_MAX
+    return logical in _LOGICAL
+
+
+def _to_spark(schema: Any, named: dict[str, Any], around: tuple[str, ...]) -> DataType:
+    """The Spark type of a schema; `named` are the types seen so far, `around` the records it is part of."""
+    if isinstance(schema, list):
+        return _to_spark_union(schema, named, around)
+    if isinstance(schema, str):
+        if schema in _PRIMITIVES:
+            return _PRIMITIVES[schema]
+        if schema in around:
+            raise ConfigError(f"Avro record {schema} contains itself", hint="give a reader schema without that field")
+        if schema in named:
+            return _to_spark(named[schema], named, around)
+        raise ConfigError(f"Avro type {schema} has no Spark type")
+    kind = schema["type"]
+    if "name" in schema and isinstance(kind, str):
+        named[schema["name"]] = schema
+    if "logicalType" in schema:
+        if schema["logicalType"] == "decimal":
+            return DecimalType(schema["precision"], schema.get("scale", 0))
+        return _LOGICAL[schema["logicalType"]]
+    if kind in ("record", "error"):
+        if schema["name"] in around:
+            raise ConfigError(f"Avro record {schema['name']} contains itself")
+        if not schema["fields"]:
+            raise ConfigError(f"Avro record {schema['name']} has no fields", hint="Spark has no type for it")
+        around = (*around, schema["name"])
+        return StructType(
+            [StructField(field["name"], _to_spark(field["type"], named, around)) for field in schema["fields"]]
+        )
+    if kind == "array":
+        return ArrayType(_to_spark(schema["items"], named, around))
+    if kind == "map":
+        return MapType(StringType(), _to_spark(schema["values"], named, around))
+    if kind == "enum":
+        return StringType()
+    if kind == "fixed":
+        if not schema["size"]:
+            # A list of them takes no bytes, however long it says it is.
+            raise ConfigError(f"Avro type {schema['name']} has no bytes")
+        return BinaryType()
+    return _to_spark(kind, named, around)
+
+
+def _to_spark_union(schema: list[Any], named: dict[str, Any], around: tuple[str, ...]) -> DataType:
+    branches = [branch for branch in schema if branch != "null"]
+    if len(branches) == 1:
+        return _to_spark(branches[0], named, around)
+    plain = {branch for branch in branches if isinstance(branch, str)}
+    for narrow, wide in _WIDENED:
+        if len(plain) == len(branches) and plain == narrow:
+            return _PRIMITIVES[wide]
+    raise ConfigError(
+        f"an Avro union of {' and '.join(_name(branch) for branch in schema)} has no Spark type",
+        hint="give a reader schema with one of them",
+    )
+
+
+def _name(schema: Any) -> str:
+    return schema if isinstance(schema, str) else str(schema.get("name", schema["type"]))

@@ -1,0 +1,253 @@
+"""Protobuf bodies: a message of a schema file as a Spark type, and bodies decoded by it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from eruca._spark.decoding.rows import BadBody, Decode, Package
+from eruca._spark.guessing import guess_name
+from eruca.errors import ConfigError
+
+PROTOBUF: Final = Package("google.protobuf", "protobuf")
+_COMPILE_SECONDS_MAX: Final = 60
+
+Read = Callable[[Any], Any]
+
+# By the number a type has in a descriptor.
+_DOUBLE, _FLOAT, _INT64, _UINT64, _INT32, _FIXED64, _FIXED32, _BOOL, _STRING = range(1, 10)
+_GROUP, _MESSAGE, _BYTES, _UINT32, _ENUM, _SFIXED32, _SFIXED64, _SINT32, _SINT64 = range(10, 19)
+_SCALARS: Final[dict[int, DataType]] = {
+    _DOUBLE: DoubleType(),
+    _FLOAT: FloatType(),
+    _BOOL: BooleanType(),
+    _STRING: StringType(),
+    _BYTES: BinaryType(),
+    **dict.fromkeys((_INT32, _SINT32, _SFIXED32), IntegerType()),
+    **dict.fromkeys((_INT64, _SINT64, _SFIXED64, _UINT32, _FIXED32), LongType()),
+    # Spark has no number of 64 bits without a sign.
+    **dict.fromkeys((_UINT64, _FIXED64), DecimalType(20, 0)),
+}
+_WRAPPERS: Final = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "String", "Bytes")
+)
+# These contain themselves, and are JSON.
+_FREE: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
+
+
+@dataclass(frozen=True)
+class ProtobufSchema:
+    """A message type: files of descriptors, and its name in them."""
+
+    descriptors: bytes
+    message: str
+    refuse_unknown: bool
+
+    @property
+    def spark(self) -> DataType:
+        """The type of the decoded column."""
+        return _read_message(_build_pool(self.descriptors).FindMessageTypeByName(self.message), ())[0]
+
+    def make_decoder(self) -> Decode:
+        """A function that decodes one body."""
+        from google.protobuf.message import DecodeError
+        from google.protobuf.message_factory import GetMessageClass
+        from google.protobuf.unknown_fields import UnknownFieldSet
+
+        descriptor = _build_pool(self.descriptors).FindMessageTypeByName(self.message)
+        parse = GetMessageClass(descriptor).FromString
+        _, read = _read_message(descriptor, ())
+        refuse_unknown = self.refuse_unknown
+
+        def decode(body: bytes) -> Any:
+            try:
+                message = parse(body)
+            except DecodeError as problem:
+                raise BadBody(f"it is not Protobuf: {problem}") from None
+            if not message.IsInitialized():
+                raise BadBody(f"it is not a {self.message}: {', '.join(message.FindInitializationErrors())} missing")
+            if refuse_unknown:
+                unknown = sorted({field.field_number for field in UnknownFieldSet(message)})
+                if unknown:
+                    raise BadBody(f"it is not a {self.message}: there is no field {unknown[0]}")
+            return read(message)
+
+        return decode
+
+
+# -- schema files ------------------------------------------------------------------------------------------------------
+
+
+def load_protobuf(schema_file: str | Path, message: str, refuse_unknown: bool) -> ProtobufSchema:
+    """Read a schema file and find a message in it. Raises ConfigError."""
+    PROTOBUF.check("decode_protobuf")
+    path = Path(schema_file)
+    try:
+        content = _compile(path) if path.suffix == ".proto" else path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"Protobuf schema {path}: {error.strerror}") from None
+    files = _parse_files(content, path)
+    names = [name for file in files for name in _list_messages(file.message_type, file.package)]
+    own = [] if not files else _list_messages(files[-1].message_type, files[-1].package)
+    if not message and len(own) == 1:
+        message = own[0]
+    if message not in names:
+        guess = guess_name(message, names, f"there are {', '.join(own)}")
+        raise ConfigError(f"{path} has no message {message}" if message else f"which message of {path}?", hint=guess)
+    schema = ProtobufSchema(content, message, refuse_unknown)
+    _ = schema.spark  # says now what it cannot be
+    return schema
+
+
+def _compile(path: Path) -> bytes:
+    """The descriptors of a `.proto` file and of all it imports."""
+    if importlib.util.find_spec("grpc_tools") is not None:
+        command = [sys.executable, "-m", "grpc_tools.protoc"]
+    elif (protoc := shutil.which("protoc")) is not None:
+        command = [protoc]
+    else:
+        raise ConfigError(
+            f"nobody here can read {path}",
+            hint="pip install grpcio-tools, or give a descriptor set (protoc --include_imports --descriptor_set_out)",
+        )
+    path.stat()  # a file that is not there has a better message than the compiler's
+    with tempfile.TemporaryDirectory(prefix="eruca-proto-") as directory:
+        out = Path(directory) / "set.desc"
+        arguments = [f"--proto_path={path.parent}", "--include_imports", f"--descriptor_set_out={out}", str(path)]
+        run = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, timeout=_COMPILE_SECONDS_MAX, check=False
+        )
+        if run.returncode:
+            raise ConfigError(f"{path} is not Protobuf: {' '.join(run.stderr.split())}")
+        return out.read_bytes()
+
+
+def _parse_files(content: bytes, path: Path) -> list[Any]:
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from google.protobuf.message import DecodeError
+
+    try:
+        files = list(FileDescriptorSet.FromString(content).file)
+    except DecodeError:
+        files = []
+    if not files:
+        raise ConfigError(
+            f"{path} is not a descriptor set", hint="made by protoc --include_imports --descriptor_set_out=FILE"
+        )
+    try:
+        _build_pool(content)
+    except (TypeError, KeyError) as error:
+        raise ConfigError(f"{path}: {error}", hint="made with --include_imports?") from None
+    return files
+
+
+def _list_messages(messages: Iterable[Any], around: str) -> list[str]:
+    found = []
+    for message in messages:
+        name = f"{around}.{message.name}".lstrip(".")
+        if not message.options.map_entry:
+            found += [name, *_list_messages(message.nested_type, name)]
+    return found
+
+
+def _build_pool(content: bytes) -> Any:
+    """A pool with these files, and with those of Protobuf itself that they need and do not bring along."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+    pool = DescriptorPool()
+    files = FileDescriptorSet.FromString(content).file
+    there = {file.name for file in files}
+    for file in files:
+        for needed in file.dependency:
+            if needed not in there and needed.startswith("google/protobuf/"):
+                module = importlib.import_module(needed.removesuffix(".proto").replace("/", ".") + "_pb2")
+                pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+                there.add(needed)
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+# -- types and their readers -------------------------------------------------------------------------------------------
+
+
+def _read_message(descriptor: Any, around: tuple[str, ...]) -> tuple[DataType, Read]:
+    """The Spark type of a message, and a function that makes it a value; `around` are those it is part of."""
+    name = descriptor.full_name
+    if name == "google.protobuf.Timestamp":
+        return TimestampType(), lambda it: it.seconds * 1_000_000 + it.nanos // 1000
+    if name == "google.protobuf.Duration":
+        return DayTimeIntervalType(), lambda it: it.seconds * 1_000_000 + int(it.nanos / 1000)
+    if name in _WRAPPERS:
+        return _SCALARS[descriptor.fields_by_name["value"].type], lambda it: it.value
+    if name in _FREE:
+        from google.protobuf.json_format import MessageToJson
+
+        return StringType(), lambda it: MessageToJson(it, indent=None, ensure_ascii=False)
+    if name in around:
+        raise ConfigError(f"Protobuf message {name} contains itself", hint="Spark has no type for it")
+    if not descriptor.fields:
+        raise ConfigError(f"Protobuf message {name} has no fields", hint="Spark has no type for it")
+    fields = [(field.name, *_read_field(field, (*around, name))) for field in descriptor.fields]
+    kind = StructType([StructField(field, spark) for field, spark, _ in fields])
+    readers = [(field, read) for field, _, read in fields]
+    return kind, lambda it: {field: read(it) for field, read in readers}
+
+
+def _read_field(field: Any, around: tuple[str, ...]) -> tuple[DataType, Read]:
+    """The Spark type of a field, and a function that takes it from its message."""
+    name = field.name
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        key, _ = _read_value(field.message_type.fields_by_name["key"], around)
+        kind, read = _read_value(field.message_type.fields_by_name["value"], around)
+        return MapType(key, kind), lambda it: [(key, read(value)) for key, value in getattr(it, name).items()]
+    kind, read = _read_value(field, around)
+    if _is_repeated(field):
+        return ArrayType(kind), lambda it: [read(value) for value in getattr(it, name)]
+    if field.has_presence:
+        return kind, lambda it: read(getattr(it, name)) if it.HasField(name) else None
+    return kind, lambda it: read(getattr(it, name))
+
+
+def _read_value(field: Any, around: tuple[str, ...]) -> tuple[DataType, Read]:
+    """The Spark type of one value of a field, and a function that reads it."""
+    if field.type in (_MESSAGE, _GROUP):
+        return _read_message(field.message_type, around)
+    if field.type == _ENUM:
+        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+        # A number from a newer schema is better than nothing.
+        return StringType(), lambda number: names.get(number) or str(number)
+    return _SCALARS[field.type], lambda value: value
+
+
+def _is_repeated(field: Any) -> bool:
+    # The newer name first: the older one warns there.
+    repeated = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if repeated is None else repeated)

@@ -1,0 +1,5 @@
+"""Loops of Spark's rooms that are compiled where there is a compiler: records to columns, rows to batches."""
+
+from eruca._wire.kernel import load_kernels
+
+load_kernels(__name__, __path__)

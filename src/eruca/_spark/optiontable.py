@@ -1,0 +1,155 @@
+"""Options of a data source, declared once: each with its reader, its default and a line of help.
+
+Spark gives options as text and does not mind their case. A name that is not in the table fails when the query is
+planned, with the nearest right one: a misspelt `startingOffset` must not read everything from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from eruca._spark.guessing import guess_name
+from eruca.errors import ConfigError
+
+Reader = Callable[[str], Any]
+
+# What Spark itself puts among the options of a source or sink.
+_SPARKS_OWN: Final = frozenset(
+    {
+        "path",
+        "paths",
+        "checkpointlocation",
+        "queryname",
+        "outputmode",
+        "mode",
+        "mergeschema",
+        "__paths__",
+        "sourcearchivedir",
+    }
+)
+_TRUE: Final = ("true", "yes", "on", "1")
+_FALSE: Final = ("false", "no", "off", "0")
+_UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_DURATIONS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOption:
+    """One option."""
+
+    name: str
+    read: Reader
+    default: Any
+    help: str
+
+
+class OptionTable:
+    """The options of one source or sink."""
+
+    def __init__(self, who: str, options: Iterable[SourceOption]) -> None:
+        self.who = who
+        self.options = tuple(options)
+        self._by_name = {option.name.lower(): option for option in self.options}
+
+    def read(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """The value of every option by its name. Raises ConfigError for a name or value that is not right."""
+        values = {option.name: option.default for option in self.options}
+        for name, text in given.items():
+            option = self._by_name.get(name.lower())
+            if option is None:
+                if name.lower() in _SPARKS_OWN or name.lower().startswith("spark."):
+                    continue
+                raise self._refuse_name(name)
+            try:
+                values[option.name] = option.read(text.strip())
+            except ConfigError:
+                raise
+            except ValueError as error:
+                raise ConfigError(f"option {option.name}={text!r}: {error}", hint=option.help) from None
+        return values
+
+    def _refuse_name(self, name: str) -> ConfigError:
+        names = [option.name for option in self.options]
+        guess = guess_name(name, names, f"it has {', '.join(names)}")
+        return ConfigError(f"{self.who} has no option {name}", hint=guess)
+
+
+# -- readers of values -------------------------------------------------------------------------------------------------
+
+
+def read_text(text: str) -> str:
+    """Any text but none."""
+    if not text:
+        raise ValueError("it is empty")
+    return text
+
+
+def read_flag(text: str) -> bool:
+    """True or false."""
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError("expected true or false")
+
+
+def read_choice(*choices: str) -> Reader:
+    """One of some words, in any case."""
+
+    def read(text: str) -> str:
+        for choice in choices:
+            if text.lower() == choice.lower():
+                return choice
+        guess = guess_name(text.lower(), choices)
+        raise ValueError(f"expected one of {', '.join(choices)}" + (guess and f"; {guess}"))
+
+    return read
+
+
+def read_count(least: int = 1) -> Reader:
+    """A whole number with a lower bound."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text.replace("_", "").replace(",", ""))
+        except ValueError:
+            raise ValueError("expected a whole number") from None
+        if number < least:
+            raise ValueError(f"expected at least {least}")
+        return number
+
+    return read
+
+
+def read_bytes(text: str) -> int:
+    """A number of bytes, also with k, m or g."""
+    number, unit = text.lower().removesuffix("b").removesuffix("i"), ""
+    if number[-1:] in _UNITS:
+        number, unit = number[:-1], number[-1:]
+    try:
+        size = int(float(number) * _UNITS[unit])
+    except ValueError:
+        raise ValueError("expected bytes, for example 1048576, 512k or 64m") from None
+    if size < 1:
+        raise ValueError("expected at least 1")
+    return size
+
+
+def read_duration_ms(text: str) -> int:
+    """A time span in milliseconds, from `500ms`, `10s`, `5m`, `2h`, `1d`, or a number of milliseconds."""
+    lower = text.lower()
+    for unit in ("ms", "s", "m", "h", "d"):
+        if lower.endswith(unit):
+            number = lower[: -len(unit)].strip()
+            break
+    else:
+        number, unit = lower, "ms"
+    try:
+        span = int(float(number) * _DURATIONS_MS[unit])
+    except ValueError:
+        raise ValueError("expected a time span, for example 500ms, 10s, 5m, 2h or 1d") from None
+    if span < 0:
+        raise ValueError("expected a span that is not negative")
+    return span

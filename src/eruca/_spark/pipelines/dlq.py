@@ -1,0 +1,72 @@
+"""`dlq`: the dead letters of groups as a table, and how many there are by group, topic and day."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import functions as sf
+
+from eruca._spark.pipelines.inputs import MessageInput, open_messages
+from eruca._spark.pipelines.job import keep, track_job
+from eruca._spark.pipelines.places import Place
+from eruca._spark.pipelines.stats import Table, collect
+from eruca._spark.pipelines.summary import JobSummary
+from eruca._wire.names import DLQ_PREFIX
+from eruca._wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+
+
+def list_dead_letters(messages: Any) -> Any:
+    """A row for each dead letter: its group, the topic it came from, and how often it was tried."""
+    letters = messages.where(sf.col("topic").startswith(DLQ_PREFIX))
+    return letters.select(
+        sf.substring_index("topic", DLQ_PREFIX, -1).alias("group"),
+        sf.coalesce(sf.element_at("properties", RETRY_TOPIC), sf.lit("")).alias("topic"),
+        "messageId",
+        sf.element_at("properties", ORIGIN_MESSAGE_ID).alias("originId"),
+        "keys",
+        "tags",
+        "body",
+        sf.col("reconsumeTimes").alias("retries"),
+        sf.col("bornTimestamp").alias("sentAt"),
+        sf.col("storeTimestamp").alias("deadAt"),
+        "broker",
+        "queueId",
+        "queueOffset",
+        "properties",
+    )
+
+
+def count_dead_letters(letters: Any) -> Any:
+    """How many dead letters there are by group, topic and day, with the first and the last."""
+    return (
+        letters.groupBy("group", "topic", sf.to_date("deadAt").alias("day"))
+        .agg(
+            sf.count(sf.lit(1)).alias("letters"),
+            sf.min("deadAt").alias("first"),
+            sf.max("deadAt").alias("last"),
+        )
+        .orderBy("group", "topic", "day")
+    )
+
+
+def run_dlq(session: Any, wanted: MessageInput, group: str = "", out: str = "") -> tuple[JobSummary, Table]:
+    """Count dead letters, of one group or of all, and write them as Parquet to `out`."""
+    topics = (f"{DLQ_PREFIX}{group}",) if group else ()
+    wanted = replace(wanted, topics=topics, pattern="" if topics else f"{DLQ_PREFIX}.*")
+    with (
+        track_job(session, "dlq") as summary,
+        keep(list_dead_letters(open_messages(session, wanted, summary.warnings))) as letters,
+    ):
+        row = letters.agg(
+            sf.count(sf.lit(1)),
+            sf.coalesce(sf.sum(sf.octet_length("body")), sf.lit(0)),
+            sf.unix_millis(sf.min("deadAt")),
+            sf.unix_millis(sf.max("deadAt")),
+        ).first()
+        summary.add(*row)
+        table = collect(count_dead_letters(letters))
+        if out:
+            letters.write.mode("errorifexists").parquet(Place(out).address)
+            summary.outputs["dead letters"] = out
+    return summary, table

@@ -1,0 +1,133 @@
+"""Where a job gets its messages from: an archive, live topics, both as one table, or the files of brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import functions as sf
+
+from eruca._spark.cluster import Access, Cluster
+from eruca._spark.offsets import name_queue
+from eruca._spark.pipelines.archive import read_archive, read_contents
+from eruca._spark.pipelines.archiveframes import ARCHIVE_SCHEMA
+from eruca._spark.pipelines.archiveplan import (
+    ArchivePlan,
+    make_store_reader,
+    plan_topics,
+    read_topics,
+)
+from eruca._spark.pipelines.ledger import Contents
+from eruca.errors import ConfigError
+
+_MESSAGE_NAMES: Final = tuple(name for name in ARCHIVE_SCHEMA.names if name != "date")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInput:
+    """Which messages a job reads; topics and times count for all places."""
+
+    archive: str = ""
+    access: Access | None = None
+    # Paths by broker.
+    stores: Mapping[str, str] = field(default_factory=dict)
+    topics: Sequence[str] = ()
+    pattern: str = ""
+    # Stored at or behind the first and before the second, in milliseconds.
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """What makes it this input and no other; two that are the same read the same messages."""
+        return {
+            "archive": self.archive,
+            "nameServer": self.access.nameserver if self.access else "",
+            "stores": dict(sorted(self.stores.items())),
+            "topics": sorted(self.topics),
+            "pattern": self.pattern,
+            "since": self.since_ms,
+            "until": self.until_ms,
+        }
+
+
+def open_messages(session: Any, wanted: MessageInput, warnings: list[str] | None = None) -> Any:
+    """All messages of an input as one frame with the columns of an archive: no message is missing, none is there twice.
+
+    What is in the archive is read from there, and from where it ends on the live topics are read. Words about
+    messages that neither has any more go to `warnings`.
+    """
+    if not wanted.archive and wanted.access is None and not wanted.stores:
+        raise ConfigError("where are the messages?", hint="give --name-server, --archive or --store")
+    if wanted.stores and (wanted.archive or wanted.access is not None):
+        raise ConfigError(
+            "--store goes with neither --archive nor --name-server", hint="it has all that its broker has"
+        )
+    if wanted.stores:
+        frame = _add_date(_open_stores(session, wanted))
+    else:
+        contents = read_contents(wanted.archive) if wanted.archive else Contents()
+        parts = []
+        if wanted.archive:
+            parts.append(_choose_topics(read_archive(session, wanted.archive, contents), wanted))
+        if wanted.access is not None:
+            parts.append(_add_date(_open_live(session, wanted, contents, warnings if warnings is not None else [])))
+        frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    return choose_times(frame, wanted.since_ms, wanted.until_ms)
+
+
+def choose_times(messages: Any, since_ms: int | None, until_ms: int | None) -> Any:
+    """Only messages stored at or behind a time, and before another; their days are chosen first, which skips files."""
+    if since_ms is not None:
+        since = sf.timestamp_millis(sf.lit(since_ms))
+        messages = messages.where((sf.col("date") >= sf.to_date(since)) & (sf.col("storeTimestamp") >= since))
+    if until_ms is not None:
+        until = sf.timestamp_millis(sf.lit(until_ms))
+        messages = messages.where((sf.col("date") <= sf.to_date(until)) & (sf.col("storeTimestamp") < until))
+    return messages
+
+
+def _choose_topics(messages: Any, wanted: MessageInput) -> Any:
+    if wanted.topics:
+        return messages.where(sf.col("topic").isin(list(wanted.topics)))
+    return messages.where(sf.col("topic").rlike(f"^(?:{wanted.pattern})$")) if wanted.pattern else messages
+
+
+def _add_date(messages: Any) -> Any:
+    return messages.select(*_MESSAGE_NAMES, sf.to_date("storeTimestamp").alias("date"))
+
+
+def _open_live(session: Any, wanted: MessageInput, contents: Contents, warnings: list[str]) -> Any:
+    """The topics of a cluster from where an archive ends."""
+    assert wanted.access is not None
+    with Cluster(wanted.access) as cluster:
+        plan = plan_topics(cluster, wanted.topics, wanted.pattern, contents)
+        if wanted.since_ms is not None and plan.ends:
+            _skip_older(cluster, plan, wanted.since_ms)
+    warnings += plan.warnings
+    if plan.lost:
+        queues = "; ".join(name_queue(queue) for queue in list(plan.lost)[:3])
+        warnings.append(f"{sum(plan.lost.values())} messages were deleted before they were archived: {queues}")
+    if not plan.count:
+        return session.createDataFrame([], ARCHIVE_SCHEMA)
+    return read_topics(session, wanted.access, plan)
+
+
+def _skip_older(cluster: Cluster, plan: ArchivePlan, since_ms: int) -> None:
+    for queue, offset in cluster.find_since(list(plan.ends), since_ms).items():
+        plan.begins[queue] = min(max(plan.begins[queue], offset), plan.ends[queue])
+
+
+def _open_stores(session: Any, wanted: MessageInput) -> Any:
+    reader = make_store_reader(session, wanted.stores).options(
+        onDamage="skip", isolation="committed", includeInternal="true" if wanted.topics else "false"
+    )
+    if wanted.topics:
+        reader = reader.option("subscribe", ",".join(wanted.topics))
+    elif wanted.pattern:
+        reader = reader.option("subscribePattern", wanted.pattern)
+    if wanted.since_ms is not None:
+        reader = reader.option("startingTimestamp", str(wanted.since_ms))
+    if wanted.until_ms is not None:
+        reader = reader.option("endingTimestamp", str(wanted.until_ms))
+    return reader.load()

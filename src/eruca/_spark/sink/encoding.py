@@ -1,0 +1,457 @@
+"""From Arrow batches to requests: which queue a row goes to, and the bytes of each request.
+
+A row's queue must be the same however often it is written, so it depends on nothing but the row and its number in the
+partition: the queue it names, that of its sharding key, or else that of its stripe. Stripes of `batchRows` rows take
+the queues in turn, so that a request carries many rows. The bytes are put together in `spark.kernel.packing`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eruca._client.produce.packing import COMPRESSIONS
+from eruca._ground.limits import PROPERTIES_BYTES_MAX, SENT_BATCH_MESSAGES_MAX
+from eruca._spark.kernel import packing
+from eruca._spark.sink.options import NO_COMPRESSION, SinkOptions
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.compression import compress
+from eruca._wire.ids import UniqueIds
+from eruca._wire.properties import (
+    DELAY,
+    ERUCA_ONCE,
+    KEYS,
+    RESERVED,
+    TAGS,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLLED_FROM,
+    WAIT,
+)
+from eruca._wire.sysflag import set_compression
+from eruca.errors import MessageIllegal
+
+# Rows that are packed at once: few enough that their ids can be told apart within a millisecond, and that what is
+# packed but not yet sent stays small.
+PIECE_ROWS: Final = 16_384
+PIECE_BYTES: Final = 16 * 1024 * 1024
+_IDS_OF_MILLISECOND: Final = 65_536
+# The broker adds its own (the cluster's name) to these.
+_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 300
+# Left out of the map of properties, so that what was read from a topic can be written to another one.
+_LEFT_OUT: Final = frozenset(
+    name.encode()
+    for name in (
+        *RESERVED,
+        ERUCA_ONCE,
+        TIMER_DELAY_MS,
+        TIMER_DELAY_SEC,
+        TIMER_DELIVER_MS,
+        TIMER_DEL_UNIQKEY,
+        TIMER_OUT_MS,
+        TIMER_ROLLED_FROM,
+    )
+)
+_ITEM_HEAD: Final = struct.Struct(">iiiii")
+
+# Why a row cannot be a message, beside what `packing` finds.
+_NO_TOPIC: Final = 16
+_NO_QUEUE: Final = 17
+_BAD_DELAY: Final = 18
+_REASONS: Final = {
+    packing.NO_BODY: "it has no body, or an empty one",
+    packing.BODY_TOO_LARGE: "its body is larger than maxMessageBytes",
+    packing.HAS_SEPARATOR: "its tags, keys or properties have a separator character (0x01 or 0x02)",
+    packing.HAS_BLANK: "one of its keys has a blank, which separates keys",
+    packing.PROPERTIES_TOO_LARGE: f"its tags, keys and properties have more than {_PROPERTIES_BYTES_MAX} bytes",
+    _NO_TOPIC: "it has no topic, and there is no option topic",
+    _NO_QUEUE: "its topic has no queue with its queueId",
+    _BAD_DELAY: "its delay is negative",
+}
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Rows for one queue: a batch, or one message with properties of its own."""
+
+    queue: MessageQueue
+    body: bytes
+    rows: int
+    sys_flag: int
+    # Of a single message; None for a batch.
+    properties: str | None = None
+    flag: int = 0
+
+
+@dataclass(slots=True)
+class BadRows:
+    """Rows that were skipped, and why the first of them was."""
+
+    count: int = 0
+    first: str = ""
+
+
+class UniqueIdBlocks:
+    """Makes what the ids of many rows begin with."""
+
+    def __init__(self, ids: UniqueIds) -> None:
+        self._ids = ids
+        self._used = _IDS_OF_MILLISECOND
+        self._prefix = ""
+
+    def take(self, count: int) -> tuple[bytes, int]:
+        """What the next ids begin with, and the number of the first."""
+        # The last four digits of an id count within its millisecond.
+        prefix = self._ids.create()[:-4]
+        while prefix == self._prefix and self._used + count > _IDS_OF_MILLISECOND:
+            prefix = self._ids.create()[:-4]
+        if prefix != self._prefix:
+            self._prefix, self._used = prefix, 0
+        first = self._used
+        self._used += count
+        return prefix.encode(), first
+
+
+class RowPacker:
+    """Makes requests of the rows of one partition."""
+
+    def __init__(self, options: SinkOptions, partition: int, ids: UniqueIds, once_prefix: str | None = None) -> None:
+        self._options = options
+        self._partition = partition
+        # What the marks of all rows begin with, when the broker is to store them once.
+        self._once_prefix = None if once_prefix is None else f"{ERUCA_ONCE}\x01{once_prefix}:".encode()
+        self._ids = UniqueIdBlocks(ids)
+        self._queues: dict[str, Sequence[MessageQueue]] = {}
+        # All queues there are, and where those of a topic begin.
+        self._lanes: list[MessageQueue] = []
+        self._begins: dict[str, int] = {}
+        self.bad = BadRows()
+        self.rows = 0
+
+    def add_topic(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Tell the queues of a topic, in the order in which sharding keys count."""
+        self._queues[topic] = queues
+        self._begins[topic] = len(self._lanes)
+        self._lanes.extend(queues)
+
+    def list_unknown_topics(self, batch: pa.RecordBatch) -> list[str]:
+        """Topics of a batch whose queues were not told yet."""
+        names = {self._options.topic} if self._options.topic else set()
+        column = _find_column(batch, "topic")
+        if column is not None:
+            names.update(name for name in pc.unique(column).to_pylist() if name)
+        return sorted(names.difference(self._queues))
+
+    def pack(self, batch: pa.RecordBatch) -> Iterator[Request]:
+        """Requests with the next rows. Raises MessageIllegal for a row that cannot be a message."""
+        for piece in split_batch(batch):
+            yield from self._pack_piece(piece, self.rows)
+            self.rows += piece.num_rows
+
+    def _pack_piece(self, piece: pa.RecordBatch, first: int) -> Iterator[Request]:
+        count, options = piece.num_rows, self._options
+        why = np.zeros(count, np.uint8)
+        lanes = self._choose_lanes(piece, first, why)
+        fields, singles = self._make_fields(piece, first, why)
+        bodies = _as_plain(piece.column(piece.schema.get_field_index("body")))
+        texts = make_texts(bodies)
+        sizes = np.diff(_read_offsets(bodies))
+        kinds = singles.astype(np.int64) | (sizes > options.batch_bytes)
+        if options.compression != NO_COMPRESSION and (large := sizes >= options.compress_from).any():
+            kinds = kinds | (large.astype(np.int64) << 1)
+            bodies = self._compress(bodies, large)
+            texts = make_texts(bodies)
+        order = _sort_rows(lanes, why)
+        flags = _find_column(piece, "flag")
+        flag_numbers = _EMPTY if flags is None else _read_numbers(flags, 0).astype(np.int32)
+        room = (
+            texts.count_bytes(0, count) + count * packing.ITEM_BYTES + sum(field.find_room(count) for field in fields)
+        )
+        out, ends, reasons = (
+            np.empty(room + 64, np.uint8),
+            np.empty(len(order), np.int64),
+            np.empty(len(order), np.uint8),
+        )
+        good = packing.pack_rows(
+            order, texts, flag_numbers, fields, options.body_bytes_max, _PROPERTIES_BYTES_MAX, out, ends, reasons
+        )
+        if good < count:
+            why[order] = reasons
+            self._complain(why, first)
+        if good:
+            yield from self._cut(out, ends, lanes[order], kinds[order], reasons)
+
+    def _cut(self, out: Bytes, ends: Ints, lanes: Ints, kinds: Ints, reasons: Bytes) -> Iterator[Request]:
+        """Requests with rows of one queue and kind, within the bounds of a request."""
+        options = self._options
+        changes = np.flatnonzero((np.diff(lanes) != 0) | (np.diff(kinds) != 0)) + 1
+        for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(lanes)], strict=True):
+            queue, kind = self._lanes[int(lanes[begin])], int(kinds[begin])
+            sys_flag = set_compression(0, COMPRESSIONS[options.compression]) if kind & 2 else 0
+            at = begin
+            while at < end:
+                start = int(ends[at - 1]) if at else 0
+                if kind & 1:
+                    upto = at + 1
+                else:
+                    upto = int(np.searchsorted(ends[at:end], start + options.batch_bytes, side="right")) + at
+                    upto = min(max(upto, at + 1), at + min(options.batch_rows, SENT_BATCH_MESSAGES_MAX))
+                stop = int(ends[upto - 1])
+                if stop > start:
+                    data = out[start:stop].tobytes()
+                    if kind & 1:
+                        yield _make_single(queue, data, sys_flag)
+                    else:
+                        rows = upto - at - int(np.count_nonzero(reasons[at:upto]))
+                        yield Request(queue, data, rows, sys_flag)
+                at = upto
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def _choose_lanes(self, piece: pa.RecordBatch, first: int, why: Bytes) -> Ints:
+        count, options = piece.num_rows, self._options
+        stripes = (np.arange(first, first + count, dtype=np.int64) // options.batch_rows) + self._partition
+        begins, sizes = self._read_topics(piece, why)
+        lanes = np.add(begins, stripes % sizes, dtype=np.int64)
+        shards = _find_column(piece, "shardingKey", options.sharding_key)
+        if shards is not None:
+            hashes = np.empty(count, np.int64)
+            packing.hash_texts(make_texts(shards), count, hashes)
+            given = _read_valid(pc.greater(pc.binary_length(shards), 0))
+            np.copyto(lanes, begins + np.abs(hashes) % sizes, where=given)
+        numbers = _find_column(piece, "queueId")
+        if numbers is None and options.queue_id is not None:
+            numbers = pa.repeat(pa.scalar(options.queue_id, pa.int64()), count)
+        if numbers is not None:
+            self._choose_by_number(_read_numbers(numbers, options.queue_id), begins, stripes, lanes, why)
+        return lanes
+
+    def _read_topics(self, piece: pa.RecordBatch, why: Bytes) -> tuple[Ints, Ints]:
+        """Where the queues of each row's topic begin, and how many there are."""
+        topic = self._options.topic
+        column = _find_column(piece, "topic")
+        if column is None:
+            begin, size = np.int64(self._begins[topic]), np.int64(len(self._queues[topic]))
+            return np.full(piece.num_rows, begin), np.full(piece.num_rows, size)
+        encoded = (pc.fill_null(column, topic) if topic else column).dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        codes = _read_numbers(encoded.indices, len(names))
+        begins = np.array([*[self._begins.get(name, 0) for name in names], 0], np.int64)
+        sizes = np.array([*[len(self._queues.get(name, ())) for name in names], 0], np.int64)
+        why[sizes[codes] == 0] = _NO_TOPIC
+        return begins[codes], np.maximum(sizes[codes], 1)
+
+    def _choose_by_number(self, numbers: Ints, begins: Ints, stripes: Ints, lanes: Ints, why: Bytes) -> None:
+        """Take the queues that rows name; where several brokers have one with the number, stripes take turns."""
+        for topic, queues in self._queues.items():
+            of_topic = begins == self._begins[topic]
+            for number in np.unique(numbers[of_topic]).tolist():
+                if number == _NONE:
+                    continue
+                chosen = of_topic & (numbers == number)
+                found = [place for place, queue in enumerate(queues) if queue.queue_id == number]
+                if found:
+                    places = np.array(found, np.int64)
+                    lanes[chosen] = begins[chosen] + places[stripes[chosen] % len(places)]
+                else:
+                    why[chosen] = _NO_QUEUE
+
+    # -- properties --------------------------------------------------------------------------------------------------
+
+    def _make_fields(
+        self, piece: pa.RecordBatch, first: int, why: Bytes
+    ) -> tuple[list[packing.Field], npt.NDArray[np.bool_]]:
+        """The properties of rows, and which rows must be sent one by one."""
+        count, options = piece.num_rows, self._options
+        fields: list[packing.Field] = [packing.IdField(*self._ids.take(count))]
+        fields += _make_text_field(piece, "tags", TAGS, options.tags)
+        fields += _make_text_field(piece, "keys", KEYS, options.keys)
+        singles = np.zeros(count, np.bool_)
+        for name, default, make in (
+            ("delay", options.delay, _read_delay),
+            ("delayMs", options.delay_ms, _read_timer),
+            ("deliverAt", 0, _read_moment),
+        ):
+            column = _find_column(piece, name)
+            if column is None and not default:
+                continue
+            if column is None:
+                column = pa.repeat(pa.scalar(default, pa.int64()), count)
+            elif default:
+                column = pc.fill_null(column, default)
+            field, delayed, bad = make(column)
+            why[bad] = _BAD_DELAY
+            fields.append(field)
+            singles |= delayed
+        column = _find_column(piece, "properties")
+        if column is not None:
+            fields.append(_make_map_field(column))
+        constant = "".join(f"{name}\x01{value}\x02" for name, value in options.properties.items())
+        if not options.wait_store_ok:
+            constant += f"{WAIT}\x01false\x02"
+        if constant:
+            fields.append(packing.ConstantField(constant.encode()))
+        if self._once_prefix is not None:
+            fields.append(packing.NumberField(self._once_prefix, first))
+        return fields, singles
+
+    def _compress(self, bodies: pa.Array, large: npt.NDArray[np.bool_]) -> pa.Array:
+        kind, level = COMPRESSIONS[self._options.compression], self._options.compress_level
+        found = [
+            compress(body, kind, level) if is_large and body is not None else body
+            for body, is_large in zip(bodies.cast(pa.binary()).to_pylist(), large.tolist(), strict=True)
+        ]
+        return pa.array(found, pa.binary())
+
+    def _complain(self, why: Bytes, first: int) -> None:
+        bad = np.flatnonzero(why)
+        row = first + int(bad[0])
+        text = f"row {row} of partition {self._partition} cannot be sent: {_REASONS[int(why[bad[0]])]}"
+        if not self._options.skips_bad_rows:
+            raise MessageIllegal(text, hint="correct or filter such rows, or leave them out with onBadRow=skip")
+        self.bad.first = self.bad.first or text
+        self.bad.count += len(bad)
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+_EMPTY: Final = np.empty(0, np.int32)
+_NONE: Final = -(2**63)
+
+
+def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Pieces of a batch that are not too large, but of at least one row."""
+    sizes = np.cumsum(np.diff(_read_offsets(_as_plain(batch.column(batch.schema.get_field_index("body"))))))
+    begin = 0
+    while begin < batch.num_rows:
+        before = int(sizes[begin - 1]) if begin else 0
+        upto = max(begin + 1, int(np.searchsorted(sizes, before + PIECE_BYTES, side="right")))
+        upto = min(upto, begin + PIECE_ROWS)
+        yield batch.slice(begin, upto - begin)
+        begin = upto
+
+
+def make_texts(column: pa.Array) -> packing.Texts:
+    """A column of text or bytes as the packing loops see it."""
+    data = column.buffers()[2]
+    return packing.Texts(
+        _read_offsets(column),
+        np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8),
+        None if not column.null_count else _read_valid(column.is_valid()).view(np.uint8),
+    )
+
+
+def _find_column(batch: pa.RecordBatch, name: str, default: str = "") -> pa.Array | None:
+    """A column, with a default for nulls; None when there is neither."""
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return pa.repeat(pa.scalar(default, pa.string()), batch.num_rows) if default else None
+    column = _as_plain(batch.column(index))
+    return pc.fill_null(column, default) if default and column.null_count else column
+
+
+def _as_plain(column: pa.Array) -> pa.Array:
+    """A column with 32-bit offsets, as the packing loops want it."""
+    if pa.types.is_large_string(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_large_binary(column.type):
+        return column.cast(pa.binary())
+    return column
+
+
+def _read_offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    if not len(column):
+        return np.zeros(1, np.int32)
+    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+
+
+def _read_valid(column: pa.Array) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _read_numbers(column: pa.Array, default: int | None) -> Ints:
+    filled = pc.fill_null(column.cast(pa.int64()), _NONE if default is None else default)
+    found: Ints = filled.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _sort_rows(lanes: Ints, why: Bytes) -> Ints:
+    """Good rows, those of a queue together and in their order."""
+    if why.any():
+        rows = np.flatnonzero(why == 0)
+        return rows[np.argsort(lanes[rows], kind="stable")].astype(np.int64)
+    if len(lanes) and (lanes == lanes[0]).all():
+        return np.arange(len(lanes), dtype=np.int64)
+    return np.argsort(lanes, kind="stable").astype(np.int64)
+
+
+def _make_text_field(piece: pa.RecordBatch, name: str, prop: str, default: str) -> list[packing.Field]:
+    column = _find_column(piece, name)
+    if column is None:
+        return [packing.ConstantField(f"{prop}\x01{default}\x02".encode())] if default else []
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        if default:
+            column = pc.fill_null(column.cast(pa.list_(pa.string())), default.split())
+        column = _empty_nulls(column.cast(pa.list_(pa.string())))
+        return [packing.WordsField(prop.encode(), _read_offsets(column), make_texts(_as_plain(column.values)))]
+    if default:
+        column = pc.fill_null(column, default)
+    return [packing.TextField(prop.encode(), make_texts(column))]
+
+
+def _make_map_field(column: pa.Array) -> packing.Field:
+    column = _empty_nulls(column.cast(pa.map_(pa.string(), pa.string())))
+    return packing.MapField(
+        _read_offsets(column), make_texts(_as_plain(column.keys)), make_texts(_as_plain(column.items)), _LEFT_OUT
+    )
+
+
+def _empty_nulls(column: pa.Array) -> pa.Array:
+    """Lists or maps of which a null has no entries: Arrow allows it to have some."""
+    if column.null_count:
+        sizes = np.diff(_read_offsets(column))
+        if sizes[~_read_valid(column.is_valid())].any():
+            return pa.array([each or [] for each in column.to_pylist()], column.type)
+    return column
+
+
+def _make_delay(
+    name: str, numbers: pa.Array, *, least: int
+) -> tuple[packing.Field, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    given = _read_valid(pc.greater_equal(numbers, least))
+    bad = _read_valid(pc.less(numbers, 0))
+    shown = pc.if_else(pa.array(given), numbers, pa.scalar(None, numbers.type)).cast(pa.string())
+    return packing.TextField(name.encode(), make_texts(shown)), given, bad
+
+
+def _read_delay(column: pa.Array) -> Any:
+    return _make_delay(DELAY, column.cast(pa.int64()), least=1)
+
+
+def _read_timer(column: pa.Array) -> Any:
+    return _make_delay(TIMER_DELAY_MS, column.cast(pa.int64()), least=1)
+
+
+def _read_moment(column: pa.Array) -> Any:
+    return _make_delay(TIMER_DELIVER_MS, pc.divide(column.cast(pa.int64()), 1000), least=0)
+
+
+def _make_single(queue: MessageQueue, item: bytes, sys_flag: int) -> Request:
+    """The message of a batch with one message, as a send of its own has it."""
+    _, _, _, flag, size = _ITEM_HEAD.unpack_from(item)
+    body_end = _ITEM_HEAD.size + size
+    return Request(queue, item[_ITEM_HEAD.size : body_end], 1, sys_flag, item[body_end + 2 :].decode(), flag)

@@ -1,0 +1,206 @@
+"""What a user tells the sink: options, and columns of the frame that is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql.types import StructType
+
+from eruca._client.produce.packing import COMPRESSIONS
+from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from eruca._spark.cluster import ACCESS_OPTIONS, Access
+from eruca._spark.guessing import guess_name
+from eruca._spark.optiontable import (
+    OptionTable,
+    SourceOption,
+    read_bytes,
+    read_choice,
+    read_count,
+    read_duration_ms,
+    read_flag,
+    read_text,
+)
+from eruca._wire.names import check_topic
+from eruca._wire.properties import RESERVED
+from eruca.errors import ConfigError
+
+AT_LEAST_ONCE: Final = "at-least-once"
+IDEMPOTENT: Final = "idempotent"
+FAIL: Final = "fail"
+SKIP: Final = "skip"
+NO_COMPRESSION: Final = "none"
+
+_NUMBERS: Final = ("tinyint", "smallint", "int", "bigint")
+_TEXTS: Final = ("string",)
+# What a frame may have, and which types each may be; Spark's own names of them.
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "body": ("binary", "string"),
+    "topic": _TEXTS,
+    "tags": _TEXTS,
+    "keys": ("string", "array<string>"),
+    "shardingKey": _TEXTS,
+    "queueId": _NUMBERS,
+    "delay": _NUMBERS,
+    "delayMs": _NUMBERS,
+    "deliverAt": ("timestamp",),
+    "properties": ("map<string,string>",),
+    "flag": _NUMBERS,
+}
+# These ask for the timing wheel, which Java's brokers of 4.x do not have.
+TIMER_COLUMNS: Final = ("delayMs", "deliverAt")
+
+
+def _read_properties(text: str) -> dict[str, str]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) and value for value in found.values()):
+        raise ValueError('expected names and texts as JSON, for example {"source": "spark"}')
+    for name in found:
+        if not name or name in RESERVED:
+            raise ValueError(f"the property {name!r} has a meaning of its own")
+    if len(text.encode()) > PROPERTIES_BYTES_MAX:
+        raise ValueError(f"they have more than {PROPERTIES_BYTES_MAX} bytes")
+    return found
+
+
+def _read_topic(text: str) -> str:
+    return check_topic(read_text(text))
+
+
+SINK_OPTIONS: Final = OptionTable(
+    "the rocketmq sink",
+    (
+        *ACCESS_OPTIONS,
+        SourceOption("topic", _read_topic, "", "where rows go that have no topic column, or null in it"),
+        SourceOption("tags", read_text, "", "the tag of rows without one of their own"),
+        SourceOption("keys", read_text, "", "the keys of rows without their own, separated by blanks"),
+        SourceOption("shardingKey", read_text, "", "rows with the same one go to the same queue; for rows without one"),
+        SourceOption("queueId", read_count(0), None, "the queue of rows without one of their own"),
+        SourceOption("delay", read_count(1), 0, "the delay level of rows without one of their own"),
+        SourceOption("delayMs", read_duration_ms, 0, "the delay of rows without one of their own, as 90s (Eruca only)"),
+        SourceOption("properties", _read_properties, {}, "properties of every row, as JSON"),
+        SourceOption(
+            "delivery",
+            read_choice(AT_LEAST_ONCE, IDEMPOTENT),
+            AT_LEAST_ONCE,
+            "at-least-once, or idempotent: the broker drops what it has stored already (Eruca only)",
+        ),
+        SourceOption(
+            "writeId",
+            read_text,
+            "",
+            "idempotent batch writes with the same id are the same write: what the first stored is not stored again",
+        ),
+        SourceOption("batchBytes", read_bytes, 1024 * 1024, "the most bytes of one request"),
+        SourceOption("batchRows", read_count(), 2000, "rows that go to one queue before it is the next queue's turn"),
+        SourceOption("inFlight", read_count(), 8, "requests of a task that may wait to be answered or to be sent"),
+        SourceOption("waitStoreOk", read_flag, True, "false: the broker answers before disk and slaves have a message"),
+        SourceOption(
+            "compression", read_choice(NO_COMPRESSION, *COMPRESSIONS), NO_COMPRESSION, "how large bodies are compressed"
+        ),
+        SourceOption("compressFrom", read_bytes, 4096, "how large a body must be to be compressed"),
+        SourceOption("compressLevel", read_count(), 5, "how hard to try"),
+        SourceOption("maxMessageBytes", read_bytes, MESSAGE_BODY_BYTES_MAX, "the largest body the brokers take"),
+        SourceOption(
+            "onBadRow", read_choice(FAIL, SKIP), FAIL, "a row that cannot be a message: fail, or skip and count"
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one sink."""
+
+    access: Access
+    topic: str
+    tags: str
+    keys: str
+    sharding_key: str
+    queue_id: int | None
+    delay: int
+    delay_ms: int
+    properties: Mapping[str, str]
+    is_idempotent: bool
+    write_id: str
+    batch_bytes: int
+    batch_rows: int
+    in_flight: int
+    wait_store_ok: bool
+    compression: str
+    compress_from: int
+    compress_level: int
+    body_bytes_max: int
+    skips_bad_rows: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> SinkOptions:
+        """From what Spark gives. Raises ConfigError."""
+        values: dict[str, Any] = SINK_OPTIONS.read(given)
+        if values["batchBytes"] > values["maxMessageBytes"]:
+            raise ConfigError(
+                f"batchBytes={values['batchBytes']} is above maxMessageBytes={values['maxMessageBytes']}",
+                hint="a broker takes no batch that is larger than a message may be",
+            )
+        if values["delay"] and values["delayMs"]:
+            raise ConfigError("delay and delayMs both say when rows are delivered", hint="give one of them")
+        if values["writeId"] and values["delivery"] != IDEMPOTENT:
+            raise ConfigError("writeId has no meaning without delivery=idempotent")
+        for name in ("tags", "keys"):
+            if "\x01" in values[name] or "\x02" in values[name]:
+                raise ConfigError(f"option {name} has a separator character (0x01 or 0x02)")
+        return cls(
+            access=Access.of(values),
+            topic=values["topic"],
+            tags=values["tags"],
+            keys=values["keys"],
+            sharding_key=values["shardingKey"],
+            queue_id=values["queueId"],
+            delay=values["delay"],
+            delay_ms=values["delayMs"],
+            properties=values["properties"],
+            is_idempotent=values["delivery"] == IDEMPOTENT,
+            write_id=values["writeId"],
+            batch_bytes=values["batchBytes"],
+            batch_rows=values["batchRows"],
+            in_flight=values["inFlight"],
+            wait_store_ok=values["waitStoreOk"],
+            compression=values["compression"],
+            compress_from=values["compressFrom"],
+            compress_level=values["compressLevel"],
+            body_bytes_max=values["maxMessageBytes"],
+            skips_bad_rows=values["onBadRow"] == SKIP,
+        )
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Raise ConfigError for a frame that cannot be written, naming the nearest right column."""
+    for field in schema.fields:
+        types = COLUMNS.get(field.name)
+        if types is None:
+            guess = guess_name(field.name, COLUMNS, f"there are {', '.join(COLUMNS)}; drop the others")
+            raise ConfigError(f"the rocketmq sink has no column {field.name}", hint=guess)
+        found = field.dataType.simpleString()
+        if found not in types:
+            raise ConfigError(f"column {field.name} is {found}, not {' or '.join(types)}", hint="cast it")
+    names = set(schema.fieldNames())
+    if "body" not in names:
+        raise ConfigError("the frame has no column body", hint='name what is to be sent: .selectExpr("... AS body")')
+    if "topic" not in names and not options.topic:
+        raise ConfigError("no destination topic is given", hint='.option("topic", "orders"), or a column topic')
+    given: list[str] = [name for name in ("delay", "delayMs", "deliverAt") if name in names]
+    given += [name for name, value in (("delay", options.delay), ("delayMs", options.delay_ms)) if value]
+    if len(set(given)) > 1:
+        raise ConfigError(
+            f"{' and '.join(dict.fromkeys(given))} all say when rows are delivered", hint="give one of them"
+        )
+
+
+def wants_timer(schema: StructType, options: SinkOptions) -> bool:
+    """Do rows ask for delays that only a timing wheel has?"""
+    return bool(options.delay_ms) or any(name in TIMER_COLUMNS for name in schema.fieldNames())

@@ -1,0 +1,361 @@
+"""Writing frames and streams to topics.
+
+Each task sends its rows in requests of many, several of them under way at the same time but never two for one queue: so
+rows of a queue stay in their order, and what is sent again after a failure is the first that was not answered.
+
+With `delivery=idempotent` every row is marked with the query, the batch, the partition and its number in the partition,
+and the broker drops those it has stored already (`broker.once`). What makes this right is that a partition that is
+written again has the same rows in the same order, and that each goes to the same queue again:
+
+- The rows are those of a replayed micro-batch or of a task that is run again. Spark computes the same ones when the
+  source can be read again (files, topics, tables) and nothing in between depends on the moment or on chance
+  (`current_timestamp`, `rand` without seed, the order in which a shuffle happened to arrive).
+- The queues are asked for when a batch is planned, and travel to its tasks. Should the queues of the topic or
+  `batchRows` change between a batch that was cut off and its replay, rows of this one batch may be stored twice. The
+  same holds for topics that a column names, whose queues each task asks for by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from eruca._broker.sending.once import ONCE_GROUP, ONCE_KEY
+from eruca._client.produce.choosing import explain_not_writable
+from eruca._client.produce.sending import Parcel, Sender
+from eruca._client.session.calls import explain_refusal
+from eruca._spark.cluster import RETRIES, Cluster
+from eruca._spark.settling import settle_worker
+from eruca._spark.sink.encoding import Request, RowPacker
+from eruca._spark.sink.options import SinkOptions, check_columns, wants_timer
+from eruca._wire.bodies import KVTable, MessageQueue
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import EmptyHeader
+from eruca._wire.properties import WAIT
+from eruca.errors import ConfigError, ErucaError, NetError, NoRoute, RequestRefused, SendFailed, WireError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
+
+# The producer group of rows that are sent at least once.
+SINK_GROUP: Final = "ERUCA_SPARK_SINK"
+# How long after the start of its name server a broker may take to be known again, and how often it is asked for.
+_REGISTRATION_S: Final = 30.0
+_PAUSE_S: Final = 0.1
+# Answers after which a message is stored as well as it will be: no slave is there to wait for.
+_STORED: Final = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.SLAVE_NOT_AVAILABLE)})
+# Stored, but not yet where it should be; asked again, the broker may say more.
+_UNSURE: Final = frozenset({int(ResponseCode.FLUSH_DISK_TIMEOUT), int(ResponseCode.FLUSH_SLAVE_TIMEOUT)})
+
+
+@dataclass(slots=True)
+class Written(WriterCommitMessage):
+    """What a task has written."""
+
+    partition: int
+    rows: int
+    bytes: int
+    skipped: int
+    # Why the first row was skipped.
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What the driver tells its tasks."""
+
+    options: SinkOptions
+    # The queues of the topic of the options, in the order in which sharding keys count.
+    queues: Sequence[MessageQueue]
+
+
+def plan_sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool, patient: bool = False) -> SinkPlan:
+    """Check what the user wants, and find the queues. Raises ConfigError and NoRoute."""
+    if overwrite:
+        raise ConfigError(
+            "a topic cannot be overwritten", hint='write with .mode("append"), a stream with .outputMode("append")'
+        )
+    options = SinkOptions.of(given)
+    check_columns(schema, options)
+    with Cluster(options.access) as cluster:
+        queues: Sequence[MessageQueue] = ()
+        if options.topic:
+            queues = cluster.run(_find_queues(cluster, options.topic, patient=patient))
+        if options.is_idempotent:
+            _refuse_java(cluster, queues, "delivery=idempotent", "drops what it has stored already")
+        if wants_timer(schema, options):
+            _refuse_java(cluster, queues, "delayMs and deliverAt", "has a timer for any delay", hint="use delay levels")
+    return SinkPlan(options, queues)
+
+
+async def _find_queues(cluster: Cluster, topic: str, *, patient: bool) -> Sequence[MessageQueue]:
+    """The queues of a topic; who is patient also waits for a broker that has not yet registered again."""
+    deadline = asyncio.get_running_loop().time() + _REGISTRATION_S
+    while True:
+        try:
+            route = await cluster.insist(lambda: cluster.admin.routes.get_for_send(topic))
+            break
+        except NoRoute:
+            if not patient or asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(_PAUSE_S)
+    if not route.write_queues:
+        raise explain_not_writable(route)
+    return route.write_queues
+
+
+def _refuse_java(
+    cluster: Cluster, queues: Sequence[MessageQueue], what: str, ability: str, hint: str = "use delivery=at-least-once"
+) -> None:
+    """Raise ConfigError unless every broker that rows go to is one of ours."""
+    if queues:
+        masters = {queue.broker_name: cluster.admin.find_master(queue.broker_name) for queue in queues}
+    else:
+        masters = cluster.run(cluster.insist(cluster.admin.list_masters))
+    for name, address in sorted(masters.items()):
+
+        async def ask(address: str = address) -> object:
+            _, body = await cluster.admin.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
+            return body
+
+        body = cluster.run(cluster.insist(ask))
+        if not isinstance(body, KVTable) or ONCE_KEY not in body.table:
+            raise ConfigError(
+                f"{what} needs brokers of Eruca: only such a one {ability}, and broker {name} at {address} is not one",
+                hint=hint,
+            )
+
+
+# -- tasks -------------------------------------------------------------------------------------------------------------
+
+
+class Lanes:
+    """Sends requests: in turn to each queue, at the same time to several."""
+
+    def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
+        self._routes = cluster.admin.routes
+        self._options = options
+        self._timeout_ms = options.access.timeout_ms
+        self._sender = Sender(cluster.admin.session, ONCE_GROUP if options.is_idempotent else SINK_GROUP)
+        self._batch_properties = f"{WAIT}\x01{'true' if options.wait_store_ok else 'false'}"
+        self._waiting: dict[MessageQueue, deque[Request]] = {}
+        self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._count = 0
+        self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def put(self, request: Request) -> None:
+        """Take a request, and wait while there are as many as may be. Raises what another one met."""
+        while self._count >= self._options.in_flight:
+            await self._wait()
+        self._count += 1
+        self._waiting.setdefault(request.queue, deque()).append(request)
+        if request.queue not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._send_all(request.queue))
+            self._tasks[request.queue] = task
+        # The request goes out before the next rows are packed.
+        await asyncio.sleep(0)
+        self._raise_failure()
+
+    async def finish(self) -> None:
+        """Wait until all are stored. Raises what one of them met."""
+        while self._count:
+            await self._wait()
+        self._raise_failure()
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wait(self) -> None:
+        self._raise_failure()
+        self._changed.clear()
+        await self._changed.wait()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _send_all(self, queue: MessageQueue) -> None:
+        requests = self._waiting[queue]
+        try:
+            while requests:
+                await self._deliver(requests[0])
+                requests.popleft()
+                self._count -= 1
+                self._changed.set()
+        except Exception as error:
+            self._failure = error
+            self._changed.set()
+        finally:
+            del self._tasks[queue]
+
+    async def _deliver(self, request: Request) -> None:
+        """Send until it is stored, or until it was tried too often."""
+        parcel = self._make_parcel(request)
+        attempts: list[str] = []
+        while len(attempts) <= self._options.access.retries:
+            if attempts:
+                await asyncio.sleep(RETRIES.after(len(attempts)))
+                await self._refresh(parcel.topic)
+            try:
+                answer = await self._sender.begin(parcel, request.queue, self._timeout_ms)
+                if answer.code in _STORED:
+                    return
+                if answer.code not in _UNSURE:
+                    raise explain_refusal(answer, f"broker {request.queue.broker_name}")
+                attempts.append(f"{request.queue.broker_name}: {ResponseCode(answer.code).name}")
+            except (NetError, RequestRefused, WireError) as error:
+                if isinstance(error, RequestRefused) and not error.retryable:
+                    raise
+                attempts.append(str(error))
+        what = f"{request.rows} rows for {request.queue.topic}"
+        raise SendFailed(
+            f"{what} were not stored after {len(attempts)} tries: {attempts[-1]}",
+            attempts,
+            hint="raise the option retries if brokers are away for longer",
+        )
+
+    async def _refresh(self, topic: str) -> None:
+        """The broker may be somewhere else by now; that nobody can say so is no reason to give up."""
+        try:
+            await self._routes.refresh(topic)
+        except ErucaError as error:
+            log.info("the route of %s could not be asked: %s", topic, error)
+
+    def _make_parcel(self, request: Request) -> Parcel:
+        if request.properties is None:
+            code, properties = RequestCode.SEND_BATCH_MESSAGE, self._batch_properties
+        else:
+            code, properties = RequestCode.SEND_MESSAGE_V2, request.properties
+        return Parcel(
+            request.queue.topic, request.body, properties, "", request.sys_flag, flag=request.flag, code=int(code)
+        )
+
+
+def write_rows(
+    plan: SinkPlan, batches: Iterable[pa.RecordBatch], partition: int, once_prefix: str | None = None
+) -> Written:
+    """Send the rows of a partition, and return when all are stored."""
+    settle_worker()
+    with Cluster(plan.options.access) as cluster:
+        packer = RowPacker(plan.options, partition, cluster.admin.session.unique_ids, once_prefix)
+        return cluster.run(_write(cluster, plan, packer, batches, partition))
+
+
+async def _write(
+    cluster: Cluster, plan: SinkPlan, packer: RowPacker, batches: Iterable[pa.RecordBatch], partition: int
+) -> Written:
+    lanes = Lanes(cluster, plan.options)
+    sent_bytes = 0
+    try:
+        for batch in batches:
+            for topic in packer.list_unknown_topics(batch):
+                queues = await _find_queues(cluster, topic, patient=True)
+                # Those that the driver found, so that every attempt of the task has the same.
+                packer.add_topic(topic, plan.queues if topic == plan.options.topic else queues)
+            for request in packer.pack(batch):
+                await lanes.put(request)
+                sent_bytes += len(request.body)
+        await lanes.finish()
+    finally:
+        await lanes.stop()
+    bad = packer.bad
+    if bad.count:
+        log.warning("%d rows of partition %d were skipped: %s", bad.count, partition, bad.first)
+    return Written(partition, packer.rows - bad.count, sent_bytes, bad.count, bad.first)
+
+
+def name_query(query: str) -> str:
+    """The short name of a query in marks: 22 characters for a UUID, or for a hash of anything else."""
+    try:
+        raw = uuid.UUID(query).bytes
+    except ValueError:
+        raw = hashlib.blake2b(query.encode(), digest_size=16).digest()
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _log_written(what: str, messages: Iterable[WriterCommitMessage | None]) -> None:
+    written = [each for each in messages if isinstance(each, Written)]
+    skipped = sum(each.skipped for each in written)
+    log.info("%s: %d rows in %d tasks", what, sum(each.rows for each in written), len(written))
+    if skipped:
+        first = next(each.reason for each in written if each.skipped)
+        log.warning("%s: %d rows were skipped; %s", what, skipped, first)
+
+
+def _get_context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "rows are written in a task of Spark"
+    return context
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """Writes a frame."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self.plan = plan_sink(options, schema, overwrite=overwrite)
+        # All attempts of this write have it, and no other write, unless the user says that it is the same.
+        self.query = name_query(self.plan.options.write_id or str(uuid.uuid4()))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send the rows of a task."""
+        partition = _get_context().partitionId()
+        prefix = f"{self.query}:0:{partition}" if self.plan.options.is_idempotent else None
+        return write_rows(self.plan, iterator, partition, prefix)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks are done."""
+        _log_written("batch", messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task failed; what was sent is sent."""
+        _log_written("batch that failed", messages)
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Writes a stream."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        # Each batch is planned anew, also right after a broker was started again.
+        self.plan = plan_sink(options, schema, overwrite=overwrite, patient=True)
+        if self.plan.options.write_id:
+            raise ConfigError("writeId is for batches", hint="a stream has an id of its own, in its checkpoint")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send the rows of a task."""
+        context = _get_context()
+        partition, prefix = context.partitionId(), None
+        if self.plan.options.is_idempotent:
+            # A stream writer is not told its batch in another way.
+            query = context.getLocalProperty("sql.streaming.queryId")
+            batch = context.getLocalProperty("streaming.sql.batchId")
+            if query is None or batch is None:
+                raise ConfigError("Spark does not say which query and batch a task belongs to")
+            prefix = f"{name_query(query)}:{int(batch)}:{partition}"
+        return write_rows(self.plan, iterator, partition, prefix)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks of a micro-batch are done."""
+        _log_written(f"batch {batchId}", messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task failed; what was sent is sent."""
+        _log_written(f"batch {batchId} that failed", messages)

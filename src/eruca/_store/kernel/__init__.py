@@ -1,0 +1,5 @@
+"""Loops of the store that are compiled where there is a compiler: index entries, dispatch, entries of queues."""
+
+from eruca._wire.kernel import load_kernels
+
+load_kernels(__name__, __path__)

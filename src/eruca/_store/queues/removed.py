@@ -1,0 +1,80 @@
+"""Topics that were deleted, kept as long as the log still has records of theirs.
+
+The records stay in the log until they expire. Without this list a recovery would bring the topic back, and a topic that
+was made again would get its old messages instead of its new ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from eruca._ground.digits import read_digits
+from eruca._store.filesystem import FileSystem
+from eruca._store.jsonfile import JsonFile
+
+# Between a topic and a queue number; no topic has it in its name.
+_OF_QUEUE = "/"
+
+
+def _decode(data: bytes) -> dict[str, int]:
+    # Not the method of a decoder: Spark sends the list to its tasks, and a decoder cannot go there.
+    return msgspec.json.decode(data, type=dict[str, int])
+
+
+class RemovedTopics:
+    """For each deleted topic the position before which its records count for nothing."""
+
+    def __init__(self, disk: FileSystem, path: Path) -> None:
+        self._file = JsonFile(disk, path, _decode)
+        self._positions: dict[str, int] = {}
+        # Of a slave: queues that began again, by which it knows that its master made their topic again.
+        self._of_queues: dict[tuple[str, int], int] = {}
+
+    def load(self, log_start: int) -> None:
+        """Read the list; topics whose records have all expired are forgotten."""
+        for name, position in self._file.read_or({}, "deleted topics may come back").items():
+            topic, _, queue = name.partition(_OF_QUEUE)
+            queue_id = read_digits(queue)
+            if position > log_start and queue_id is not None:
+                self._of_queues[topic, queue_id] = position
+            elif position > log_start:
+                self._positions[topic] = position
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The position for each topic, and for each queue that began again, which is written `topic/queue`."""
+        of_queues = {f"{topic}{_OF_QUEUE}{queue_id}": at for (topic, queue_id), at in self._of_queues.items()}
+        return self._positions | of_queues
+
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing deleted that the log still has?"""
+        return not self._positions and not self._of_queues
+
+    def add(self, topic: str, position: int) -> None:
+        """Note that a topic is deleted as of a position; `save` makes it last."""
+        self._positions[topic] = position
+
+    def add_queue(self, topic: str, queue_id: int, position: int) -> None:
+        """Note that a queue began again at a position; `save` makes it last."""
+        self._of_queues[topic, queue_id] = position
+
+    def lower_to(self, position: int) -> bool:
+        """Have no topic deleted behind a position, because the log was cut there; True when that changed one."""
+        lowered = {topic: min(at, position) for topic, at in self._positions.items()}
+        of_queues = {queue: min(at, position) for queue, at in self._of_queues.items()}
+        changed = (lowered, of_queues) != (self._positions, self._of_queues)
+        self._positions, self._of_queues = lowered, of_queues
+        return changed
+
+    def save(self) -> None:
+        """Write the list; may run in a thread."""
+        self._file.write(self.positions)
+
+    def covers(self, topic: str, queue_id: int, position: int) -> bool:
+        """Was the topic of a record at this position deleted after it?"""
+        if self._positions and position < self._positions.get(topic, 0):
+            return True
+        return bool(self._of_queues) and position < self._of_queues.get((topic, queue_id), 0)

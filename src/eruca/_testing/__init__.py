@@ -1,0 +1,1 @@
+"""Tools for tests; what users import is `eruca.testing`."""

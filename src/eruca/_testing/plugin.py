@@ -1,0 +1,161 @@
+"""A pytest plugin with a real broker: started once a session, with a topic and a group of its own for every test.
+
+It is there as soon as eruca is installed; a run that uses none of its fixtures pays for this module and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    import eruca.sync
+    from eruca._client.produce.producer import Producer
+    from eruca._client.push.consumer import Consumer
+    from eruca._testing.embedded import EmbeddedBroker
+
+MakeConsumer = Callable[..., "Consumer"]
+MakeSyncConsumer = Callable[..., "eruca.sync.Consumer"]
+
+_NAME_CHARACTERS_MAX = 60
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def eruca_broker_options() -> Mapping[str, Any]:
+    """What the broker of this session is told; override it to change that.
+
+    Delays, retries and check-backs come at once. `{}` gives a broker that takes its time as in production; any option
+    of BrokerOptions and StoreOptions may be named.
+    """
+    return {"hurry": True}
+
+
+@pytest.fixture(scope="session")
+def eruca_broker(eruca_broker_options: Mapping[str, Any]) -> Iterator[EmbeddedBroker]:
+    """A real name server and broker for the whole session: `.nameserver` and `.address` say where."""
+    from eruca._testing.embedded import EmbeddedBroker
+
+    with EmbeddedBroker(**eruca_broker_options) as broker:
+        yield broker
+
+
+@pytest.fixture
+def eruca_topic(eruca_broker: EmbeddedBroker, request: pytest.FixtureRequest) -> str:
+    """The name of a topic that only this test has; it exists, with four queues and no messages."""
+    topic = _name_after(request)
+    eruca_broker.create_topic(topic)
+    return topic
+
+
+@pytest.fixture
+def eruca_group(request: pytest.FixtureRequest) -> str:
+    """The name of a group that only this test has."""
+    return _name_after(request)
+
+
+@pytest.fixture
+def eruca_producer(request: pytest.FixtureRequest) -> Producer:
+    """A started producer for an async test."""
+    producer: Producer = _find_async(request, "eruca_producer")
+    return producer
+
+
+@pytest.fixture
+def eruca_consumer(request: pytest.FixtureRequest) -> MakeConsumer:
+    """Makes consumers for an async test: `async with eruca_consumer(subscribe=eruca_topic) as consumer`.
+
+    Arguments are those of Consumer. They are in the group of the test and begin with the earliest message, unless
+    told otherwise; those still open when the test ends are closed.
+    """
+    make: MakeConsumer = _find_async(request, "eruca_consumer")
+    return make
+
+
+@pytest.fixture
+def eruca_sync_producer(eruca_broker: EmbeddedBroker, eruca_group: str) -> Iterator[eruca.sync.Producer]:
+    """A started producer for a plain test."""
+    from eruca.sync import Producer
+
+    with Producer(eruca_broker.nameserver, group=eruca_group) as producer:
+        yield producer
+
+
+@pytest.fixture
+def eruca_sync_consumer(eruca_broker: EmbeddedBroker, eruca_group: str) -> Iterator[MakeSyncConsumer]:
+    """Makes consumers for a plain test: `with eruca_sync_consumer(subscribe=eruca_topic) as consumer`.
+
+    The same as `eruca_consumer` without `async`.
+    """
+    from eruca.sync import Consumer
+
+    made: list[eruca.sync.Consumer] = []
+
+    def make(**options: Any) -> eruca.sync.Consumer:
+        made.append(Consumer(eruca_broker.nameserver, **_choose_defaults(eruca_group, options)))
+        return made[-1]
+
+    yield make
+    for consumer in reversed(made):
+        consumer.close()
+
+
+def _choose_defaults(group: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"group": group, "start": "earliest", "drain": 1.0, **options}
+
+
+# -- async fixtures: pytest-asyncio wants its own mark on them, anyio takes plain ones ---------------------------------
+
+
+def _define(mark: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """The async fixtures, with the mark of who runs them: one function cannot have both."""
+
+    @mark
+    async def run_producer(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[Producer]:
+        from eruca._client.produce.producer import Producer
+
+        async with Producer(eruca_broker.nameserver, group=eruca_group) as producer:
+            yield producer
+
+    @mark
+    async def make_consumers(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[MakeConsumer]:
+        from eruca._client.push.consumer import Consumer
+
+        made: list[Consumer] = []
+
+        def make(**options: Any) -> Consumer:
+            made.append(Consumer(eruca_broker.nameserver, **_choose_defaults(eruca_group, options)))
+            return made[-1]
+
+        yield make
+        for consumer in reversed(made):
+            await consumer.close()
+
+    return run_producer, make_consumers
+
+
+_eruca_producer_anyio, _eruca_consumer_anyio = _define(pytest.fixture)
+# A plugin like this one: where it is installed and not switched off, pytest has imported it or will in a moment.
+if importlib.util.find_spec("pytest_asyncio") is not None:
+    import pytest_asyncio
+
+    _eruca_producer_asyncio, _eruca_consumer_asyncio = _define(pytest_asyncio.fixture)
+
+
+def _find_async(request: pytest.FixtureRequest, name: str) -> Any:
+    runner = "anyio" if "anyio_backend" in request.fixturenames else "asyncio"
+    if runner == "asyncio" and not request.config.pluginmanager.hasplugin("asyncio"):
+        pytest.fail(f"{name} is for async tests: install pytest-asyncio, or mark the test with anyio", pytrace=False)
+    return request.getfixturevalue(f"_{name}_{runner}")
+
+
+def _name_after(request: pytest.FixtureRequest) -> str:
+    """A name that says which test it belongs to, and that no other test of this process gets."""
+    readable = _NOT_IN_NAMES.sub("_", request.node.name)[:_NAME_CHARACTERS_MAX].strip("_")
+    return f"{readable}-{next(_numbers)}"

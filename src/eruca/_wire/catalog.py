@@ -1,0 +1,414 @@
+"""The catalog of requests: for each code what it means, who sends it to whom, what it carries, what comes back, and
+which right the sender needs.
+
+The table is the documentation. A code that is not in it is refused; one that is in it without a right is a mistake that
+a test finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from eruca._wire import bodies as b
+from eruca._wire import headers as h
+from eruca._wire.codecs import (
+    BodyCodec,
+    JsonCodec,
+    OptionsCodec,
+    PayloadCodec,
+    RecordCodec,
+    RecordsCodec,
+    RegistrationCodec,
+    ResetOffsetsCodec,
+    RouteCodec,
+    SentBodyCodec,
+)
+from eruca._wire.codes import VERSION_ANNOUNCED, RequestCode, ResponseCode
+from eruca._wire.command import Command, make_request
+from eruca._wire.ext import Header
+
+
+class Right(Enum):
+    """What the sender of a request must be allowed to do, when accounts are in force."""
+
+    ACCOUNT = "be known: any account will do"
+    PUBLISH = "publish to the topic of the request"
+    SUBSCRIBE = "subscribe to the topics and groups of the request"
+    INSPECT = "look at the cluster: topics, groups, offsets, statistics, but no secrets"
+    ADMIN = "change the cluster, or see its settings and messages"
+    BROKER = "be a broker of this cluster"
+    SERVER = "be the broker at the other end of a connection the client opened"
+    NOBODY = "nobody may: the code is a constant that no one handles"
+
+
+class Link(Enum):
+    """Who sends a request to whom."""
+
+    CLIENT_BROKER = "client to broker"
+    BROKER_CLIENT = "broker to client"
+    CLIENT_NAMESERVER = "client to name server"
+    BROKER_NAMESERVER = "broker to name server"
+    ADMIN_BROKER = "tools to broker"
+    ADMIN_NAMESERVER = "tools to name server"
+    SLAVE_MASTER = "slave to master"
+    FILTERSERVER_BROKER = "filter server to broker"
+    CLIENT_FILTERSERVER = "client to filter server"
+
+
+_CB, _BC, _CN, _BN = Link.CLIENT_BROKER, Link.BROKER_CLIENT, Link.CLIENT_NAMESERVER, Link.BROKER_NAMESERVER
+_AB, _AN, _SM = Link.ADMIN_BROKER, Link.ADMIN_NAMESERVER, Link.SLAVE_MASTER
+_FB, _CF = Link.FILTERSERVER_BROKER, Link.CLIENT_FILTERSERVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSpec:
+    """One row of the catalog. A header type without fields and a body of None mean that nothing is carried."""
+
+    meaning: str
+    links: tuple[Link, ...] = ()
+    right: Right
+    header: type[Header] = h.EmptyHeader
+    body: BodyCodec | None = None
+    answer: type[Header] = h.EmptyHeader
+    answer_body: BodyCodec | None = None
+    #: The answer codes that come with the answer header; the others come with the refusal header.
+    answered: frozenset[int] = frozenset({ResponseCode.SUCCESS})
+    refusal: type[Header] = h.EmptyHeader
+
+
+def _row(meaning: str, *links: Link, right: Right, **carried: Any) -> RequestSpec:
+    return RequestSpec(meaning=meaning, links=links, right=right, **carried)
+
+
+def _unused(meaning: str) -> RequestSpec:
+    return RequestSpec(meaning=f"{meaning}; nobody handles this", right=Right.NOBODY)
+
+
+# The three "stored, but" codes of a send come with the place of the message like success does.
+_STORED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+_PULLED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+_QUERIED = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
+_SENT: Final[dict[str, Any]] = {
+    "right": Right.PUBLISH,
+    "body": SentBodyCodec(),
+    "answer": h.SendMessageAnswerHeader,
+    "answered": _STORED,
+    "refusal": h.SendRefusedHeader,
+}
+_TOPIC_LIST: Final = JsonCodec(b.TopicList)
+_KV_TABLE: Final = JsonCodec(b.KVTable)
+_OPTIONS: Final = OptionsCodec()
+_RECORD: Final = RecordCodec()
+_RECORDS: Final = RecordsCodec()
+
+# fmt: off
+CATALOG: Final[dict[RequestCode, RequestSpec]] = {
+    # --- sending ----------------------------------------------------------------------------------------------------
+    RequestCode.SEND_MESSAGE: _row("send a message, long names", _CB, header=h.SendMessageHeader, **_SENT),
+    RequestCode.SEND_MESSAGE_V2: _row("send a message, one-letter names", _CB, header=h.SendMessageV2Header, **_SENT),
+    RequestCode.SEND_BATCH_MESSAGE: _row("send a batch", _CB, header=h.SendMessageV2Header, **_SENT),
+    RequestCode.SEND_REPLY_MESSAGE: _row(
+        "send the reply to a request message, long names", _CB, header=h.SendMessageHeader, **_SENT),
+    RequestCode.SEND_REPLY_MESSAGE_V2: _row(
+        "send the reply to a request message, one-letter names", _CB, header=h.SendMessageV2Header, **_SENT),
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: _row(
+        "bring a reply to the client that asked", _BC,
+        right=Right.SERVER, header=h.PushReplyHeader, body=PayloadCodec()),
+    RequestCode.CONSUMER_SEND_MSG_BACK: _row(
+        "give a message back to be delivered again later", _CB, right=Right.SUBSCRIBE, header=h.SendBackHeader),
+    RequestCode.END_TRANSACTION: _row(
+        "decide a half message", _CB, right=Right.PUBLISH, header=h.EndTransactionHeader),
+    RequestCode.CHECK_TRANSACTION_STATE: _row(
+        "what became of this half message?", _BC, right=Right.SERVER, header=h.CheckTransactionHeader, body=_RECORD),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _row(
+        "check a half message again from the start", _AB, right=Right.ADMIN, header=h.MessageIdHeader),
+
+    # --- consuming --------------------------------------------------------------------------------------------------
+    RequestCode.PULL_MESSAGE: _row(
+        "pull messages of a queue", _CB, right=Right.SUBSCRIBE, header=h.PullMessageHeader,
+        answer=h.PullMessageAnswerHeader, answer_body=_RECORDS, answered=_PULLED),
+    RequestCode.QUERY_MESSAGE: _row(
+        "find messages by key", _CB, right=Right.SUBSCRIBE, header=h.QueryMessageHeader,
+        answer=h.QueryMessageAnswerHeader, answer_body=_RECORDS, answered=_QUERIED),
+    RequestCode.VIEW_MESSAGE_BY_ID: _row(
+        "fetch the message at a position of the log", _CB, right=Right.SUBSCRIBE, header=h.ViewMessageHeader,
+        answer_body=_RECORD),
+    RequestCode.QUERY_CONSUMER_OFFSET: _row(
+        "the offset of a group in a queue", _CB, right=Right.SUBSCRIBE, header=h.QueryConsumerOffsetHeader,
+        answer=h.OffsetAnswerHeader),
+    RequestCode.UPDATE_CONSUMER_OFFSET: _row(
+        "commit the offset of a group in a queue", _CB, right=Right.SUBSCRIBE, header=h.UpdateConsumerOffsetHeader),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _row(
+        "the offset of a queue at a store time", _CB, right=Right.SUBSCRIBE, header=h.SearchOffsetHeader,
+        answer=h.OffsetAnswerHeader),
+    RequestCode.GET_MAX_OFFSET: _row(
+        "the end of a queue", _CB, right=Right.SUBSCRIBE, header=h.QueueHeader, answer=h.OffsetAnswerHeader),
+    RequestCode.GET_MIN_OFFSET: _row(
+        "the beginning of a queue", _CB, right=Right.SUBSCRIBE, header=h.QueueHeader, answer=h.OffsetAnswerHeader),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _row(
+        "the store time of the first message of a queue", _CB, right=Right.SUBSCRIBE, header=h.QueueHeader,
+        answer=h.TimestampAnswerHeader),
+    RequestCode.LOCK_BATCH_MQ: _row(
+        "lock queues for ordered consuming", _CB, right=Right.SUBSCRIBE, body=JsonCodec(b.LockBody),
+        answer_body=JsonCodec(b.LockedBody)),
+    RequestCode.UNLOCK_BATCH_MQ: _row("unlock queues", _CB, right=Right.SUBSCRIBE, body=JsonCodec(b.LockBody)),
+
+    # --- clients and their groups -----------------------------------------------------------------------------------
+    # A heartbeat with consumer groups needs SUBSCRIBE on each; the broker sees that in the body.
+    RequestCode.HEART_BEAT: _row(
+        "a client is alive and in these groups", _CB, right=Right.ACCOUNT, body=JsonCodec(b.HeartbeatData)),
+    RequestCode.UNREGISTER_CLIENT: _row(
+        "a client leaves its groups", _CB, right=Right.ACCOUNT, header=h.UnregisterClientHeader),
+    RequestCode.CHECK_CLIENT_CONFIG: _row(
+        "can the broker read this expression?", _CB, right=Right.SUBSCRIBE, body=JsonCodec(b.CheckClientBody)),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _row(
+        "the clients in a consumer group", _CB, right=Right.SUBSCRIBE, header=h.ConsumerGroupHeader,
+        answer_body=JsonCodec(b.ConsumerIds)),
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _row(
+        "the members of a group changed: rebalance", _BC, right=Right.SERVER, header=h.ConsumerGroupHeader),
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: _row(
+        "take these offsets", _BC, right=Right.SERVER, header=h.ResetOffsetHeader, body=ResetOffsetsCodec()),
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: _row(
+        "which offsets do you have?", _BC, right=Right.SERVER, header=h.ConsumerStatusHeader,
+        answer_body=JsonCodec(b.ConsumerStatusBody)),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: _row(
+        "what is a consumer doing?", _AB, _BC, right=Right.ADMIN, header=h.ConsumerRunningInfoHeader,
+        answer_body=JsonCodec(b.ConsumerRunningInfo)),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _row(
+        "have a client consume one message now", _AB, _BC, right=Right.ADMIN, header=h.ConsumeDirectlyHeader,
+        body=_RECORD, answer_body=JsonCodec(b.ConsumeDirectlyResult)),
+
+    # --- name server: routes and brokers ------------------------------------------------------------------------------
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: _row(
+        "where are the queues of a topic?", _CN, right=Right.ACCOUNT, header=h.RouteHeader, answer_body=RouteCodec()),
+    RequestCode.GET_BROKER_CLUSTER_INFO: _row(
+        "all brokers and clusters", _CN, right=Right.INSPECT, answer_body=JsonCodec(b.ClusterInfo)),
+    RequestCode.REGISTER_BROKER: _row(
+        "a broker is alive and has these topics", _BN, right=Right.BROKER, header=h.RegisterBrokerHeader,
+        body=RegistrationCodec(), answer=h.RegisterBrokerAnswerHeader, answer_body=_KV_TABLE),
+    RequestCode.UNREGISTER_BROKER: _row("a broker leaves", _BN, right=Right.BROKER, header=h.BrokerHeader),
+    RequestCode.QUERY_DATA_VERSION: _row(
+        "is my registration current?", _BN, right=Right.BROKER, header=h.BrokerHeader, body=JsonCodec(b.DataVersion),
+        answer=h.DataVersionAnswerHeader, answer_body=JsonCodec(b.DataVersion)),
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: _row(
+        "take the write permission from a broker", _AN, right=Right.ADMIN, header=h.BrokerNameHeader,
+        answer=h.WipeWritePermAnswerHeader),
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: _row(
+        "give the write permission back", _AN, right=Right.ADMIN, header=h.BrokerNameHeader,
+        answer=h.AddWritePermAnswerHeader),
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _row(
+        "all topics", _CN, right=Right.INSPECT, answer_body=_TOPIC_LIST),
+    RequestCode.GET_TOPICS_BY_CLUSTER: _row(
+        "the topics of a cluster", _CN, right=Right.INSPECT, header=h.ClusterHeader, answer_body=_TOPIC_LIST),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: _row(
+        "cluster names and broker names", _AN, right=Right.INSPECT, answer_body=_TOPIC_LIST),
+    RequestCode.GET_UNIT_TOPIC_LIST: _row("topics of a unit", _AN, right=Right.INSPECT, answer_body=_TOPIC_LIST),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _row(
+        "topics subscribed by a unit", _AN, right=Right.INSPECT, answer_body=_TOPIC_LIST),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _row(
+        "topics subscribed by a unit and of none", _AN, right=Right.INSPECT, answer_body=_TOPIC_LIST),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: _row(
+        "forget a topic", _AN, right=Right.ADMIN, header=h.DeleteTopicInNameServerHeader),
+    RequestCode.PUT_KV_CONFIG: _row("set a value", _AN, right=Right.ADMIN, header=h.PutKVConfigHeader),
+    RequestCode.GET_KV_CONFIG: _row(
+        "get a value", _CN, right=Right.INSPECT, header=h.KVConfigHeader, answer=h.KVConfigAnswerHeader),
+    RequestCode.DELETE_KV_CONFIG: _row("delete a value", _AN, right=Right.ADMIN, header=h.KVConfigHeader),
+    RequestCode.GET_KVLIST_BY_NAMESPACE: _row(
+        "all values of a namespace", _CN, right=Right.INSPECT, header=h.NamespaceHeader, answer_body=_KV_TABLE),
+    RequestCode.UPDATE_NAMESRV_CONFIG: _row("change options", _AN, right=Right.ADMIN, body=_OPTIONS),
+    RequestCode.GET_NAMESRV_CONFIG: _row("show options", _AN, right=Right.ADMIN, answer_body=_OPTIONS),
+
+    # --- broker: topics, groups, options ------------------------------------------------------------------------------
+    RequestCode.UPDATE_AND_CREATE_TOPIC: _row(
+        "create or change a topic", _AB, _CB, right=Right.ADMIN, header=h.CreateTopicHeader),
+    RequestCode.DELETE_TOPIC_IN_BROKER: _row("delete a topic", _AB, right=Right.ADMIN, header=h.TopicHeader),
+    RequestCode.GET_ALL_TOPIC_CONFIG: _row(
+        "the settings of all topics", _SM, _AB, right=Right.INSPECT, answer_body=JsonCodec(b.TopicConfigTable)),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _row(
+        "create or change a group", _AB, right=Right.ADMIN, body=JsonCodec(b.GroupConfig)),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: _row(
+        "delete a group", _AB, right=Right.ADMIN, header=h.DeleteGroupHeader),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _row(
+        "the settings of all groups", _SM, _AB, right=Right.INSPECT, answer_body=JsonCodec(b.GroupConfigTable)),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: _row(
+        "all committed offsets", _SM, right=Right.INSPECT, answer_body=JsonCodec(b.ConsumerOffsets)),
+    RequestCode.GET_ALL_DELAY_OFFSET: _row(
+        "how far every delay level is", _SM, right=Right.INSPECT, answer_body=JsonCodec(b.DelayOffsets)),
+    RequestCode.UPDATE_BROKER_CONFIG: _row("change options", _AB, right=Right.ADMIN, body=_OPTIONS),
+    RequestCode.GET_BROKER_CONFIG: _row(
+        "show options", _AB, right=Right.ADMIN, answer=h.BrokerConfigAnswerHeader, answer_body=_OPTIONS),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _row(
+        "the broker's own topics", _AB, right=Right.INSPECT, answer_body=_TOPIC_LIST),
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _row("delete old queue files", _AB, right=Right.ADMIN),
+    RequestCode.CLEAN_UNUSED_TOPIC: _row("delete files of topics that are gone", _AB, right=Right.ADMIN),
+    RequestCode.DELETE_EXPIRED_COMMITLOG: _row("delete old log segments", _AB, right=Right.ADMIN),
+
+    # --- broker: how is it going? -------------------------------------------------------------------------------------
+    RequestCode.GET_BROKER_RUNTIME_INFO: _row(
+        "numbers about the broker", _AB, right=Right.INSPECT, answer_body=_KV_TABLE),
+    RequestCode.GET_TOPIC_STATS_INFO: _row(
+        "the ends of a topic's queues", _AB, right=Right.INSPECT, header=h.TopicHeader,
+        answer_body=JsonCodec(b.TopicStatsTable)),
+    RequestCode.GET_CONSUME_STATS: _row(
+        "how far is a group?", _AB, right=Right.INSPECT, header=h.ConsumeStatsHeader,
+        answer_body=JsonCodec(b.ConsumeStats)),
+    RequestCode.GET_BROKER_CONSUME_STATS: _row(
+        "how far are all groups?", _AB, right=Right.INSPECT, header=h.BrokerConsumeStatsHeader,
+        answer_body=JsonCodec(b.ConsumeStatsList)),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: _row(
+        "who is in a consumer group?", _AB, right=Right.INSPECT, header=h.ConsumerGroupHeader,
+        answer_body=JsonCodec(b.ConsumerConnection)),
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: _row(
+        "who is in a producer group?", _AB, right=Right.INSPECT, header=h.ProducerGroupHeader,
+        answer_body=JsonCodec(b.ProducerConnection)),
+    RequestCode.GET_ALL_PRODUCER_INFO: _row(
+        "every producer", _AB, right=Right.INSPECT, answer_body=JsonCodec(b.ProducerTable)),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _row(
+        "which groups consume a topic?", _AB, right=Right.INSPECT, header=h.TopicHeader,
+        answer_body=JsonCodec(b.GroupList)),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: _row(
+        "how late is a group?", _AB, right=Right.INSPECT, header=h.TopicGroupHeader,
+        answer_body=JsonCodec(b.ConsumeTimeSpans)),
+    RequestCode.VIEW_BROKER_STATS_DATA: _row(
+        "one counter", _AB, right=Right.INSPECT, header=h.StatsDataHeader, answer_body=JsonCodec(b.BrokerStatsData)),
+    RequestCode.QUERY_CONSUME_QUEUE: _row(
+        "entries of a consume queue", _AB, right=Right.INSPECT, header=h.QueryConsumeQueueHeader,
+        answer_body=JsonCodec(b.QueueEntries)),
+
+    # --- broker: moving offsets ---------------------------------------------------------------------------------------
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _row(
+        "reset a group to a time", _AB, right=Right.ADMIN, header=h.ResetOffsetHeader,
+        answer_body=ResetOffsetsCodec()),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _row(
+        "which offsets do the clients of a group have?", _AB, right=Right.INSPECT, header=h.ConsumerStatusHeader,
+        answer_body=JsonCodec(b.ConsumerStatusBody)),
+    RequestCode.CLONE_GROUP_OFFSET: _row(
+        "give a group the offsets of another", _AB, right=Right.ADMIN, header=h.CloneGroupOffsetHeader),
+    RequestCode.QUERY_CORRECTION_OFFSET: _row(
+        "compare the offsets of groups", _AB, right=Right.ADMIN, header=h.CorrectionOffsetHeader,
+        answer_body=JsonCodec(b.CorrectionOffsets)),
+
+    # --- broker: replication, Eruca's own -----------------------------------------------------------------------------
+    RequestCode.REPLICATION_STATE: _row(
+        "the epochs, the log and the slaves of a broker", _SM, _AB, right=Right.INSPECT,
+        header=h.ReplicationStateHeader,
+        answer_body=JsonCodec(b.ReplicationState)),
+    RequestCode.CHANGE_ROLE: _row(
+        "become the master of your name, or a slave", _AB, right=Right.ADMIN, header=h.ChangeRoleHeader,
+        answer_body=JsonCodec(b.ReplicationState)),
+
+    # --- broker: access control ---------------------------------------------------------------------------------------
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: _row(
+        "create or change an account", _AB, right=Right.ADMIN, header=h.UpdateAccountHeader),
+    RequestCode.DELETE_ACL_CONFIG: _row("delete an account", _AB, right=Right.ADMIN, header=h.AccessKeyHeader),
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: _row(
+        "how new are the access control files?", _AB, right=Right.ADMIN, answer=h.AclVersionAnswerHeader),
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: _row(
+        "set the addresses that need no account", _AB, right=Right.ADMIN, header=h.WhiteAddressesHeader),
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: _unused("show accounts with their secrets (removed in 4.9.8)"),
+
+    # --- filter server ------------------------------------------------------------------------------------------------
+    RequestCode.REGISTER_FILTER_SERVER: _row(
+        "a filter server is alive", _FB, right=Right.BROKER, header=h.RegisterFilterServerHeader,
+        answer=h.RegisterFilterServerAnswerHeader),
+    RequestCode.REGISTER_MESSAGE_FILTER_CLASS: _row(
+        "upload a filter class", _CF, right=Right.ADMIN, header=h.RegisterFilterClassHeader, body=PayloadCodec()),
+
+    # --- constants ----------------------------------------------------------------------------------------------------
+    RequestCode.QUERY_BROKER_OFFSET: _unused("the end of a broker's log"),
+    RequestCode.GET_TOPIC_CONFIG_LIST: _unused("settings of some topics"),
+    RequestCode.GET_TOPIC_NAME_LIST: _unused("names of topics"),
+    RequestCode.TRIGGER_DELETE_FILES: _unused("delete old files"),
+    RequestCode.SUSPEND_CONSUMER: _unused("suspend a consumer"),
+    RequestCode.RESUME_CONSUMER: _unused("resume a consumer"),
+    RequestCode.RESET_CONSUMER_OFFSET_IN_CONSUMER: _unused("reset offsets in the consumer"),
+    RequestCode.RESET_CONSUMER_OFFSET_IN_BROKER: _unused("reset offsets in the broker"),
+    RequestCode.ADJUST_CONSUMER_THREAD_POOL: _unused("change the threads of a consumer"),
+    RequestCode.WHO_CONSUME_THE_MESSAGE: _unused("who consumed a message?"),
+}
+# fmt: on
+
+#: What a code is that nobody knows. Its body stays bytes.
+UNKNOWN: Final = RequestSpec(meaning="unknown", right=Right.NOBODY)
+
+
+def find_spec(code: int) -> RequestSpec:
+    """Look a request code up; an unknown one is UNKNOWN, which nobody may send."""
+    # An int finds its enum member: they are equal and hash alike.
+    return CATALOG.get(code, UNKNOWN)  # type: ignore[call-overload, no-any-return]
+
+
+def decode_request(command: Command) -> tuple[Header | None, Any]:
+    """Read a request's typed header and body. What is not there is None. Raises WireError."""
+    spec = find_spec(command.code)
+    header = _decode_header(command, spec.header)
+    return header, _decode_body(command, spec.body, header)
+
+
+def decode_answer(request_code: int, command: Command) -> tuple[Header | None, Any]:
+    """Read the typed header and body of the answer to a request. What is not there is None. Raises WireError."""
+    spec = find_spec(request_code)
+    if command.code in spec.answered:
+        header = _decode_header(command, spec.answer)
+    elif command.has_ext:
+        header = command.decode_header(spec.refusal)
+    else:
+        header = None
+    return header, _decode_body(command, spec.answer_body, header)
+
+
+def _decode_header(command: Command, header_type: type[Header]) -> Header | None:
+    if not command.has_ext and not header_type.__struct_fields__:
+        return None
+    header = command.decode_header(header_type)  # without ext, this complains about the first field that must be there
+    return header if command.has_ext else None
+
+
+def _decode_body(command: Command, codec: BodyCodec | None, header: Header | None) -> Any:
+    data = command.body
+    if not data:
+        return None
+    return data if codec is None else codec.decode(data, header, command.version)
+
+
+def build_request(
+    code: int, header: Header | None = None, body: Any = None, *, opaque: int = 0, oneway: bool = False, **envelope: Any
+) -> Command:
+    """Make a request of typed parts. `envelope` goes to `make_request`: language, version, serialization."""
+    version = envelope.get("version", VERSION_ANNOUNCED)
+    data = encode_request_body(code, body, header, version=version)
+    return make_request(code, header, data, opaque=opaque, oneway=oneway, **envelope)
+
+
+def encode_request_body(code: int, body: Any, header: Header | None = None, *, version: int) -> bytes:
+    """Write the body of a request for a peer of `version`; None means no body. Raises WireError."""
+    return _encode_body(find_spec(code).body, body, header, version)
+
+
+def encode_answer_body(request_code: int, body: Any, header: Header | None = None, *, version: int) -> bytes:
+    """Write the body of an answer; `header` and `version` are the request's. Raises WireError."""
+    return _encode_body(find_spec(request_code).answer_body, body, header, version)
+
+
+def _encode_body(codec: BodyCodec | None, body: Any, header: Header | None, version: int) -> bytes:
+    if body is None:
+        return b""
+    if codec is None:
+        return bytes(body)
+    return codec.encode(body, header, version)

@@ -1,0 +1,209 @@
+"""Bytes in, commands out: the framing of the remoting protocol, without a socket.
+
+    0            4      5             8                8+h              4+total
+    +------------+------+-------------+----------------+----------------+
+    | total  i32 | type | h, 24 bits  | header h bytes | body           |
+    +------------+------+-------------+----------------+----------------+
+
+`total` counts everything behind itself: 4 + h + body. The type byte says how this frame's header is written, whatever
+the frames before it used.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from io import BytesIO
+from typing import Final
+
+from eruca._ground.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from eruca._wire.command import (
+    FRAME_PREFIX,
+    Command,
+    FrameError,
+    HeaderError,
+    decode_binary_header,
+    decode_json_header,
+    encode_command,
+    make_request,
+)
+
+__all__ = ["Command", "FrameBuffer", "FrameError", "HeaderError", "encode_command", "make_request"]
+
+_PREFIX_BYTES: Final = FRAME_PREFIX.size
+_LENGTH: Final = struct.Struct(">i")
+# What `total` may say at most: the limit counts the length field as well, as Java's decoder does.
+_TOTAL_MAX: Final = FRAME_BYTES_MAX - 4
+_JSON_TYPE: Final = 0
+_BINARY_TYPE: Final = 1
+_HEADER_MASK: Final = 0xFFFFFF
+
+
+class FrameBuffer:
+    """Collects the bytes of one connection and returns the commands in them.
+
+    A frame that lies whole in one read is cut out of it. One that does not is collected: its head (length words and
+    header) here, its body there, so that a body of many reads is copied once.
+    """
+
+    __slots__ = ("_body", "_body_missing", "_command", "_error", "_head", "_rest", "_rest_at", "has_more")
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._command: Command | None = None  # its header is read, its body is on the way
+        self._body = BytesIO()
+        self._body_missing = 0
+        self._error: FrameError | None = None
+        # What was read and not looked at yet, because enough commands were found before it.
+        self._rest = b""
+        self._rest_at = 0
+        #: Is there such a rest? `feed(b"")` goes on with it.
+        self.has_more = False
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes of an unfinished frame, or of frames that were not looked at, are held."""
+        return len(self._head) + self._body.tell() + len(self._rest) - self._rest_at
+
+    def feed(self, data: bytes, most: int = FRAME_BYTES_MAX) -> list[Command]:
+        """Eat what was read and return the commands it completes, in order; about `most` of them, and the rest later.
+
+        Raises FrameError for bytes that are not a frame; `error.commands` has the good ones before them. After that the
+        buffer refuses everything, since nobody can say where the next frame would begin.
+        """
+        if self._error is not None:
+            raise FrameError(f"the connection had a bad frame before: {self._error}")
+        commands: list[Command] = []
+        try:
+            position = 0
+            if self.has_more:
+                if data:
+                    data = self._rest[self._rest_at :] + data
+                else:
+                    data, position = self._rest, self._rest_at
+                self._rest, self._rest_at, self.has_more = b"", 0, False
+            elif self._command is not None or self._head:
+                position = self._finish_frame(data, commands)
+            self._cut_frames(data, position, commands, most)
+        except FrameError as error:
+            self._error = error
+            self._head.clear()
+            self._body = BytesIO()
+            self._rest, self._rest_at, self.has_more = b"", 0, False
+            error.commands = commands
+            raise
+        return commands
+
+    def _cut_frames(self, data: bytes, position: int, commands: list[Command], most: int) -> None:
+        """Cut the frames that lie whole in `data`, then keep the beginning of the next one."""
+        size = len(data)
+        unpack = FRAME_PREFIX.unpack_from
+        while size - position >= _PREFIX_BYTES:
+            total, word = unpack(data, position)
+            header_bytes = word & _HEADER_MASK
+            # One comparison for what nearly every frame is; `_refuse_prefix` finds out what is wrong with the others.
+            if not header_bytes + 4 <= total <= _TOTAL_MAX or header_bytes > HEADER_BYTES_MAX or word >> 24 > 1:
+                raise _refuse_prefix(total, word)
+            header_start = position + _PREFIX_BYTES
+            header_end = header_start + header_bytes
+            if header_end > size:
+                break
+            if word <= _HEADER_MASK:
+                command = decode_json_header(data[header_start:header_end])
+            else:
+                command = decode_binary_header(data[header_start:header_end])
+            position += 4 + total
+            if position > size:
+                self._expect_body(command, total - 4 - header_bytes)
+                self._take_body(data, header_end, commands)
+                return
+            command.body = data[header_end:position]
+            commands.append(command)
+            most -= 1
+            if most <= 0 and position < size:
+                self._rest, self._rest_at, self.has_more = data, position, True
+                return
+        if position < size:
+            self._head += memoryview(data)[position:]
+            self._check_head()
+
+    def _finish_frame(self, data: bytes, commands: list[Command]) -> int:
+        """Go on with the unfinished frame; returns how much of `data` belonged to it."""
+        position = 0
+        if self._command is None:
+            head = self._head
+            view = memoryview(data)
+            while True:
+                wanted = self._check_head()
+                missing = wanted - len(head)
+                if missing <= 0:
+                    break
+                if position == len(data):
+                    return position
+                taken = view[position : position + missing]
+                head += taken
+                position += len(taken)
+            total, word = FRAME_PREFIX.unpack_from(head)
+            self._expect_body(_DECODERS[word >> 24](bytes(head[_PREFIX_BYTES:])), total + 4 - len(head))
+            head.clear()
+        return self._take_body(data, position, commands)
+
+    def _check_head(self) -> int:
+        """Refuse a bad length as soon as its bytes are here; returns how many bytes the whole head has.
+
+        The lengths are checked before anything is buffered for them. A peer that announces gigabytes, or a header of
+        16 MiB for the JSON parser to chew on, is refused at its fourth or eighth byte.
+        """
+        head = self._head
+        if len(head) >= _PREFIX_BYTES:
+            total, word = FRAME_PREFIX.unpack_from(head)
+            header_bytes = int(word & _HEADER_MASK)
+            if not header_bytes + 4 <= total <= _TOTAL_MAX or header_bytes > HEADER_BYTES_MAX or word >> 24 > 1:
+                raise _refuse_prefix(total, word)
+            return _PREFIX_BYTES + header_bytes
+        if len(head) >= _LENGTH.size:
+            (total,) = _LENGTH.unpack_from(head)
+            if not 4 <= total <= _TOTAL_MAX:
+                raise _refuse_prefix(total, 0)
+        return _PREFIX_BYTES
+
+    def _expect_body(self, command: Command, body_bytes: int) -> None:
+        self._command = command
+        self._body_missing = body_bytes
+
+    def _take_body(self, data: bytes, position: int, commands: list[Command]) -> int:
+        """Add to the unfinished body, and finish its command when it is whole; returns the new position."""
+        command = self._command
+        assert command is not None
+        missing = self._body_missing
+        available = len(data) - position
+        if available < missing:
+            # getvalue() below hands the collected block over without copying it again.
+            self._body.write(memoryview(data)[position:])
+            self._body_missing = missing - available
+            return len(data)
+        end = position + missing
+        self._body.write(memoryview(data)[position:end])
+        command.body = self._body.getvalue()
+        self._body = BytesIO()
+        self._body_missing = 0
+        self._command = None
+        commands.append(command)
+        return end
+
+
+_DECODERS: Final[tuple[Callable[[bytes], Command], ...]] = (decode_json_header, decode_binary_header)
+
+
+def _refuse_prefix(total: int, word: int) -> FrameError:
+    """Say what is wrong with the two length words of a frame."""
+    header_bytes = word & _HEADER_MASK
+    if total < 4:
+        return FrameError(f"a frame of {total} bytes has no room for its header length")
+    if total > _TOTAL_MAX:
+        return FrameError(f"a frame of {total + 4} bytes was announced, at most {FRAME_BYTES_MAX} are allowed")
+    if word >> 24 not in (_JSON_TYPE, _BINARY_TYPE):
+        return FrameError(f"header type {word >> 24} is neither JSON (0) nor binary (1)")
+    if header_bytes > HEADER_BYTES_MAX:
+        return FrameError(f"a header of {header_bytes} bytes was announced, at most {HEADER_BYTES_MAX} are allowed")
+    return FrameError(f"a header of {header_bytes} bytes does not fit in a frame of {total} bytes")

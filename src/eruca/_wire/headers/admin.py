@@ -1,0 +1,163 @@
+"""Headers of administration: topics, groups, statistics, access control."""
+
+from __future__ import annotations
+
+import msgspec
+
+from eruca._wire.ext import Header, Int32, Int64
+
+
+class CreateTopicHeader(Header, kw_only=True):
+    """Create or change a topic (17)."""
+
+    topic: str
+    default_topic: str | None = None  # nobody reads it
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: Int32 | None = None
+    order: bool | None = None  # nobody reads it
+
+
+class BrokerConfigAnswerHeader(Header):
+    """The version of the options (answer to 26), DataVersion as JSON text."""
+
+    version: str
+
+
+class ReplicationStateHeader(Header):
+    """How does a broker stand to the others of its name (90101), and what is the CRC of these bytes of its log?"""
+
+    check_begin: Int64 = 0
+    check_end: Int64 = 0  # not behind the beginning: nothing is asked for
+
+
+class ChangeRoleHeader(Header):
+    """Make a broker the master of its name, or a slave (90102)."""
+
+    role: str  # MASTER, SLAVE, or FENCED: no messages until one of the others follows
+    epoch: Int64 = 0  # of the new mastership; 0: the broker chooses
+    force: bool = False  # even if acknowledged messages are lost
+    master_address: str = ""  # whom a new slave follows; empty: name servers tell it
+    wait_position: Int64 = -1  # a new master must have the log up to here; -1: what it has will do
+
+
+class DeleteGroupHeader(Header):
+    """Delete a subscription group (207)."""
+
+    group_name: str
+    remove_offset: bool | None = None
+
+
+class ConsumeStatsHeader(Header):
+    """How far is a group? (208)"""
+
+    consumer_group: str
+    topic: str | None = None
+
+
+class BrokerConsumeStatsHeader(Header):
+    """How far are all groups of this broker? (317)"""
+
+    is_order: bool
+
+
+class CorrectionOffsetHeader(Header, kw_only=True):
+    """Compare offsets of groups (308)."""
+
+    filter_groups: str | None = None  # comma-joined: leave these out
+    compare_group: str
+    topic: str
+
+
+class CloneGroupOffsetHeader(Header):
+    """Give one group the offsets of another (314)."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool | None = None
+
+
+class StatsDataHeader(Header):
+    """Look one counter up (315)."""
+
+    stats_name: str
+    stats_key: str
+
+
+class QueryConsumeQueueHeader(Header):
+    """Look into the entries of a consume queue (321)."""
+
+    topic: str
+    queue_id: Int32
+    index: Int64 = 0
+    count: Int32 = 0
+    consumer_group: str | None = None
+
+
+class MessageIdHeader(Header):
+    """Check a half message again from the start (323)."""
+
+    message_id: str | None = msgspec.field(default=None, name="msgId")
+
+
+class UpdateAccountHeader(Header):
+    """Create or change an account (50)."""
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool | None = None
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    # Comma-joined "name=PERM".
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+class AccessKeyHeader(Header):
+    """Delete an account (51)."""
+
+    access_key: str
+
+
+class WhiteAddressesHeader(Header):
+    """Set the addresses that need no account (53)."""
+
+    global_white_addrs: str
+    # Declared not-null by Java, but its own tools leave it out.
+    acl_file_full_path: str | None = None
+
+
+class AclVersionAnswerHeader(Header):
+    """How new the access control files are (answer to 52)."""
+
+    version: str
+    all_acl_file_version: str | None = None  # JSON text: path to DataVersion
+    broker_name: str | None = None
+    broker_addr: str | None = None
+    cluster_name: str | None = None
+
+
+class RegisterFilterServerHeader(Header):
+    """A filter server says it is alive (301)."""
+
+    filter_server_addr: str
+
+
+class RegisterFilterServerAnswerHeader(Header):
+    """Which broker it serves (answer to 301)."""
+
+    broker_name: str
+    broker_id: Int64
+
+
+class RegisterFilterClassHeader(Header):
+    """A consumer uploads a filter class to a filter server (302); the body is a module in base64 (3.x: Java source)."""
+
+    consumer_group: str
+    topic: str
+    class_name: str
+    class_crc: Int32 = msgspec.field(name="classCRC")

@@ -1,0 +1,136 @@
+"""Headers of consuming: pull, offsets, lookups, and a client's coming and going."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from eruca._wire.ext import Header, Int32, Int64
+from eruca._wire.headers.shared import BrokerNamed
+
+
+class PullMessageHeader(Header, kw_only=True):
+    """Pull messages of one queue (11)."""
+
+    written_in_order: ClassVar[bool] = True
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_message_nums: Int32 = msgspec.field(name="maxMsgNums")
+    sys_flag: Int32  # 1 commit the offset, 2 hold when empty, 4 expression is here, 8 class filter, 16 lite pull
+    commit_offset: Int64
+    suspend_timeout_ms: Int64 = msgspec.field(name="suspendTimeoutMillis")
+    subscription: str | None = None
+    subscription_version: Int64 = msgspec.field(name="subVersion")
+    expression_type: str | None = None  # TAG or SQL92
+    # RocketMQ 5: the bytes an answer may have. A 4.x broker does not look at it.
+    max_message_bytes: Int32 | None = msgspec.field(default=None, name="maxMsgBytes")
+    broker_name: str | None = msgspec.field(default=None, name="bname")
+
+
+class PullMessageAnswerHeader(Header):
+    """Where to go on (answers 0, 19, 20, 21 of 11). All four must be there: the Java client does not look."""
+
+    written_in_order: ClassVar[bool] = True
+
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    # Ours, where a slave took the place of a master before: the mastership of the log, so that a reader notices.
+    eruca_epoch: Int64 | None = None
+
+
+class QueryConsumerOffsetHeader(BrokerNamed):
+    """Ask for a group's offset in one queue (14)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+
+
+class UpdateConsumerOffsetHeader(BrokerNamed):
+    """Commit a group's offset in one queue (15)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    commit_offset: Int64
+
+
+class SearchOffsetHeader(BrokerNamed):
+    """Find the offset of a queue at a store time (29)."""
+
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+
+
+class ViewMessageHeader(Header):
+    """Fetch the record at a position of the commit log (33)."""
+
+    offset: Int64
+
+
+class QueryMessageHeader(Header):
+    """Find messages by key (12)."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    # Not a field of the Java class: "the key is a unique id". Java's broker insists on its map, not on this entry.
+    unique_key_query: bool | None = msgspec.field(default=None, name="_UNIQUE_KEY_QUERY")
+
+
+class QueryMessageAnswerHeader(Header):
+    """How far the index reaches (answers 0 and 22 of 12)."""
+
+    index_last_update_timestamp: Int64
+    index_last_update_position: Int64 = msgspec.field(name="indexLastUpdatePhyoffset")
+
+
+class UnregisterClientHeader(Header):
+    """A client leaves its groups (35)."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class ResetOffsetHeader(Header):
+    """Reset a group to a time: the admin to the broker (222), the broker to its clients (220)."""
+
+    topic: str
+    group: str
+    timestamp: Int64  # -1: to the end
+    is_force: bool | None = None
+
+
+class ConsumerStatusHeader(Header):
+    """Ask for the offsets clients have: the admin to the broker (223), the broker to a client (221)."""
+
+    topic: str
+    group: str
+    client_address: str | None = msgspec.field(default=None, name="clientAddr")  # a client id, in fact
+
+
+class ConsumerRunningInfoHeader(Header):
+    """Ask a consumer what it is doing (307), through the broker."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool | None = None
+
+
+class ConsumeDirectlyHeader(Header):
+    """Have one client consume one message now (309), through the broker."""
+
+    consumer_group: str
+    client_id: str | None = None
+    message_id: str | None = msgspec.field(default=None, name="msgId")  # the offset id
+    broker_name: str | None = None

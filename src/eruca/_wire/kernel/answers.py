@@ -1,0 +1,52 @@
+"""The answer to a send, which a broker writes most often.
+
+The readable statement is how any command is encoded (`wire.frame.encode_command`).
+"""
+
+# mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # which the compiler looks into
+    import cython
+else:
+    from eruca._wire.kernel import nocython as cython
+
+if cython.compiled:
+    from cython.cimports.eruca._wire.kernel.memory import *
+else:
+    from eruca._wire.kernel.memory import format_number, format_u32
+
+compiled: bool = cython.compiled
+
+
+def encode_stored(
+    code: cython.int,
+    queue_id: cython.int,
+    told_to_all: bytes,
+    message_ids: str,
+    queue_offset: cython.longlong,
+    opaque: cython.int,
+) -> bytes:
+    """The answer to a send as a frame with a JSON header, in the field order of Java's map.
+
+    `told_to_all` is what all answers have between queue and message id: region, and whether traces are wanted.
+    """
+    header: bytes = b"".join(
+        (
+            b'{"code":',
+            format_number(code),
+            b',"extFields":{"queueId":"',
+            format_number(queue_id),
+            told_to_all,
+            message_ids.encode(),
+            b'","queueOffset":"',
+            format_number(queue_offset),
+            b'"},"flag":1,"language":"PYTHON","opaque":',
+            format_number(opaque),
+            b',"serializeTypeCurrentRPC":"JSON","version":407}',
+        )
+    )
+    size: cython.uint = len(header)
+    return b"".join((format_u32(size + 4), format_u32(size), header))

@@ -1,0 +1,13 @@
+"""Metrics of this process: `CLIENT` has those of producers and consumers, `BROKER` those of a broker that runs in it.
+
+>>> import prometheus_client
+>>> prometheus_client.REGISTRY.register(PrometheusCollector(CLIENT))
+"""
+
+from __future__ import annotations
+
+from eruca._broker.replication.meters import REGISTRY as BROKER
+from eruca._client.meters import REGISTRY as CLIENT
+from eruca._observe.metrics import PrometheusCollector, Registry
+
+__all__ = ["BROKER", "CLIENT", "PrometheusCollector", "Registry"]

@@ -1,5 +1,0 @@
-"""Loops of Spark's rooms that are compiled where there is a compiler: records to columns, rows to batches."""
-
-from eruca.wire.kernel import load_kernels
-
-load_kernels(__name__, __path__)

@@ -1,0 +1,28 @@
+"""How a group's queues are divided among its members, for `Consumer(strategy=...)`.
+
+The names of the built-in strategies work too: `Consumer(..., strategy="circle")`.
+"""
+
+from __future__ import annotations
+
+from eruca._core.allocation import (
+    AverageStrategy,
+    CircleStrategy,
+    ConfigStrategy,
+    ConsistentHashStrategy,
+    MachineRoomStrategy,
+    NearbyRoomStrategy,
+    RoomResolver,
+    Strategy,
+)
+
+__all__ = [
+    "AverageStrategy",
+    "CircleStrategy",
+    "ConfigStrategy",
+    "ConsistentHashStrategy",
+    "MachineRoomStrategy",
+    "NearbyRoomStrategy",
+    "RoomResolver",
+    "Strategy",
+]
