@@ -1,0 +1,35 @@
+"""Durations as users give them: a timedelta, or a number of seconds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import isfinite
+from typing import TypeAlias
+
+from eruca.errors import ConfigError
+
+Duration: TypeAlias = timedelta | float
+
+# About three years. Timers of an event loop do not take much more, and nobody means more.
+_SECONDS_MAX = 100_000_000.0
+
+
+def to_seconds(name: str, value: Duration, *, at_least: float = 0.0) -> float:
+    """A duration in seconds. Raises ConfigError, with the name of the argument, for what is not a duration."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        raise ConfigError(
+            f"{name}={value!r}: expected a duration, not {type(value).__name__}",
+            hint="give a timedelta, or a number of seconds",
+        )
+    if not isfinite(seconds) or not at_least <= seconds <= _SECONDS_MAX:
+        raise ConfigError(f"{name}={value!r}: must be between {at_least:g} and {_SECONDS_MAX:g} seconds")
+    return seconds
+
+
+def to_ms(name: str, value: Duration, *, at_least: float = 0.0) -> int:
+    """A duration in whole milliseconds, at least one. Raises ConfigError as `to_seconds`."""
+    return max(1, round(to_seconds(name, value, at_least=at_least) * 1000))
