@@ -22,13 +22,13 @@ def test_a_duration_is_at_least_a_millisecond() -> None:
 
 @pytest.mark.parametrize("value", ["3", None, True, b"3", [3], 3j])
 def test_another_type_is_refused_with_the_name_of_the_argument(value: Any) -> None:
-    with pytest.raises(ConfigError, match="drain=.*expected a duration"):
+    with pytest.raises(ConfigError, match=r"drain=.*expected a duration"):
         to_seconds("drain", value)
 
 
 @pytest.mark.parametrize("value", [-1, -0.001, timedelta(seconds=-1), float("nan"), float("inf"), 1e12])
 def test_a_duration_out_of_bounds_is_refused_with_the_name_of_the_argument(value: Any) -> None:
-    with pytest.raises(ConfigError, match="drain=.*between 0 and"):
+    with pytest.raises(ConfigError, match=r"drain=.*between 0 and"):
         to_seconds("drain", value)
 
 
