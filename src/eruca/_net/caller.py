@@ -89,9 +89,12 @@ class Caller:
     def find_link(self, address: str) -> Link | None:
         """The connection to a peer if it stands and may take one more call: the quick way for frequent calls."""
         peer = self._peers.get(address)
-        if peer is None or peer.link is None or not peer.link.is_open or self._closed or peer.arrivals.waiting:
+        if peer is None or self._closed or peer.arrivals.waiting:
             return None
-        return peer.link if peer.link.calls_waiting < self._calls_max // 2 else None
+        link = peer.link
+        if link is None or not link.is_open or link.calls_waiting >= self._calls_max // 2:
+            return None
+        return link
 
     async def notify(self, address: str, command: Command) -> None:
         """Send a request that is not answered."""
