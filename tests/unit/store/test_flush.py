@@ -211,7 +211,7 @@ async def test_nobody_is_told_before_a_sync_succeeds(
             await asyncio.sleep(0.001)
         assert await future is True
     # It is tried again in a moment each time, and said now and then.
-    assert caplog.text.count("sync failed, trying again") == 1
+    assert caplog.text.count("sync failed, retrying") == 1
     assert read_bodies(open_small(disk.crash("drop"))) == [b"kept"]
     await group.close()
 

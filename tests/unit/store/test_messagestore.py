@@ -549,7 +549,7 @@ def test_the_bound_of_the_buffer_refuses_until_a_commit() -> None:
     for _ in range(4):
         store.append(sized_message(1000))
     for attempt in (lambda: store.append(sized_message(1000)), lambda: store.append_batch([sized_message(1000)])):
-        with pytest.raises(StoreFull, match="wait in the transient buffer"):
+        with pytest.raises(StoreFull, match="waiting in the transient buffer"):
             attempt()
     store.commit()
     assert store.append(sized_message(1000)).queue_offset == 4
