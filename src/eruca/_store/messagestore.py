@@ -477,9 +477,9 @@ class MessageStore:
         """The size of the message's record; raises an error that names the part that is too large."""
         body, topic, properties = len(message.body), len(message.topic.encode()), len(message.properties)
         if body > self.options.message_bytes_max:
-            raise MessageIllegal(f"the body has {body} bytes, at most {self.options.message_bytes_max}")
+            raise MessageIllegal(f"the body has {body} bytes, the maximum is {self.options.message_bytes_max}")
         if properties > self._properties_max:
-            raise MessageIllegal(f"the properties have {properties} bytes, at most {self._properties_max}")
+            raise MessageIllegal(f"the properties have {properties} bytes, the maximum is {self._properties_max}")
         return record_size(body, topic, properties, message.sys_flag)
 
 

@@ -77,7 +77,7 @@ def check_label(kind: str, label: str) -> str:
     if not label:
         raise InvalidName(f"the {kind} is empty")
     if len(label) > LABEL_CHARS_MAX:
-        raise InvalidName(f"the {kind} has {len(label)} characters, the most is {LABEL_CHARS_MAX}")
+        raise InvalidName(f"the {kind} has {len(label)} characters, the maximum is {LABEL_CHARS_MAX}")
     if not label.isprintable():
         raise InvalidName(f"the {kind} {label!r} has a character that cannot be shown")
     return label
@@ -87,7 +87,7 @@ def _check(kind: str, name: str, length_max: int) -> str:
     if not name:
         raise InvalidName(f"the {kind} name is empty")
     if len(name) > length_max:
-        raise InvalidName(f"the {kind} name has {len(name)} characters, the most is {length_max}")
+        raise InvalidName(f"the {kind} name has {len(name)} characters, the maximum is {length_max}")
     if not _NAME.fullmatch(name):
         raise InvalidName(f"the {kind} name {name!r} has a character other than letters, digits, % | _ and -")
     return name

@@ -118,7 +118,7 @@ async def test_a_failed_flush_is_logged_and_made_again(caplog: pytest.LogCapture
             store.append(make_message())
             await wait_for(lambda: store.flusher.flushed == store.log.tail)
     assert store.flusher.sync_failures == 2
-    assert "the flush of the log failed and is tried again" in caplog.text
+    assert "the flush of the log failed, retrying" in caplog.text
 
 
 async def test_queues_index_and_checkpoint_follow() -> None:

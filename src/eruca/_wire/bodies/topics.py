@@ -187,7 +187,7 @@ def _decode_large(raw: _RawTable) -> TopicConfigTable:
 
 def _check_count(count: int) -> None:
     if count > REGISTRATION_TOPICS_MAX:
-        raise BodyError(f"registration: {count} topics, the most is {REGISTRATION_TOPICS_MAX}")
+        raise BodyError(f"registration: {count} topics, the maximum is {REGISTRATION_TOPICS_MAX}")
 
 
 def _decode_compressed(data: bytes) -> RegisterBrokerBody:
