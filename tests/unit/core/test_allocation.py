@@ -311,8 +311,8 @@ def test_strategies_are_found_by_name() -> None:
     [
         ("averge", r"'averge' \(did you mean average\?\)"),
         ("CONSISTENT_HASH", r"'CONSISTENT_HASH' \(did you mean consistent-hash\?\)"),
-        ("", r"'' \(known are average, circle, consistent-hash\)"),
-        ("machine-room", r"\(known are average, circle, consistent-hash\)"),
+        ("", r"'' \(available: average, circle, consistent-hash\)"),
+        ("machine-room", r"\(available: average, circle, consistent-hash\)"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_nearest(name: str, message: str) -> None:

@@ -230,7 +230,7 @@ class ReplicaLog:
             claimed = int.from_bytes(buffer[at + _POSITION_AT : at + _POSITION_END], "big")
             if end - at < _POSITION_END or claimed == segment.start + at:
                 return False
-            reason = f"record claims position {claimed} but lies at {segment.start + at}"
+            reason = f"record claims position {claimed} but is at {segment.start + at}"
         else:
             view = _make_cursor(segment, end).look(at)
             assert isinstance(view, InvalidView)
