@@ -319,7 +319,7 @@ def test_the_bound_on_waiting_bytes_is_kept() -> None:
     assert log.transient is not None
     append(log, b"a" * 4000)
     log.transient.check_room(96)
-    with pytest.raises(StoreFull, match="4000 bytes wait"):
+    with pytest.raises(StoreFull, match="4000 bytes are waiting"):
         log.transient.check_room(97)
     log.commit()
     log.transient.check_room(SEGMENT_BYTES)
