@@ -1,4 +1,4 @@
-"""SQL92 expressions: the same answers as a 4.9 broker, bounded, and errors that say where."""
+"""SQL92 expressions: the same results as a 4.9 broker, bounded, and errors with the position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store does by itself in an event loop: flush, commit, retention, and the wait of a sync-flush append."""
+"""What a store does in the background of a loop: flush, commit, retention, and the wait of a sync-flush append."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def make_dispatch(disk: SimulatedDisk | None = None, *, with_index: bool = True)
 def facts(
     offset: int, position: int, topic: bytes = b"t", queue_id: int = 0, sys_flag: int = 0, **properties: str
 ) -> RecordFacts:
-    """What a walk over the log says of a record of 100 bytes."""
+    """The facts of a record of 100 bytes, as a walk over the log returns them."""
     return position, 100, topic, queue_id, offset, sys_flag, NOW, encode_properties(properties)
 
 

@@ -259,7 +259,7 @@ def test_what_tells_of_the_log_is_corrected() -> None:
     told: list[tuple[int, int]] = []
     store.lineage.was_cut.listen(lambda position: told.append((position, store.log.tail)))
     store.lineage.truncate(cut, epoch=1)
-    # Whoever has a table that tells of the log hears of it when the log is cut.
+    # Listeners that keep tables about the log are called when it is cut.
     assert (told, store.lineage.cuts) == ([(cut, cut)], 1)
     assert store.removed.positions == {"gone": cut}
     assert (store.archived.read(), store.options.archived_position) == (cut, cut)

@@ -417,7 +417,7 @@ def test_verify_checks_index_entries(root: Path, field: str, number: int, expect
     assert [(f.kind, f.path) for f in found] == [(Kind.INDEX, str(path))]
     assert f"entry {number}:" in found[0].reason
     assert expected in found[0].reason
-    # The key whose entry is wrong cannot be found any more, and that is said too.
+    # The key with the wrong entry cannot be found any more, and that is reported too.
     assert [f.reason for f in report.findings if f.level is Level.WARNING] == [
         f"1 records cannot be found by key, the first at {position}"
     ]
@@ -554,7 +554,7 @@ def test_rebuild_makes_the_same_bytes_again(root: Path) -> None:
     for name, digest in before.items():
         part, _, rest = name.partition("/")
         old = f"{kept[part].name}/{rest}" if part in kept else name
-        if name != "config/erucaQueueEnds":  # it told of the old files
+        if name != "config/erucaQueueEnds":  # it described the old files
             assert after[old] == digest, name
     assert not list(root.glob("*.rebuilding"))
     assert not (root / "abort").exists()
@@ -606,7 +606,7 @@ def test_rebuild_to_other_sizes(root: Path) -> None:
     assert {path.stat().st_size for path in (root / "consumequeue").rglob("0" * 16 + "*")} == {1000}
     assert [path.stat().st_size for path in (root / "index").iterdir()] == [40 + 400 + 20_000]
     assert verify_store(root, sizes).clean
-    # 1000 entries for 100 slots cannot be told from the size alone, so nothing is guessed.
+    # 1000 entries for 100 slots cannot be derived from the size alone, so nothing is guessed.
     with pytest.raises(StoreLayoutError, match="how many slots"):
         rebuild_store(root)
     assert verify_store(root, sizes).queue_entries == len(messages)

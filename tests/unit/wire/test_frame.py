@@ -428,14 +428,14 @@ def test_command_is_lean() -> None:
 @pytest.mark.parametrize("most", [1, 3, 1000])
 @pytest.mark.parametrize("cut", [1, 100, 301, 10_000])
 def test_frames_are_given_some_at_a_time(most: int, cut: int) -> None:
-    """Whoever has to share its time takes a few commands of a read, and the others later, in the same order."""
+    """A caller that has to share its time takes a few commands of a read, and the others later, in the same order."""
     data = b"".join([encode_command(make_request(34, body=bytes(number % 7), opaque=number)) for number in range(40)])
     buffer = FrameBuffer()
     found: list[int] = []
     for at in range(0, len(data), cut):
         found += [command.opaque for command in buffer.feed(data[at : at + cut], most)]
         if at % 2:
-            continue  # more comes before all was looked at
+            continue  # more arrives before everything was examined
         while buffer.has_more:
             commands = buffer.feed(b"", most)
             assert len(commands) <= most

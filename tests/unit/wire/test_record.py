@@ -166,7 +166,7 @@ def test_mutated_records_never_raise_and_never_reach_past_the_end(message: Recor
         at = data.draw(st.integers(0, len(raw) - 1))
         raw[at] = data.draw(st.integers(0, 255))
     end = data.draw(st.integers(0, len(raw)))
-    # The buffer ends where `end` says, so a read past it would raise.
+    # The buffer ends at `end`, so a read past it would raise.
     view = inspect_record(bytes(raw[:end]), 0, end, data.draw(st.booleans()))
     if type(view) is RecordView:
         assert 91 <= view.size <= end

@@ -54,7 +54,7 @@ def split_at(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def seal(content: bytes) -> bytes:
-    """Give bytes the size and the CRC of a frame."""
+    """Wrap bytes in a frame with size and CRC."""
     return len(content).to_bytes(4, "big", signed=True) + zlib.crc32(content).to_bytes(4, "big") + content
 
 
