@@ -186,7 +186,7 @@ def test_what_is_no_number_is_an_evaluation_error(text: str) -> None:
     for kind in NumberKind:
         if kind is NumberKind.DOUBLE and text.isdigit():
             continue
-        with pytest.raises(EvaluationError, match="does not read"):
+        with pytest.raises(EvaluationError, match="is not a valid"):
             read_number(text, kind)
 
 

@@ -438,7 +438,7 @@ def test_verify_finds_a_circle_in_a_hash_chain(root: Path) -> None:
     patch(index_file(root), at, INDEX_ENTRY.pack(*fields[:3], 150))
     found = errors_of(root)
     assert len(found) == 1
-    assert "entry 150: its chain goes on at entry 150" in found[0].reason
+    assert "entry 150: its chain continues at entry 150" in found[0].reason
 
 
 def test_verify_checks_slots_and_header(root: Path) -> None:
@@ -446,10 +446,10 @@ def test_verify_checks_slots_and_header(root: Path) -> None:
     slots = struct.unpack(">50i", index_file(root).read_bytes()[40:240])
     slot = next(number for number, value in enumerate(slots) if value)
     patch(index_file(root), HEADER_BYTES + 4 * slot, struct.pack(">i", slots[slot] - 1))
-    assert f"slot {slot} leads to entry {slots[slot] - 1}" in errors_of(root, Kind.INDEX)[0].reason
+    assert f"slot {slot} points to entry {slots[slot] - 1}" in errors_of(root, Kind.INDEX)[0].reason
     patch(index_file(root), HEADER_BYTES + 4 * slot, struct.pack(">i", slots[slot]))
     flip(index_file(root), 35)
-    assert "the header says" in errors_of(root, Kind.INDEX)[0].reason
+    assert "the header has" in errors_of(root, Kind.INDEX)[0].reason
 
 
 def test_verify_says_which_records_have_no_index_entry(root: Path) -> None:
