@@ -213,8 +213,8 @@ async def test_length_and_depth_are_bounded_at_the_broker(system: Cluster) -> No
         assert await _check(producer, longest) is None
         assert await _check(producer, "NOT " * half + "a") is None
         for text, why in (
-            (longest + " ", f"the most is {SQL_CHARS_MAX}"),
-            ("a = 1 OR " * 100_000 + "a = 2", f"the most is {SQL_CHARS_MAX}"),
+            (longest + " ", f"the maximum is {SQL_CHARS_MAX}"),
+            ("a = 1 OR " * 100_000 + "a = 2", f"the maximum is {SQL_CHARS_MAX}"),
             ("NOT " * (SQL_DEPTH_MAX + 1) + "a", f"more than {SQL_DEPTH_MAX}"),
             ("(1 = 1 AND " * 600 + "a" + ")" * 600, f"more than {SQL_DEPTH_MAX}"),
         ):

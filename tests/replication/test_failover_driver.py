@@ -118,7 +118,7 @@ async def test_member_outside_the_set_waits_until_it_is_forced(
     assert slave.driver.phase is Phase.WAITING
     await slave.driver.force()
     assert (await cluster.wait_for_master(1)).epoch == 2100
-    assert "what only others have is lost" in caplog.text
+    assert "data that only other members have is lost" in caplog.text
     await cluster.wait_for_set(1)
 
 

@@ -36,7 +36,7 @@ class Requests(Part):
             try:
                 await self._producer.reply(message, b"re " + message.body)
             except ErucaError:
-                return  # whoever asked gives up in time
+                return  # the requester times out
 
         await self._consumer.start()
         self.spawn(self._feed())
@@ -128,7 +128,7 @@ class Offsets(Part):
                 await calls.write_offset(self.stage.broker, group, queue, offset, wait=True)
                 self._acknowledged[queue.queue_id].append((loop.time(), offset))
             except ErucaError:
-                # Nobody may write over what the kill left before it was looked at.
+                # The state after the kill must be checked before it is overwritten.
                 self._may_write.clear()
             await self.rest(1, 10)
 
@@ -175,7 +175,7 @@ class Offsets(Part):
 
 
 class Tables(Part):
-    """Settings of topics and groups: what an operator was told is done stays done."""
+    """Settings of topics and groups: changes confirmed to an operator persist."""
 
     name = "tables"
 
@@ -203,7 +203,7 @@ class Tables(Part):
             await self._change()
 
     async def _change(self) -> None:
-        """Make, change or delete a topic or a group that nobody else is changing."""
+        """Create, change or delete a topic or a group that is not being changed elsewhere."""
         name = f"table-{self.rng.randrange(24)}"
         if name in self._busy:
             return

@@ -187,7 +187,7 @@ async def test_a_disk_that_refuses_is_said_and_tried_again_by_itself(
     assert disk.refused == 2
     disk.is_full = False
     await turn_until(lambda: "offsets" not in saver.unsaved)
-    assert "offsets is saved after" in caplog.text
+    assert "offsets was saved after" in caplog.text
     assert (await asyncio.to_thread(file.load)).offset_table == {"T@G": {0: 1}}
     await saver.close()
 

@@ -79,7 +79,7 @@ def test_a_large_registration_is_read_as_a_small_one_is(compressed: bool) -> Non
 @pytest.mark.parametrize("compressed", [False, True])
 def test_more_topics_than_a_broker_can_have_are_refused(compressed: bool) -> None:
     data = encode_registration(make_body(REGISTRATION_TOPICS_MAX + 1), compressed=compressed)
-    with pytest.raises(WireError, match="the most is 100000"):
+    with pytest.raises(WireError, match="the maximum is 100000"):
         decode_registration(data, compressed=compressed)
 
 
