@@ -49,7 +49,7 @@ async def test_answers_that_are_not_read_are_bounded_over_all_connections(caplog
                 peer.transport.abort()
         await wait_for_links(server, 0)
         assert budget.count() == 0
-    said = [record for record in caplog.records if "all connections together may hold" in record.getMessage()]
+    said = [record for record in caplog.records if "limit for all connections" in record.getMessage()]
     # One line for one host; the rest is counted.
     assert [record.levelno for record in said] == [logging.WARNING]
 

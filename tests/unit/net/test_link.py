@@ -234,7 +234,7 @@ async def test_peer_that_does_not_read_is_cut_off_at_the_bound() -> None:
     link.send(b"more")
     await asyncio.sleep(0)
     assert transport.is_closing()
-    assert owner.said == [f"reads too slowly: {transport.unsent} bytes wait for it"]
+    assert owner.said == [f"reads too slowly: {transport.unsent} bytes are pending"]
 
 
 async def test_slow_reader_is_cut_off_on_a_real_socket(monkeypatch: pytest.MonkeyPatch) -> None:

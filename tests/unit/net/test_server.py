@@ -183,7 +183,7 @@ async def test_connections_above_the_bound_are_refused(caplog: pytest.LogCapture
         await wait_for_links(server, 0)
         async with open_peer(server.port) as again:
             assert (await again.ask(make_request(ECHO))).code == 0
-    said = [record.getMessage() for record in caplog.records if "connections are open" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "connections are already open" in record.getMessage()]
     assert len(said) == 1
 
 
