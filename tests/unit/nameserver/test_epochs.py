@@ -90,7 +90,7 @@ def test_the_last_java_master_that_registers_wins(tables: RouteTables) -> None:
 def test_a_master_that_was_replaced_is_refused(failed_over: RouteTables) -> None:
     assert f"epoch {PROMOTED}" in refuse(failed_over, OLD, 1)
     assert NEW in refuse(failed_over, OLD, count_restart(1))
-    assert "without an epoch" in refuse(failed_over, OLD, None)
+    assert "has no epoch" in refuse(failed_over, OLD, None)
     assert "the same epoch" in refuse(failed_over, OLD, PROMOTED)
     assert addresses_of(failed_over) == {0: NEW}
 
