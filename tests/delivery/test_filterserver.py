@@ -237,7 +237,7 @@ async def test_hostile_modules_are_stopped_and_nobody_else_notices(up: Up, filte
     grown = await asyncio.to_thread(read_memory_mb, filter_server) - before
     assert sorted(filtered) == sorted(f"W{number}" for number in range(BASELINE + WITNESSES))
     stopped = {
-        "instructions": sum("instructions on one message" in reason for reason in attack.reasons),
+        "instructions": sum("instructions for one message" in reason for reason in attack.reasons),
         "memory": sum("unreachable" in reason for reason in attack.reasons),
         "stack": sum("calls nest deeper" in reason for reason in attack.reasons),
     }
@@ -319,7 +319,7 @@ class OnlyA(FilterClass):
             await wait_until(lambda: len(got) >= sum(body[0] == "A" for body in bodies), "all wanted messages")
         async with PullConsumer(bare.address, group="strangers") as consumer:
             queue = (await consumer.list_queues("Installed"))[0]
-            with pytest.raises(RequestRefused, match="takes no uploads"):
+            with pytest.raises(RequestRefused, match="accepts no uploads"):
                 await consumer.pull(queue, 0, tags=ClassFilter(NAME, modules.EVERYTHING))
     finally:
         await asyncio.to_thread(server.end)
@@ -343,4 +343,4 @@ async def test_a_broker_takes_none_unless_told(tmp_path: Path) -> None:
     finally:
         await asyncio.to_thread(up.end)
     assert status == 0
-    assert "this broker takes no filter servers: set filterServerNums" in said
+    assert "this broker does not accept filter servers: set filterServerNums" in said
