@@ -159,7 +159,7 @@ class _Visit:
         try:
             await stranger.start()
         except AssertionError:
-            if "another broker is named" not in await stranger.read_log():
+            if "another broker is already named" not in await stranger.read_log():
                 self._complain(f"a stranger did not start for another reason: {await stranger.read_log()}")
             return
         self._complain(f"a second master of the name started, after {masterships} masterships")

@@ -350,7 +350,7 @@ async def test_producer_sees_a_short_pause(elected: Elected, caplog: pytest.LogC
 
 
 async def test_what_contradicts_itself_is_refused_at_the_start(elected: Elected) -> None:
-    with pytest.raises(ConfigError, match="only `etcd` is known"):
+    with pytest.raises(ConfigError, match="only `etcd` is supported"):
         await elected.group.add(0, failover="zookeeper")
     with pytest.raises(ConfigError, match="etcdEndpoints"):
         await elected.group.add(0, failover="etcd")

@@ -274,7 +274,7 @@ async def test_an_address_server_that_speaks_no_http_changes_nothing(
         names = NameServers("", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
         await names.refresh()
     assert names.addresses == []
-    assert "does not answer: that is not HTTP" in caplog.text
+    assert "does not answer: the response is not HTTP" in caplog.text
 
 
 async def test_the_option_comes_before_the_environment_and_both_before_the_address_server(

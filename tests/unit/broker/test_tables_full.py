@@ -109,8 +109,8 @@ async def test_a_table_of_offsets_that_is_full_takes_no_new_ones_and_goes_on_wit
     while (answer := await commit(peer, f"G{taken}")).code == ResponseCode.SUCCESS:
         taken += 1
     assert 20 < taken < 200
-    assert "the table of offsets is full" in (answer.remark or "")
-    assert caplog.text.count("the table of offsets is full") == 1
+    assert "the offset table is full" in (answer.remark or "")
+    assert caplog.text.count("the offset table is full") == 1
     assert (await commit(peer, "G0", offset=9)).code == ResponseCode.SUCCESS
     # A pull that commits by the way goes on.
     pulled = await try_pull(peer, consumer_group=f"G{taken}", sys_flag=EXPRESSION | 1, commit_offset=1)

@@ -274,11 +274,11 @@ async def test_only_a_master_of_the_same_name_is_followed(
     await wait_for(lambda: is_connected(first))
     with caplog.at_level(logging.WARNING, LOGGER):
         await make_slave(make_broker, first, 2)
-        await wait_for(lambda: "is no master at the moment" in caplog.text)
+        await wait_for(lambda: "is not a master at the moment" in caplog.text)
         assert is_connected(first)
         master.live.change(name="another")
         first.replication.follower._drop_link("a test says so")
-        await wait_for(lambda: "is a broker of another" in caplog.text)
+        await wait_for(lambda: "has the broker name another" in caplog.text)
 
 
 async def test_the_same_trouble_is_not_said_every_time(
@@ -327,7 +327,7 @@ async def test_a_full_disk_is_said_once_and_with_what_to_do(
     said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert len(said) == 2
     assert "create a segment: No space left on device (free space" in said[0]
-    assert said[1] == f"the log of the master at {master.standing.ha_address} is copied again"
+    assert said[1] == f"copying the log of the master at {master.standing.ha_address} again"
 
 
 # -- a bad wire --------------------------------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ async def test_a_slave_far_behind_says_when_it_has_caught_up(
         await wait_until_equal(master, slave)
     said = [record.getMessage() for record in caplog.records]
     size = len(read_log(master))
-    assert f"{size} bytes of the master's log are missing here and are copied" in said
+    assert f"copying {size} missing bytes of the master's log" in said
     assert f"caught up with the master at {master.standing.ha_address}" in said
     assert f"slave {slave.standing.address} (configured id 1) has caught up" in said
 
@@ -530,7 +530,7 @@ async def test_a_state_with_a_digit_that_changed_on_its_way_is_not_believed(
     handlers[RequestCode.REPLICATION_STATE] = tell_wrong
     with caplog.at_level(logging.WARNING, LOGGER):
         slave = await make_slave(make_broker, master)
-        await wait_for(lambda: "damaged" in caplog.text or "does not tell its state" in caplog.text)
+        await wait_for(lambda: "damaged" in caplog.text or "did not return its state" in caplog.text)
     assert not is_connected(slave)
     assert slave.store.lineage.seen_epoch == 0
     handlers[RequestCode.REPLICATION_STATE] = tell

@@ -328,7 +328,7 @@ async def test_slaves_that_come_and_go_are_in_the_log(
         await wait_for(lambda: not broker.replication.server.links)
     assert [record.getMessage() for record in caplog.records] == [
         f"slave me:1 (configured id 1) connected (fenced) at position 0, {size} bytes behind",
-        f"slave me:1 (configured id 1) is lost at position {size}: it closed the connection",
+        f"lost slave me:1 (configured id 1) at position {size}: it closed the connection",
     ]
 
 
