@@ -18,7 +18,7 @@ from tests.unit.filterserver import modules
 from tests.unit.filterserver.modules import NAME
 
 MESSAGES = [Record("t", body=body) for body in (b"Anna", b"Bob", b"Albert", b"Cleo")]
-# So much that a busy machine gets to the last message: after half of it none is begun.
+# Enough for a busy machine to get to the last message: after half of it none is started.
 TIME_MS = 60_000
 
 
@@ -70,7 +70,7 @@ def test_a_hostile_module_is_stopped(sandbox: Sandbox, code: bytes, reason: str)
     module = sandbox.compile(NAME, code)
     with pytest.raises(FilterFailed, match=reason):
         sandbox.run(module, MESSAGES)
-    # And the sandbox goes on.
+    # And the sandbox continues to work.
     assert sandbox.run(sandbox.compile(NAME, modules.want_first("A")), MESSAGES).wanted == [0, 2]
 
 

@@ -83,7 +83,7 @@ def test_the_last_java_master_that_registers_wins(tables: RouteTables) -> None:
     assert addresses_of(tables) == {0: NEW}
     register(tables, OLD)
     assert addresses_of(tables) == {0: OLD}
-    tables.unregister(BrokerHeader("a", NEW, "C", 0))  # the id goes, whoever says it
+    tables.unregister(BrokerHeader("a", NEW, "C", 0))  # the id is removed, whichever address it is sent for
     assert "a" not in tables.describe_clusters().broker_addr_table
 
 

@@ -1,4 +1,4 @@
-"""Key-value config: what is set is on the disk before it is acknowledged, in the file Java uses."""
+"""Key-value config: a value is on disk before it is acknowledged, in the file that Java uses."""
 
 from __future__ import annotations
 

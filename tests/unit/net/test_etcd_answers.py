@@ -46,7 +46,7 @@ async def test_a_damaged_answer_is_a_lost_connection(content: bytes) -> None:
 
 
 async def end(writer: asyncio.StreamWriter, ended: asyncio.Event) -> None:
-    """Close a connection that may be lost already, and say so."""
+    """Close a connection that may already be lost, and signal it."""
     writer.close()
     with suppress(OSError):
         await writer.wait_closed()
@@ -84,7 +84,7 @@ async def test_an_answer_without_an_end_is_not_kept(way: str) -> None:
         finally:
             await client.close()
             await ended.wait()
-    # What the sockets hold comes on top.
+    # What the sockets buffer is added.
     assert sent < 32 * ETCD_ANSWER_BYTES_MAX
 
 

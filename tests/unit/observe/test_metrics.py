@@ -82,7 +82,7 @@ def test_names_have_rules() -> None:
     with pytest.raises(ValueError, match="lowercase letters"):
         metrics.gauge("in_flight", "Sends.", Topic="a")
     metrics.gauge("in_flight", "Sends.", topic="a")
-    with pytest.raises(ValueError, match=r"is a Gauge with the labels \('topic',\) already"):
+    with pytest.raises(ValueError, match=r"is already a Gauge with the labels \('topic',\)"):
         metrics.gauge("in_flight", "Sends.")
     with pytest.raises(ValueError, match="is a Gauge"):
         metrics.histogram("in_flight", "Sends.", topic="a")

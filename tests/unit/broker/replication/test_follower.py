@@ -44,7 +44,7 @@ def fill(broker: Broker, count: int, size: int = 100, *, mark: bytes = b"x") -> 
 
 
 def be_java(broker: Broker) -> None:
-    """Let a master know nothing of what only Eruca asks, and give an empty slave its last segment as Java does."""
+    """Make a master refuse Eruca's own requests, and send an empty slave only its last segment, as Java does."""
     del broker.ports.handlers[RequestCode.REPLICATION_STATE]
     broker.live.change(ha_copy_oldest=False)
 
@@ -185,7 +185,7 @@ async def test_the_link_survives_silence(make_broker: MakeBroker) -> None:
     slave = await make_slave(make_broker, master, **quick)
     await wait_for(lambda: bool(master.replication.server.list_slaves()))
     (link,) = master.replication.server.links
-    await asyncio.sleep(3.5)  # what is shown is that nothing happens; tests/unit/core/replication shows it in no time
+    await asyncio.sleep(3.5)  # shows that nothing happens; tests/unit/core/replication shows it without waiting
     assert master.replication.server.links == [link]
     assert is_connected(slave)
 
@@ -216,7 +216,7 @@ async def test_what_only_the_slave_has_is_set_aside_and_cut_off(make_broker: Mak
     second = await make_slave(make_broker, first)
     await wait_until_equal(first, second)
     common = read_log(first)
-    # The second takes over while the first does not hear of it, and both store something.
+    # The second takes over while the first does not notice, and both store something.
     await second.replication.roles.become_master(1000, why="a test says so")
     fill(second, 5, mark=b"2")
     lost = fill(first, 3, mark=b"1")
@@ -246,7 +246,7 @@ async def test_a_master_that_was_replaced_is_not_followed(
         await asyncio.to_thread(slave.store.lineage.adopt_epochs, [], 5000)
         await slave.stop()
         slave = await make_slave(make_broker, master)
-        await wait_for(lambda: "and 5000 has begun since" in caplog.text)
+        await wait_for(lambda: "but epoch 5000 has started since" in caplog.text)
     assert not is_connected(slave)
     assert not master.replication.server.links
 
@@ -291,7 +291,7 @@ async def test_the_same_trouble_is_not_said_every_time(
     def find_master() -> tuple[str, str]:
         nonlocal asked
         asked += 1
-        return (address, ha_address) if asked % 2 else ("", "")  # two troubles take turns
+        return (address, ha_address) if asked % 2 else ("", "")  # two problems alternate
 
     with caplog.at_level(logging.WARNING, LOGGER):
         slave = await make_broker(
@@ -338,7 +338,7 @@ MakeProxy = Callable[[Broker, Change], Awaitable[str]]
 
 @pytest.fixture
 async def make_proxy() -> AsyncIterator[MakeProxy]:
-    """Stands between slave and master, and changes what the master sends on its n-th connection."""
+    """A proxy between slave and master that changes what the master sends on its n-th connection."""
     servers: list[asyncio.Server] = []
     tasks: set[asyncio.Task[None]] = set()
 
@@ -381,7 +381,7 @@ async def make_proxy() -> AsyncIterator[MakeProxy]:
 
 
 async def make_slave_behind(make_broker: MakeBroker, master: Broker, proxy: str, **options: Any) -> Broker:
-    """A slave that copies through a proxy, and asks the master itself how it stands."""
+    """A slave that copies through a proxy, and asks the master directly for its state."""
     slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, ha_master=proxy, **INTERVALS | options)
     slave.replication.follower._find_master = lambda: (master.standing.address, proxy)
     return slave

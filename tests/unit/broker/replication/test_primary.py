@@ -1,4 +1,4 @@
-"""The master's port for slaves: what comes out of it, what is believed, and who is shown the door."""
+"""The master's port for slaves: what it sends, what it believes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -348,9 +348,9 @@ async def test_a_second_slave_with_the_same_id_is_refused_and_told_why(
     await wait_for(lambda: len(master.replication.server.list_slaves()) == 1)
     second.hello(master, address="other:1")
     await second.wait_until_closed()
-    assert "brokerId 1 is that of me:1" in second.refusal
+    assert "brokerId 1 is used by me:1" in second.refusal
     (slave,) = master.replication.server.list_slaves()
-    assert slave.address == "me:1" and "brokerId 1 is that of me:1" in caplog.text
+    assert slave.address == "me:1" and "brokerId 1 is used by me:1" in caplog.text
     # The same broker may connect again before its first connection is known to be lost.
     again.hello(master)
     await first.wait_until_closed()
