@@ -95,7 +95,7 @@ class NameServerHandlers:
         if isinstance(read, bytes):
             return read
         if not link.is_open:
-            return None  # its later removal would never be noticed
+            return None  # closed already, so the registration would never be removed
         topics: list[TopicConfig] = []
         answer = self._register(link, command, *read, put_later=topics)
         slices = Slices()

@@ -9,13 +9,8 @@ their own find their position in the copied log and tables, and then the broker 
                                                  |  ^
                                            fence |  | become_master
                                                  v  |
-                                                                                              FENCED ----> SLAVE
-                                                                                              (become_slave: follows the
-                                                                                              master named by name
-                                                                                                                  servers,
-                                                                                                                  or a
-                                                                                                                  given
-                                                                                                                  one)
+                                               FENCED ----> SLAVE (become_slave: follows the master named by name
+                                                                   servers, or a given one)
 """
 
 from __future__ import annotations
