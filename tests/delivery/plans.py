@@ -20,8 +20,7 @@ QUEUES = 8
 TIMES_MAX = 3
 # The first four of the default levels.
 LEVEL_MS = {1: 1000, 2: 5000, 3: 10_000, 4: 30_000}
-# What a busy machine may add, which is less than the difference between two levels; `make bench ONLY=delay` measures
-# it.
+# What a busy machine may add, less than the difference between two levels; `make bench ONLY=delay` measures it.
 LATE_MS_MAX = 2000
 # The first letter is what the sender decides, the others what it answers when it is asked.
 OUTCOMES = ("c", "r", "uc", "ur", "uuc", "uur")
@@ -80,8 +79,8 @@ def plan_retries(count: int, level: int, most: int = TIMES_MAX) -> dict[str, Any
 
 
 def check_retries(plan: dict[str, Any], facts: Facts) -> str:
-    """Each message arrived once more than it failed, with the right count; dead letters are exactly the hopeless
-    ones."""
+    """Each message arrived once more than it failed, with the right count; exactly the hopeless ones are dead
+    letters."""
     failures, most, level = plan["failures"], plan["most"], plan["level"]
     assert facts["times"] == {str(n): list(range(min(count, most) + 1)) for n, count in enumerate(failures)}
     hopeless = [number for number, count in enumerate(failures) if count > most]

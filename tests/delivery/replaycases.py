@@ -29,8 +29,7 @@ from tests.unit.cli.upprocess import run_here
 HALF = 12
 OLD = [f"old {number}" for number in range(HALF)]
 NEW = [f"new {number}" for number in range(HALF)]
-# The pause between the halves, longer than a send takes: so that a search for the nearest message also finds the right
-# one.
+# The pause between the halves, longer than a send takes, so that a search for the nearest message finds the right one.
 GAP_MS = 1500
 
 
@@ -254,8 +253,7 @@ async def run_case(case: Case, cluster: Cluster, tool: Tool, name: str) -> int:
 
 
 async def reset_java_member(peer: Peer, cluster: Cluster, tool: Tool, name: str, home: Path) -> int:
-    """A member with the official client is told, and goes back after its ten seconds; return how many messages it
-    got."""
+    """A member with the official client is told, and goes back after ten seconds; return how many messages it got."""
     async with Admin(cluster.name_server) as admin:
         scene = Scene(cluster, admin, name)
         await scene.fill()

@@ -35,8 +35,7 @@ async def broker(tmp_path: Path, allow_new_files: None) -> AsyncIterator[Embedde
 
 
 async def consume(broker: EmbeddedBroker, count: int, settle_s: float = 0.0) -> list[tuple[bytes, int, int]]:
-    """Return body, due time and arrival time in milliseconds of this many messages, and of what arrives a moment
-    later."""
+    """Return body, due time and arrival time (ms) of this many messages, and of what arrives a moment later."""
     found: list[tuple[bytes, int, int]] = []
     complete = asyncio.Event()
     consumer = Consumer(broker.nameserver, group="readers", start="earliest")

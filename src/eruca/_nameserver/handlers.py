@@ -31,8 +31,7 @@ from eruca._wire.headers import (
 from eruca._wire.record import body_crc
 from eruca.errors import RequestRefused
 
-# Memory of one broker and of one topic besides their names, and the note in which a link keeps the weight of its
-# brokers.
+# Memory of one broker and of one topic besides their names, and the note with the weight of a link's brokers.
 _BROKER_BYTES: Final = 2048
 _TOPIC_BYTES: Final = 512
 _WEIGHTS: Final = "registrations"

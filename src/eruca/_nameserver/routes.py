@@ -264,8 +264,7 @@ class RouteTables:
     def query_data_version(
         self, address: str, data_version: DataVersion | None, now: float
     ) -> tuple[bool, DataVersion | None]:
-        """Return whether a broker's table has changed, and the known version. Without a change, it is a sign of
-        life."""
+        """Return whether a broker's table has changed, and the known version. If not, this is a sign of life."""
         live = self._live.get(address)
         changed = self._is_changed(address, data_version)
         if live is None:

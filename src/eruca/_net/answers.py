@@ -15,8 +15,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A remark quotes what the peer sent; without a limit, a name of a megabyte would make the response too large for a
-# frame.
+# A remark quotes what the peer sent; without a limit, a name of a megabyte would make the response too large.
 _REMARK_CHARS_MAX = 4096
 
 

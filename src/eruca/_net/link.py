@@ -93,8 +93,7 @@ class Link(asyncio.Protocol):
         # When the slice of this turn ends, by `perf_counter`. A client handles the responses it requested at once:
         # there are no other connections to be fair to.
         self._slice_end = 0.0 if serves else inf
-        #: Check the clock after this request, because it may have taken long. Otherwise that is done every eighth
-        #: request.
+        #: Check the clock after this request, because it may have taken long. Otherwise every eighth request does.
         self.looks_at_clock = False
         self._has_turn = False
         # Bad bytes followed the requests of the backlog.

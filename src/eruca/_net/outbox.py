@@ -18,8 +18,7 @@ GATHERED_FRAMES_MAX = 32
 # A larger frame is written at once, together with those before it. Otherwise one read full of small pulls for large
 # messages would build gigabytes before the first check whether the peer reads any of it.
 GATHERED_FRAME_BYTES_MAX = 32 * 1024
-# The connection is notified of writes from this size on, and of all while the peer does not read; a scan finds the
-# rest.
+# The connection is notified of writes from this size on, and of all while the peer does not read; a scan does the rest.
 _UNSENT_BYTES_TOLD = 64 * 1024
 # `drain` yields to the loop after this many gathered bytes, so that they are written.
 _DRAIN_BYTES = 64 * 1024
@@ -55,7 +54,7 @@ class Outbox:
         self._loop = loop
         self._turns = find_turns(loop)
         self._transport: asyncio.Transport | None = None
-        #: Gathered frames. Code that handles a read appends to it and calls `flush`: `send` for each response takes
+        #: Gathered frames. Code that handles a read appends here and calls `flush`: calling `send` each time takes
         #: longer.
         self.frames: list[bytes] = []
         #: Set while a read is handled: the connection flushes after it, and until then frames are gathered.

@@ -175,8 +175,7 @@ def list_fields(kind: type) -> list[tuple[RequestCode, str]]:
 
 
 async def ask_with(raw: RawPeer, code: RequestCode, name: str, value: str, opaque: int) -> Command | None:
-    """Send a request with one field replaced; return the response, or None: the next request then shows it was
-    handled."""
+    """Send a request with one field replaced; return the response, or None if the next request is answered first."""
     command = make_request(code, SHAPES[code], b"body", opaque=opaque)
     command.ext = command.ext_dict() | {name: value}
     raw.write(command, Command(code=9, opaque=-opaque))

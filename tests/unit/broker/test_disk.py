@@ -124,8 +124,7 @@ async def test_a_held_pull_outlives_a_full_disk(make_broker: MakeBroker, make_pe
 
 
 async def test_no_room_for_the_next_segment(make_broker: MakeBroker, make_peer: MakePeer) -> None:
-    """The disk does not count as full yet when a file cannot be created: the sender gets an error, nothing else
-    breaks."""
+    """The disk does not count as full yet when a file cannot be created: the sender gets an error, nothing breaks."""
     disk = TestedDisk()
     broker = await make_broker(disk=disk, commitlog_segment_bytes=1 << 16)
     peer = make_peer(broker)

@@ -134,7 +134,7 @@ class Agreement:
             await finish_in_thread(store.lineage.adopt_epochs, theirs, state.epoch, joined=joined, identity=identity)
 
     async def _cut_back(self, position: int) -> None:
-        """Set aside what is behind a position, and cut it off."""
+        """Set aside everything after a position, and cut it off."""
         store = self._store
         self.finish()
         epoch = last_epoch(store.lineage.epochs)
@@ -144,7 +144,7 @@ class Agreement:
         self.replica = ReplicaLog(store)
 
     async def _forget_unwritten(self) -> None:
-        """Drop epochs that start behind the end of the log, so that they do not claim a Java master's bytes."""
+        """Drop epochs that start beyond the end of the log, so that they do not claim a Java master's bytes."""
         store = self._store
         written = drop_unwritten(store.lineage.epochs, store.log.tail)
         if len(written) != len(store.lineage.epochs):

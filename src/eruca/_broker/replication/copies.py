@@ -63,8 +63,7 @@ class BrokerCopies:
         self._required = required
         reads = self._acknowledgement.reads
         if reads.is_bounding:
-            # Messages that were shown must not be taken back either; a master that is alone in the set shows
-            # everything.
+            # Messages that were shown must not be taken back either; a master alone in the set shows everything.
             self._floor = max(self._floor, min(tail, reads.certain))
         confirmed = min(tail, max(self._floor, self._acknowledgement.condition.confirmed))
         reports = {

@@ -334,8 +334,7 @@ class Follower:
         if link is None or replica is None or machine is None or loop is None:
             return
         now, fenced = loop.time(), machine.epoch is not None
-        # Data on a fenced link has its own checksum, so it is reported before its records are parsed: senders are
-        # waiting.
+        # Data on a fenced link has its own checksum, so it is reported before its records are parsed: senders wait.
         reports_first = fenced and not machine.reports_flushed
         try:
             if self._is_failing:

@@ -41,7 +41,7 @@ class Services:
         return 0 if queue is None else queue.max_offset
 
     def prepare_to_lead(self, known_until: int) -> None:
-        """Add every topic with messages behind a position: the last ones may have arrived without their settings."""
+        """Add every topic with messages after a position: the last ones may have arrived without their settings."""
         self._once.lead()
         queues: dict[str, int] = {}
         for queue in self._store.queues:

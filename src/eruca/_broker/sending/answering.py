@@ -31,7 +31,7 @@ _SUCCESS: Final = ResponseCode.SUCCESS
 
 
 class Place(msgspec.Struct, gc=False):
-    """Where messages were stored, as sent to their sender, and the log position behind them."""
+    """Where messages were stored, as sent to their sender, and the log position after them."""
 
     queue_id: int
     queue_offset: int

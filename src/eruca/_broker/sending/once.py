@@ -10,12 +10,12 @@ sequence is enough: any message not above it is already stored, so it is dropped
 the previous one is complete, so messages of a batch older than the newest are dropped too, and nothing about older
 batches has to be remembered.
 
-A power loss may remove records from the middle of what was not synced yet, and leave some behind them. A mark behind
+A power loss may remove records from the middle of what was not synced yet, and leave some after them. A mark after
 such a gap does not prove that those before it are stored: it is remembered separately, as an island, until they have
 been sent again.
 
 The marks are in the log, and the log is authoritative. The table is saved from time to time with the log position it
-covers, and only after the log is synced up to there; a start reads the marks behind that position. There must be a
+covers, and only after the log is synced up to there; a start reads the marks after that position. There must be a
 table before the first mark is stored: without a table, a start reads nothing.
 
 On a slave the marks arrive with its master's log, and are read from it in small steps. If a part of its log is cut off
@@ -422,7 +422,7 @@ def _read_place(topic: str, place: str) -> _PlaceKey:
 
 
 def load_once(store: MessageStore, saver: TableSaver) -> Once:
-    """Load the table of a store, and read the marks in the log behind it; blocks."""
+    """Load the table of a store, and read the marks in the log after it; blocks."""
     file = OnceFile(store.disk, store.paths.once)
     once = Once(store, file, saver)
     if not once.is_ready:

@@ -138,8 +138,7 @@ class CheckBackService:
                 steps = 0
                 await asyncio.sleep(0)
             action = machine.handle(self._do(action), steady.now_ms())
-        # Otherwise a power loss could leave the progress behind a half whose copy is lost, and it would never be
-        # checked.
+        # Otherwise a power loss could leave the progress past a half whose copy is lost, and it would stay unchecked.
         if (action.half_offset, action.op_offset) != begin and await self._sync():
             offsets.put(PROGRESS_GROUP, HALF_TOPIC, QUEUE, action.half_offset)
             offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, QUEUE, action.op_offset)
@@ -185,8 +184,8 @@ class CheckBackService:
                 case GiveUp():
                     self._give_up(message)
         except MessageIllegal as error:
-            # The properties have no room for one more. There will be no copy to decide, but the half itself still can
-            # be.
+            # The properties have no room for one more. There will be no copy to decide, but the half can still be
+            # decided.
             log.error("this is the last check of a half message: %s", error)
             self._ask(message, message)
         except StoreError as error:
