@@ -60,7 +60,7 @@ def filter_server(up: Up) -> Iterator[Up]:
 
 
 async def wait_until(is_so: Callable[[], bool | Awaitable[bool]], what: str) -> None:
-    """Look again and again until something is so."""
+    """Poll until a condition holds."""
     try:
         async with asyncio.timeout(SECONDS_MAX):
             while True:
@@ -182,7 +182,7 @@ class Attack:
         self.is_over = asyncio.Event()
 
     async def run(self, kind: str) -> None:
-        """Attack again and again with one kind of module, until it has been enough."""
+        """Attack repeatedly with one kind of module, until told to stop."""
         async with PullConsumer(self._up.address, group=f"attack-{kind}", auto_commit=False) as consumer:
             queues = await consumer.list_queues(self._topic)
             number = 0

@@ -33,7 +33,7 @@ DECIDED = 5
 
 
 class Desk:
-    """Where an operator sits."""
+    """The environment of an operator."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

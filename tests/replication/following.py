@@ -146,7 +146,7 @@ class _Stage:
         return self.home / name / "store"
 
     async def list_complaints(self, name: str) -> list[str]:
-        """Mistakes of ours that were logged."""
+        """Internal errors that were logged."""
         broker = self._running.get(name)
         return await broker.list_complaints() if isinstance(broker, Member) else []
 

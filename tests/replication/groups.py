@@ -180,7 +180,7 @@ class Group:
         return all(len(state.members) >= len(self.members) for state in states.values())
 
     async def promote_another(self, old: Member, *, by_command: bool = False) -> Member:
-        """What an operator does when the master is gone: the one with the most data becomes the master.
+        """Act as an operator when the master is gone: the member with the most data becomes the master.
 
         Raises ErucaError when that is refused; with `by_command` it is an assertion.
         """
@@ -197,12 +197,12 @@ class Group:
         return chosen
 
     async def read_logs(self, size: int = 1500) -> str:
-        """The last words of all members."""
+        """The ends of all members' logs."""
         logs = [f"--- {member.home.name}\n{await member.read_log(size)}" for member in self.members]
         return "\n".join(logs)
 
     async def list_complaints(self) -> list[str]:
-        """Mistakes that any member has logged."""
+        """Internal errors that any member has logged."""
         return [f"{m.home.name} logged: {line}" for m in self.members for line in await m.list_complaints()]
 
     # -- in the end --------------------------------------------------------------------------------------------------

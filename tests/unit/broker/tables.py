@@ -1,4 +1,4 @@
-"""The tables of a broker that is not there."""
+"""The tables of a broker, without the broker."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from tests.unit.broker.peer import Peer
 from tests.unit.broker.requests import pull_header, send_header, try_send
 from tests.unit.net.rawpeer import RawPeer, open_peer, turn_until
 
-# Java refuses these; to us they are whole numbers in other clothes, or none where none is needed.
+# Java refuses these; we read them as integers in another notation, or as missing where none is needed.
 WHOLE = ["5.0", "1e9", "null"]
 NUMBERS = [
     *("-1", str(-(2**31)), str(2**31 - 1), str(2**31), str(-(2**63)), str(2**63 - 1), str(2**63), "9" * 5000),
@@ -49,7 +49,7 @@ NAMES = ["", " ", "..", "../x", "../../../tmp/x", "/tmp/x", "a\\b", "x" * 300, "
 async def stay_well(
     broker: Broker, make_peer: MakePeer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> AsyncIterator[None]:
-    """After every test: a client is served, no mistake of ours is in the log, no file is outside the store."""
+    """After every test: a client is served, no internal error is in the log, no file is outside the store."""
     yield
     healthy = make_peer(broker)
     await healthy.send("Healthy", body=b"well")

@@ -168,7 +168,7 @@ async def fill_segments(broker: Broker, peer: Peer, count: int) -> None:
 
 
 def let_pass(clock: VirtualClock, until_ms: int) -> None:
-    """Let time pass until it is so late."""
+    """Advance the clock to a time."""
     clock.advance(until_ms - clock.now_ms())
 
 

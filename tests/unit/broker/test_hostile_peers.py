@@ -20,7 +20,7 @@ from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer
 
 MIB = 1024 * 1024
 MUTANTS = 8 * int(os.environ.get("ERUCA_SEEDS", "100"))
-# They change on purpose what everybody is allowed to do, so a healthy client may fail after them.
+# They change permissions on purpose, so a healthy client may fail after them.
 LEFT_OUT = {RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG}
 
 
@@ -34,7 +34,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture(autouse=True)
 async def stay_well(serving: Serving) -> AsyncIterator[None]:
-    """After every test a client is served, and no mistake of ours is in the log."""
+    """After every test a client is served, and no internal error is in the log."""
     await check_well(serving)
     await asyncio.to_thread(serving.complaints)
     yield
@@ -153,7 +153,7 @@ async def test_many_held_pulls_of_one_client_that_never_reads(serving: Serving) 
     assert await asyncio.to_thread(serving.complaints) == []
 
 
-# -- babble ----------------------------------------------------------------------------------------------------------
+# -- garbage --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", ["broker", "names"])

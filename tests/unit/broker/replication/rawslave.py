@@ -90,12 +90,12 @@ class RawSlave:
             pass
 
     async def close(self) -> None:
-        """Go."""
+        """Close the connection."""
         self._writer.close()
 
 
 class FencedSlave(RawSlave):
-    """One that speaks as an Eruca."""
+    """A slave that uses the fenced protocol."""
 
     _is_fenced = True
 

@@ -1,4 +1,4 @@
-"""A slave copies its master's log: from nothing, after a pause, over a bad wire, and after the logs have parted."""
+"""A slave copies its master's log: from nothing, after a pause, over a bad connection, and after divergence."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ async def test_a_slave_with_synchronous_flush_reports_what_its_disk_has(
     assert flusher.flushed == (tail if flush is FlushMode.SYNC else 0)
 
 
-# -- logs that part ----------------------------------------------------------------------------------------------------
+# -- diverged logs -----------------------------------------------------------------------------------------------------
 
 
 async def test_what_only_the_slave_has_is_set_aside_and_cut_off(make_broker: MakeBroker) -> None:
@@ -330,7 +330,7 @@ async def test_a_full_disk_is_said_once_and_with_what_to_do(
     assert said[1] == f"copying the log of the master at {master.standing.ha_address} again"
 
 
-# -- a bad wire --------------------------------------------------------------------------------------------------------
+# -- a bad connection --------------------------------------------------------------------------------------------------
 
 Change = Callable[[int, bytearray], None]
 MakeProxy = Callable[[Broker, Change], Awaitable[str]]

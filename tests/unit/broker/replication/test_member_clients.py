@@ -92,7 +92,7 @@ async def test_a_send_waits_for_the_next_master(group: Group, make_producer: Mak
     await slave.replication.roles.become_master(1000, why="the test says so")
     begun = asyncio.get_running_loop().time()
     await work
-    # Long before its time is over.
+    # Long before its timeout.
     assert asyncio.get_running_loop().time() - begun < 15.0
     assert bodies_of(slave) == [b"before", b"between"]
 

@@ -243,7 +243,7 @@ async def test_a_slave_that_comes_again_takes_the_place_of_its_old_link(broker: 
     assert len(broker.replication.server.list_slaves()) == 1
 
 
-# -- who is shown the door ---------------------------------------------------------------------------------------------
+# -- refused connections -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

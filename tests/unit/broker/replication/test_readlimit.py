@@ -63,7 +63,7 @@ async def hold(peer: Peer, offset: int = 0, **fields: Any) -> asyncio.Task[Answe
     return task
 
 
-# -- when it is so -----------------------------------------------------------------------------------------------------
+# -- when it applies ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
