@@ -1,6 +1,6 @@
-"""The parts of delivery with our clients: each does what its plan says and gives the facts that `plans.py` checks.
+"""The parts of delivery with our clients: each executes its plan and returns the facts that `plans.py` checks.
 
-They are what `DeliveryCases.java` and `DeliveryRequests.java` do with Java's.
+They correspond to `DeliveryCases.java` and `DeliveryRequests.java` with Java's clients.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def _send_all(producer: Producer, topic: str, numbers: range) -> None:
 
 
 async def _wait_for_commits(nameserver: str, group: str, topic: str, counts: list[int]) -> None:
-    """Wait until a group has committed so many messages of each queue."""
+    """Wait until a group has committed this many messages in each queue."""
     async with PullConsumer(nameserver, group=group, auto_commit=False) as looker:
         queues = sorted(await looker.list_queues(topic), key=lambda queue: queue.queue_id)
 
@@ -211,7 +211,7 @@ async def transactions(nameserver: str, name: str, plan: Plan) -> Facts:
             await send(number)
         open_ones = {number: len(outcome) - 1 for number, outcome in enumerate(outcomes) if len(outcome) > 1}
         await wait_until(lambda: all(asked[number] >= times for number, times in open_ones.items()), "all asked")
-        # A broker that asks about nothing any more has heard every answer.
+        # A broker that sends no more checks has received every answer.
         await wait_until(lambda: loop.time() - last_asked > SILENCE_SECONDS, "silence")
         session = producer.session
         visible = [
@@ -270,7 +270,7 @@ async def reset(nameserver: str, name: str, plan: Plan) -> Facts:
         async with consumer:
             await _send_all(producer, name, range(half))
             await collector.wait(half)
-            # Brokers take the message nearest to a time, before or behind it: no send may take as long as this.
+            # Brokers choose the message nearest to a time, before or after it: no send may take as long as this.
             later = datetime.now(UTC) + timedelta(seconds=2)
             await wait_until(lambda: datetime.now(UTC) > later, "later")
             await _send_all(producer, name, range(half, 2 * half))

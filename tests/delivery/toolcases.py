@@ -33,13 +33,13 @@ DECIDED = 5
 
 
 class Desk:
-    """Where an operator sits."""
+    """The environment of an operator."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
     async def run(self, *arguments: str, status: int = 0) -> list[dict[str, Any]]:
-        """Run a command; gives the rows it shows."""
+        """Run a command; return the rows it prints."""
         words = [*arguments, "-n", self.cluster.name_server]
         done = await asyncio.to_thread(run_here, *words)
         assert done.returncode == status, done.stderr
@@ -47,7 +47,7 @@ class Desk:
 
 
 class Group:
-    """A consumer group that fails on everything until it is told to go on."""
+    """A consumer group that fails on everything until it is told to succeed."""
 
     def __init__(self, cluster: Cluster, group: str, topic: str, *, fails: bool) -> None:
         self.fails = fails
@@ -63,12 +63,12 @@ class Group:
         return Outcome.DONE
 
     async def has(self, count: int) -> bool:
-        """Has it consumed so many?"""
+        """Whether it has consumed this many."""
         return self.seen.total() >= count
 
 
 async def use_dead_letters(cluster: Cluster, home: Path, name: str) -> None:
-    """Messages that a group failed on are listed, taken out and sent again: to that group alone, then to everybody."""
+    """Dead letters are listed, exported and sent again: to their group alone, then to all groups."""
     desk, topic, group = Desk(cluster), f"Tools-{name}", f"Failing-{name}"
     bodies = Counter(f"body {number}" for number in range(LETTERS))
     async with Admin(cluster.name_server) as admin:
