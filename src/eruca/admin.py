@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from eruca._admin import deadletters, members, offsets, promotion, replication, transactions
+from eruca._admin import deadletters, offsets, replication, transactions
 from eruca._admin.session import Admin
 
-__all__ = ["Admin", "deadletters", "members", "offsets", "promotion", "replication", "transactions"]
+__all__ = ["Admin", "deadletters", "offsets", "replication", "transactions"]

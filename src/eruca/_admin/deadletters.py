@@ -44,6 +44,27 @@ from eruca._wire.properties import (
 from eruca._wire.sysflag import COMPRESSED, COMPRESSION_MASK
 from eruca.errors import ConfigError, ErucaError, MessageIllegal, NetError, NoRoute, RequestRefused, WireError
 
+__all__ = [
+    "ALL",
+    "GroupLetters",
+    "Journal",
+    "Letter",
+    "Resent",
+    "Wanted",
+    "count",
+    "describe",
+    "export",
+    "find",
+    "find_topic",
+    "list_groups",
+    "list_ids",
+    "make_parcel",
+    "read",
+    "read_body",
+    "resend",
+    "write_files",
+]
+
 _TRIES = 3
 # What brokers and consumers wrote on the way to the dead letters. All else is the sender's and goes along.
 _WAY_MARKS = frozenset(
@@ -148,6 +169,7 @@ class Wanted:
         )
 
 
+#: Every dead letter.
 ALL = Wanted()
 
 # --- looking ----------------------------------------------------------------------------------------------------------

@@ -12,8 +12,11 @@ from eruca._wire.headers import CloneGroupOffsetHeader, ConsumeStatsHeader, Rese
 from eruca._wire.names import TOOLS_CONSUMER_GROUP
 from eruca.errors import ConfigError, ErucaError, NoRoute, RequestRefused
 
-# What brokers take for the end of a queue.
+__all__ = ["EARLIEST", "LATEST", "Move", "QueueProgress", "clone", "list_members", "reset", "show", "skip"]
+
+#: `reset` to the end of each queue. Brokers use the same number.
 LATEST = -1
+#: `reset` to the first message of each queue.
 EARLIEST = 0
 
 

@@ -33,6 +33,21 @@ from eruca._wire.record import Record, decode_record
 from eruca._wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, get_transaction
 from eruca.errors import ConfigError, ErucaError, WireError
 
+__all__ = [
+    "UNDECIDED",
+    "Deed",
+    "State",
+    "Transaction",
+    "TransactionTable",
+    "count_log_bytes",
+    "discard",
+    "find",
+    "list_transactions",
+    "read_store",
+    "resume",
+    "view",
+]
+
 # Messages that one unique id leads to: the committed one, its retries, and what else has the same hash.
 _QUERY_COUNT_MAX = 64
 
@@ -47,6 +62,7 @@ class State(Enum):
     GIVEN_UP = "given up"
 
 
+#: The states of a transaction that is neither committed nor rolled back.
 UNDECIDED = frozenset({State.PREPARED, State.GIVEN_UP})
 
 

@@ -35,7 +35,7 @@ def filterserver(
     Or it is a Python class in a file of --filter-plugin-path, on this machine, which you installed there:
 
     \b
-      from eruca._filterserver.plugins import FilterClass, FilterMessage
+      from eruca.filters import FilterClass, FilterMessage
       class OnlyLarge(FilterClass):
           def matches(self, message: FilterMessage) -> bool:
               return len(message.body) > 1000
