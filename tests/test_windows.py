@@ -12,8 +12,8 @@ from tests.patience import PATIENCE_S
 
 # Python's own library is loaded before anything is taken away: on Windows it would choose other modules.
 _CHILD = """\
-import asyncio, atexit, concurrent.futures, logging, multiprocessing, os, selectors, signal, socket, ssl, subprocess, sys
-import tempfile, threading, uuid
+import asyncio, atexit, concurrent.futures, logging, multiprocessing, os, selectors, signal, socket, ssl, subprocess
+import sys, tempfile, threading, uuid
 import msgspec
 
 for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty", "uvloop"):
