@@ -1,4 +1,4 @@
-"""Operating a running cluster from Python: what `eruca dlq`, `txn`, `offset` and `cluster` do.
+"""Operate a running cluster from Python: what the commands `eruca dlq`, `txn`, `offset` and `cluster` do.
 
 >>> async with Admin("127.0.0.1:9876") as admin:
 ...     print(await offsets.show(admin, "billing"))

@@ -180,10 +180,9 @@ class _Tail:
             try:
                 queues = await self._consumer.list_queues(wish.topic)
                 break
-            except NoRoute as error:
+            except NoRoute:
                 if not wish.follow:
-                    hint = f'{error.hint}; or send to it: eruca send {wish.topic} "a message"'
-                    raise NoRoute(error.args[0], hint=hint) from error
+                    raise
                 if not told:
                     click.echo(f"eruca: topic {wish.topic} does not exist yet; waiting for it", err=True)
                 told = True
@@ -191,7 +190,7 @@ class _Tail:
         if not queues:
             raise NoRoute(
                 f"topic {wish.topic} has no queue that can be read",
-                hint="its brokers are down, or its permission forbids reading (mqadmin topicRoute shows both)",
+                hint="its brokers are down (eruca cluster list shows them), or its permission forbids reading",
             )
         if told:
             wish.start = "earliest"  # all of a topic that was waited for is new
