@@ -21,7 +21,7 @@ def config() -> None:
     """Say what can be set, what it means, and how to set it.
 
     Names are those of RocketMQ's .conf files. The same option is a key in a file (listenPort=10911), a variable
-    (ERUCA_LISTEN_PORT=10911) and a flag (--listen-port 10911); a flag goes over a variable, a variable over a file.
+    (ERUCA_LISTEN_PORT=10911) and a flag (--listen-port 10911); flags override variables, and variables override files.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ from eruca.errors import ConfigError
 
 Options = TypeVar("Options")
 
-# What Java's broker and clients read; a `.conf` file goes over it, as in Java.
+# The variable that Java's broker and clients read. A `.conf` file overrides it, as in Java.
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 # Only variables this close to a real one are taken for typing errors: others may use the prefix too.
 _VARIABLE_LIKENESS = 0.85
@@ -59,7 +59,7 @@ class Settings:
             self._suggested.add(key)
 
     def add_kept(self, path: Path, *options: type[Any]) -> None:
-        """Take over what an operator changed while the server ran; whatever is set elsewhere goes over it."""
+        """Load what an operator changed while the server ran. What is set elsewhere overrides it."""
         if not path.exists():
             return
         mutable = {info.java for part in options for info in info_of(part).values() if info.mutable}
