@@ -124,8 +124,9 @@ demo: $(READY) ## orders produced, consumed by a group, streamed by Spark into h
 	$(call install,jre)
 	@$(BIN)/eruca demo --spark $(ARGS)
 
-docs: $(READY) ## write docs/CONFIG.md from the options
+docs: $(READY) ## write docs/CONFIG.md from the options and docs/API_NAMES.md from the public modules
 	@$(PY) -m eruca._cli.configdoc docs/CONFIG.md
+	@$(PY) -m eruca._cli.namesdoc docs/API_NAMES.md
 
 # --- quality -----------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,31 @@ REGISTRY_HOST = re.compile(
 )
 OUTSIDE = re.compile(r"\.\./s[h]ared\b|ERUCA_S[H]ARED")
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)[^)]*\)")
+# Sentences that stopped readers once. They come back by imitation, so each is refused where a reader would meet it.
+# To add one: a regular expression in lower case. A blank in it also matches the end of a line, of a comment's line and
+# of a literal that the next line continues.
+AWKWARD = (
+    r"makes itself\b",
+    r"consumers gave up(?! on)\b",
+    r"\bgo over them\b",
+    r"listens where other machines",
+    r"send each body so often",
+    r"\bat most so many\b",
+    r"say the same: give one",
+    r"goes before the other two",
+    r"the longer the more often",
+    r"nobody says where",
+    r"\bsaid a word\b",
+    r"nobody is here",
+    r"for who sends much",
+    r"is no position\b",
+    r"\beach goes over\b",
+    r"a flag goes over",
+    r"run java's `?mqadmin",
+    r"\beruca admin\b",
+)
+GAP = r"""(?:\s|"\s*\n\s*f?"|\n\s*\#)+"""
+AWKWARD_PHRASE = re.compile("|".join(AWKWARD).replace(" ", GAP))
 DOTTED_MODULE = re.compile(r"(eruca|pyspark_rocketmq)(\.\w+)*(:\w+)?")
 
 
@@ -154,6 +179,16 @@ def find_broken_links(file: SourceFile) -> Iterator[Finding]:
         for target in MARKDOWN_LINK.findall(line):
             if not ((REPOSITORY / file.path).parent / target).exists():
                 yield number, f"link leads nowhere: {target}"
+
+
+def find_awkward_phrases(file: SourceFile) -> Iterator[Finding]:
+    """A phrase that is not English, in the product or in its documentation."""
+    folder, name = os.path.split(file.path)
+    is_page = name.endswith(".md") and folder in {"", "docs", "docs/guide"}
+    if not is_page and not file.is_in("src/"):
+        return
+    for match in AWKWARD_PHRASE.finditer(file.text.lower()):
+        yield file.text.count("\n", 0, match.start()) + 1, f"awkward: {' '.join(match[0].split())}"
 
 
 # --- rules for Python ---------------------------------------------------------------------------------------------
@@ -419,6 +454,10 @@ SAMPLES: dict[Rule, tuple[SourceFile, SourceFile]] = {
         SourceFile("a.md", "/shared/archive, ../tests/golden/data\n"),
     ),
     find_broken_links: (SourceFile("a.md", "[x](no/such.md)\n"), SourceFile("docs/a.md", "[x](../README.md#top)\n")),
+    find_awkward_phrases: (
+        SourceFile("docs/a.md", "Variables go\nover them.\n"),
+        SourceFile("docs/a.md", "Messages that consumers gave up on. Variables override them.\n"),
+    ),
     find_long_modules: (SourceFile("src/a.py", "\n" * 501), SourceFile("src/a.py", "\n" * 500)),
     find_long_functions: (
         SourceFile("src/a.py", "def f():\n" + "    x\n" * 80),
@@ -457,6 +496,8 @@ MORE_BAD: list[tuple[Rule, SourceFile]] = [
     (find_machine_paths, SourceFile("a.txt", join("--index", "-url x\n"))),
     (find_machine_paths, SourceFile("a.txt", join("see py", "pi.org\n"))),
     (find_outside_data, SourceFile("a.py", join("os.environ['ERUCA_SHA", "RED']\n"))),
+    (find_awkward_phrases, SourceFile("src/a.py", 'x = (\n    "Nobody is"\n    f" here"\n)\n')),
+    (find_awkward_phrases, SourceFile("src/a.py", "# It listens\n# where other machines are.\n")),
     (find_vague_names, SourceFile("src/eruca/string_utils.py", "")),
     (find_dangerous_calls, SourceFile("src/a.py", "import pickle")),
     (find_dangerous_calls, SourceFile("src/a.py", "eval(x)")),

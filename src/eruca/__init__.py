@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+#: The version of Eruca.
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:

@@ -6,12 +6,40 @@ An error answers three questions: what is wrong (the message), may I try again (
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
-
-#: What decoders raise for a document that is not JSON or has an unexpected structure, or for bytes that are not text.
-BAD_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError)
+__all__ = [
+    "BatchTooLarge",
+    "CallTimeout",
+    "ClientClosed",
+    "ConfigError",
+    "ConnectFailed",
+    "ConnectionLost",
+    "ErucaError",
+    "EtcdRefused",
+    "FilterFailed",
+    "InvalidName",
+    "MessageIllegal",
+    "NetError",
+    "NoRoute",
+    "OffsetLost",
+    "QueueNotOurs",
+    "ReplicaCorrupt",
+    "RequestRefused",
+    "RequestTimeout",
+    "RetryLater",
+    "SendFailed",
+    "StoreClosed",
+    "StoreError",
+    "StoreFull",
+    "StoreIOError",
+    "StoreLayoutError",
+    "StoreLocked",
+    "StoreReadOnly",
+    "TableCorrupt",
+    "TableFull",
+    "TableUnsaved",
+    "TooManyCalls",
+    "WireError",
+]
 
 
 class ErucaError(Exception):

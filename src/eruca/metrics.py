@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from eruca._broker.replication.meters import REGISTRY as BROKER
-from eruca._client.meters import REGISTRY as CLIENT
-from eruca._observe.metrics import PrometheusCollector, Registry
+from eruca._observe.metrics import BROKER, CLIENT, PrometheusCollector, Registry
 
 __all__ = ["BROKER", "CLIENT", "PrometheusCollector", "Registry"]

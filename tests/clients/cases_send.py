@@ -297,7 +297,7 @@ async def case_no_route_says_why_and_what_to_do(nameserver: str, topic: str, gro
         assert f"topic {topic[:-1]} has no route" in text
         assert f"name server {nameserver} does not know it" in text
         assert f"did you mean {topic}" in text
-        assert "updateTopic" in text
+        assert f"eruca send -n {nameserver} {topic[:-1]} BODY" in text
 
 
 async def case_without_a_name_server_the_error_says_so(nameserver: str, topic: str, group: str) -> None:

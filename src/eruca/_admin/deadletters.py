@@ -1,4 +1,4 @@
-"""Dead letters: what groups gave up on, one by one, sent again or taken out."""
+"""Dead letters: messages that a group gave up on. List them, send them again, export them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,29 @@ from eruca._wire.properties import (
 from eruca._wire.sysflag import COMPRESSED, COMPRESSION_MASK
 from eruca.errors import ConfigError, ErucaError, MessageIllegal, NetError, NoRoute, RequestRefused, WireError
 
+__all__ = [
+    "ALL",
+    "GroupLetters",
+    "Journal",
+    "Letter",
+    "Resent",
+    "Wanted",
+    "count",
+    "describe",
+    "export",
+    "find",
+    "find_topic",
+    "list_groups",
+    "list_ids",
+    "make_parcel",
+    "read",
+    "read_body",
+    "resend",
+    "write_files",
+]
+
 _TRIES = 3
-# What brokers and consumers wrote on the way to the dead letters. All else is the sender's and goes along.
+# Properties that brokers and consumers added after the message was sent. They are not sent again.
 _WAY_MARKS = frozenset(
     {
         ARRIVE_TIME,
@@ -84,19 +105,19 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     """One dead letter, as plain values."""
 
     group: str
-    # The id its producer gave it, and the one of this record: either names it.
+    # The id its producer chose, and the id of this record. Commands accept either.
     message_id: str
     offset_id: str
     # The broker's id of the message before any retry.
     origin_id: str
-    # Where it was sent to first.
+    # The topic it was first sent to.
     topic: str
     broker: str
     queue: int
     offset: int
     tags: str
     keys: list[str]
-    # How often it was delivered before it was given up.
+    # How many times it was delivered again before the group gave up on it.
     tries: int
     size: int
     born_time: int
@@ -105,7 +126,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resent(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one dead letter that was to be sent again."""
+    """The outcome of sending one dead letter again."""
 
     # The offset id of the dead letter.
     letter: str
@@ -124,20 +145,20 @@ class Resent(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which dead letters: all conditions that are given must hold."""
+    """Selects dead letters. All conditions that are set must hold."""
 
     # Message ids, offset ids or origin ids.
     ids: Collection[str] = ()
-    # The topic they were sent to first.
+    # The topic they were first sent to.
     topic: str | None = None
-    # When they became dead letters, in milliseconds, both included.
+    # When they became dead letters, in milliseconds since the epoch; both ends are included.
     from_time: int | None = None
     to_time: int | None = None
     key: str | None = None
     limit: int | None = None
 
     def fits(self, letter: Message) -> bool:
-        """Is it one of those?"""
+        """Return whether a dead letter meets the conditions."""
         stored = letter.record.store_timestamp
         return (
             (not self.ids or any(name in self.ids for name in list_ids(letter)))
@@ -148,24 +169,25 @@ class Wanted:
         )
 
 
+#: Every dead letter.
 ALL = Wanted()
 
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
 def list_ids(letter: Message) -> tuple[str, str, str]:
-    """The ids a dead letter is known by."""
+    """Return the ids of a dead letter: of the message, of the record, and of the first record."""
     return letter.message_id, letter.offset_id, letter.origin_id
 
 
 def find_topic(letter: Message) -> str:
-    """The topic it was sent to before any retry; empty when nothing says it."""
+    """Return the topic a dead letter was sent to before any retry; empty if its properties do not tell."""
     topic = letter.all_properties.get(RETRY_TOPIC, "")
     return "" if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else topic
 
 
 def describe(group: str, letter: Message) -> Letter:
-    """A dead letter as plain values, without its body."""
+    """Return a dead letter as plain values, without its body."""
     record = letter.record
     return Letter(
         group=group,
@@ -187,7 +209,7 @@ def describe(group: str, letter: Message) -> Letter:
 
 
 async def list_groups(admin: Admin) -> list[GroupLetters]:
-    """Every group that has dead letters, and how many."""
+    """Return every group that has dead letters, and how many each has."""
     rows = []
     for topic in await admin.list_topics():
         if topic.startswith(DLQ_PREFIX):
@@ -200,7 +222,7 @@ async def list_groups(admin: Admin) -> list[GroupLetters]:
 
 
 async def count(admin: Admin, group: str) -> int:
-    """How many dead letters a group has."""
+    """Return the number of dead letters of a group."""
     total = 0
     for queue in await _list_queues(admin, group):
         total += await admin.reader.find_end(queue) - await admin.reader.find_begin(queue)
@@ -208,7 +230,7 @@ async def count(admin: Admin, group: str) -> int:
 
 
 async def read(admin: Admin, group: str, wanted: Wanted = ALL) -> AsyncIterator[Message]:
-    """The dead letters of a group, the oldest of each broker first. Raises NoRoute when it never had any."""
+    """Yield the dead letters of a group, oldest first on each broker. Raises NoRoute if it never had any."""
     left = wanted.limit
     missing = set(wanted.ids)
     for queue in await _list_queues(admin, group):
@@ -225,12 +247,12 @@ async def read(admin: Admin, group: str, wanted: Wanted = ALL) -> AsyncIterator[
             raise RequestRefused(
                 error.code,
                 error.remark,
-                hint=f"let it be read: mqadmin updateTopicPerm -t '{queue.topic}' -p 6 -c CLUSTER",
+                hint=f"old Java brokers create {queue.topic} without permission to read: set its permission to 6",
             ) from error
 
 
 async def find(admin: Admin, group: str, name: str) -> Message:
-    """The dead letter with an id (of the message, of the record or of the first record). Raises ConfigError."""
+    """Return the dead letter with this id (any of `list_ids`). Raises ConfigError."""
     async for letter in read(admin, group, Wanted(ids=(name,), limit=1)):
         return letter
     raise ConfigError(f"group {group} has no dead letter {name}", hint=f"eruca dlq list {group} lists them")
@@ -241,9 +263,10 @@ async def _list_queues(admin: Admin, group: str) -> list[MessageQueue]:
     route = await admin.find_route(topic)
     if route is None:
         raise NoRoute(
-            f"group {group} has no dead letters: there is no topic {topic}", hint="eruca dlq list shows who has some"
+            f"group {group} has no dead letters: there is no topic {topic}",
+            hint="eruca dlq list shows the groups that have some",
         )
-    # Old brokers made these topics for writing only.
+    # Old brokers create these topics without permission to read.
     return sorted({*route.read_queues, *route.write_queues})
 
 
@@ -252,14 +275,14 @@ async def _list_queues(admin: Admin, group: str) -> list[MessageQueue]:
 
 @dataclass(slots=True)
 class Journal:
-    """A file of outcomes, one JSON object a line, so that a run that was interrupted can be taken up again."""
+    """A file of outcomes, one JSON object per line, with which an interrupted run can be continued."""
 
     path: Path | None = None
     _sent: set[str] = field(default_factory=set)
     _is_cut: bool = False
 
     def open(self) -> None:
-        """Read what earlier runs have sent. Raises ConfigError for a file that is not one of ours."""
+        """Read which letters earlier runs have sent. Raises ConfigError if the file is not a journal."""
         if self.path is None or not self.path.exists():
             return
         text = self.path.read_text(encoding="utf-8")
@@ -269,17 +292,17 @@ class Journal:
                 row = msgspec.json.decode(line, type=Resent)
             except msgspec.DecodeError:
                 if line.startswith('{"letter"'):
-                    continue  # cut off by whatever ended that run
+                    continue  # that run ended in the middle of the line
                 raise ConfigError(f"{self.path}, line {number}: not the journal of a resend") from None
             if row.outcome == "sent":
                 self._sent.add(row.letter)
 
     def has(self, letter: str) -> bool:
-        """Did an earlier run send it?"""
+        """Return whether an earlier run sent this letter."""
         return letter in self._sent
 
     def add(self, row: Resent) -> None:
-        """Write one outcome down; it is in the file when this returns."""
+        """Append one outcome to the file."""
         if self.path is None or row.outcome == "skipped":
             return
         with open(self.path, "a", encoding="utf-8") as file:
@@ -298,12 +321,12 @@ async def resend(
     journal: Journal | None = None,
     dry_run: bool = False,
 ) -> AsyncIterator[Resent]:
-    """Send dead letters once more and return what became of each, in their order.
+    """Send dead letters again and yield the outcome of each, in order.
 
-    Each goes to the topic it came from, where every group of the topic gets it; with `only_group` to the retry topic
-    of the group, where nobody else does; or to `topic`. Id, keys, tags, properties and body stay as they are. The dead
-    letter itself stays too, until its time is over: a `journal` remembers which ones were sent. One that cannot be sent
-    does not keep the others from it.
+    Each goes to the topic it came from, where every group of that topic receives it; with `only_group` to the retry
+    topic of the group, which only this group reads; or to `topic`. Id, keys, tags, properties and body are unchanged.
+    The dead letter itself stays until it expires; a `journal` records which ones were sent. A letter that cannot be
+    sent does not stop the others.
     """
     journal = journal or Journal()
     await asyncio.to_thread(journal.open)
@@ -330,8 +353,8 @@ async def resend(
 
 async def _send(admin: Admin, sender: Sender, letter: Message, target: str, turn: int) -> Receipt:
     if not target:
-        raise MessageIllegal("nothing says which topic it came from", hint="name one: --to-topic TOPIC")
-    # Not the template's route: a topic that somebody deleted is not made again by the way.
+        raise MessageIllegal("its properties do not tell which topic it came from", hint="pass one: --to-topic TOPIC")
+    # Not with the template's route: sending must not create a topic that somebody deleted.
     queues = (await admin.routes.get(target)).write_queues
     if not queues:
         raise NoRoute(f"topic {target} has no queue that may be written to")
@@ -348,7 +371,7 @@ async def _send(admin: Admin, sender: Sender, letter: Message, target: str, turn
 
 
 def make_parcel(letter: Message, target: str) -> Parcel:
-    """A dead letter as it is sent again: all its sender wrote, and nothing of its way to the dead letters."""
+    """Return a dead letter as it is sent again: what its sender wrote, without what brokers and consumers added."""
     record = letter.record
     properties = {name: text for name, text in letter.all_properties.items() if name not in _WAY_MARKS}
     properties[WAIT] = "true"
@@ -390,14 +413,14 @@ def _tell(letter: Message, target: str, outcome: str, reason: str = "", *, recei
 
 
 def export(group: str, letter: Message) -> dict[str, Any]:
-    """A dead letter with its body in base64, as one line of an export has it."""
+    """Return a dead letter as one line of an export: plain values, and the body in base64."""
     row: dict[str, Any] = msgspec.to_builtins(describe(group, letter))
     body, is_packed = read_body(letter)
     return row | {"body_base64": base64.b64encode(body).decode(), "body_is_packed": is_packed}
 
 
 def read_body(letter: Message) -> tuple[bytes, bool]:
-    """The body as it was sent; True when it is as it was stored, because it cannot be unpacked here."""
+    """Return the body, and whether it is still compressed because it cannot be decompressed here."""
     try:
         return letter.body, False
     except WireError:
@@ -405,7 +428,7 @@ def read_body(letter: Message) -> tuple[bytes, bool]:
 
 
 def write_files(directory: Path, group: str, letter: Message) -> None:
-    """Write a dead letter into a directory: its body as it was sent, and the rest beside it as JSON."""
+    """Write a dead letter to a directory: its body in one file, everything else as JSON in another."""
     directory.mkdir(parents=True, exist_ok=True)
     row = export(group, letter)
     del row["body_base64"]

@@ -16,21 +16,21 @@ from eruca._wire.headers import EmptyHeader
 from eruca._wire.names import MASTER, MASTER_ID, SLAVE
 from eruca.errors import ConfigError, ErucaError, NetError, RequestRefused
 
-#: The role of a member that has no other to tell.
+#: The role of a Java broker, which does not report its role in replication.
 JAVA = "JAVA"
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of a broker name as it answers, or why it does not."""
+    """One member of a broker name: its state, or why it does not answer."""
 
     cluster: str
     broker: str
-    # As it is registered; -1 for one that only other members know of.
+    # As registered; -1 for a member that is not registered and that other members know of.
     broker_id: int
     address: str
-    # MASTER, SLAVE, FENCED (a master that may not take messages), JAVA, or empty when it does not answer.
+    # MASTER, SLAVE, FENCED (a master that may not accept messages), JAVA, or empty if it does not answer.
     role: str = ""
-    # Where its log ends; a Java broker says so too.
+    # Where its log ends; known for Java brokers too.
     tail: int | None = None
     problem: str = ""
     state: ReplicationState | None = None
@@ -43,20 +43,20 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     broker_id: int
     master: str
-    # Speaks with epochs (`fenced`), or as RocketMQ 4.9 does.
+    # Whether it replicates with epochs, or as RocketMQ 4.9 does.
     fenced: bool
     connected: bool
     in_sync: bool | None
     position: int
     lag_bytes: int
-    # -1 where nobody knows.
+    # -1 if unknown.
     lag_ms: int
-    # Who says so: `master`, `slave`, or `both` by the ends of their logs.
+    # Whose report this is: `master`, `slave`, or `both` if the ends of their logs were compared.
     told_by: str
 
 
 class DivergedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a member's log that the right log does not have, set aside in a file of that member."""
+    """The end of a member's log that its master does not have, set aside in a file of that member."""
 
     broker: str
     address: str
@@ -71,7 +71,7 @@ class DivergedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_members(admin: Admin, broker_name: str | None = None) -> list[Member]:
-    """All members of all broker names, or of one: those that name servers know, and those that members know."""
+    """Return the members of all broker names, or of one: those that name servers or other members know."""
     registered = await _list_registered(admin)
     found = await _ask_all(admin, [row for row in registered if broker_name in (None, row.broker)])
     known = {row.address for row in found}
@@ -117,16 +117,16 @@ async def _ask(admin: Admin, row: Member) -> Member:
     except ErucaError as error:
         return msgspec.structs.replace(row, problem=str(error))
     if state.broker_name != row.broker:
-        return msgspec.structs.replace(row, problem=f"it is a broker of {state.broker_name} now")
+        return msgspec.structs.replace(row, problem=f"it belongs to broker {state.broker_name} now")
     return msgspec.structs.replace(row, role=state.role, tail=state.tail, state=state)
 
 
 async def _ask_java(admin: Admin, row: Member) -> Member:
-    """Of replication a Java broker tells only how long its log is."""
+    """Ask a Java broker, which reports only where its log ends."""
     try:
         _, body = await admin.ask(row.address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
     except RequestRefused:
-        return row  # it cannot say so in its first seconds, before it has counted anything
+        return row  # it has no such figures in its first seconds
     except ErucaError as error:
         return msgspec.structs.replace(row, problem=str(error))
     end = read_digits(body.table.get("commitLogMaxOffset")) if isinstance(body, KVTable) else None
@@ -134,18 +134,18 @@ async def _ask_java(admin: Admin, row: Member) -> Member:
 
 
 async def read_state(admin: Admin, address: str) -> ReplicationState:
-    """What a broker says of its log and its links. Raises RequestRefused, for one of a Java broker's too."""
+    """Return the state of a broker's log and links. Raises RequestRefused, also for a Java broker."""
     _, body = await admin.ask(address, RequestCode.REPLICATION_STATE, EmptyHeader())
     if not isinstance(body, ReplicationState):
         raise NetError(f"broker {address} answered without its state")
-    # Where we reached it counts: behind an address translation a broker knows itself by another one.
+    # The address at which we reached it: behind address translation a broker knows itself by another one.
     return msgspec.structs.replace(body, address=address)
 
 
 async def measure_lag(admin: Admin, broker_name: str | None = None) -> list[Lag]:
-    """One row for each slave: what its master says, and where that says nothing, what the slave says itself."""
+    """Return one row per slave, as its master reports it, or the slave itself if the master does not."""
     members = await list_members(admin, broker_name)
-    # A master knows its slaves by the ids of their files; who is meant by an id is what name servers know.
+    # A master knows its slaves by the ids in their configuration; users know the registered ids.
     ids = {(member.broker, member.address): member.broker_id for member in members}
     rows: list[Lag] = []
     for member in members:
@@ -193,7 +193,7 @@ async def measure_lag(admin: Admin, broker_name: str | None = None) -> list[Lag]
 
 
 def _compare_java(members: list[Member]) -> list[Lag]:
-    """The slaves of a Java master that are Java brokers too: neither says more than where its log ends."""
+    """Return the Java slaves of Java masters, of which only the ends of the logs are known."""
     masters = {row.broker: row for row in members if row.role == JAVA and row.broker_id == MASTER_ID}
     return [
         Lag(
@@ -215,7 +215,7 @@ def _compare_java(members: list[Member]) -> list[Lag]:
 
 
 async def list_diverged(admin: Admin, broker_name: str | None = None) -> list[DivergedRow]:
-    """The tails that members have set aside."""
+    """Return the ends of logs that members have set aside."""
     return [
         DivergedRow(
             broker=member.broker,
@@ -236,7 +236,7 @@ async def list_diverged(admin: Admin, broker_name: str | None = None) -> list[Di
 
 
 async def find_member(admin: Admin, target: str) -> Member:
-    """The member with an address `host:port` or a name and an id `name:id`. Raises ConfigError."""
+    """Return the member with an address `host:port`, or with a name and an id `name:id`. Raises ConfigError."""
     registered = await _list_registered(admin)
     for row in registered:
         if target in (row.address, f"{row.broker}:{row.broker_id}"):
@@ -244,8 +244,8 @@ async def find_member(admin: Admin, target: str) -> Member:
     if not is_address(target):
         raise ConfigError(f"{target}: expected HOST:PORT or NAME:ID", hint="eruca cluster list shows both")
     if any(row.broker == target.rpartition(":")[0] for row in registered):
-        raise ConfigError(f"no broker {target} is registered", hint="eruca cluster list shows who is")
-    # Not registered, but perhaps alive all the same.
+        raise ConfigError(f"no broker {target} is registered", hint="eruca cluster list shows the members")
+    # It may be alive without being registered.
     try:
         state = await read_state(admin, target)
     except RequestRefused as error:
@@ -255,7 +255,7 @@ async def find_member(admin: Admin, target: str) -> Member:
     except NetError as error:
         raise ConfigError(
             f"no broker {target} is registered, and none answers there: {error.args[0]}",
-            hint="eruca cluster list shows who is there",
+            hint="eruca cluster list shows the members",
         ) from error
     return Member(
         cluster="", broker=state.broker_name, broker_id=state.broker_id, address=target, role=state.role, state=state

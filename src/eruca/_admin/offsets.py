@@ -1,4 +1,4 @@
-"""Moving groups: to a time, past their backlog, or to where another group is."""
+"""Consumer offsets: show them, and move a group to a time, past its backlog, or to the offsets of another group."""
 
 from __future__ import annotations
 
@@ -12,30 +12,33 @@ from eruca._wire.headers import CloneGroupOffsetHeader, ConsumeStatsHeader, Rese
 from eruca._wire.names import TOOLS_CONSUMER_GROUP
 from eruca.errors import ConfigError, ErucaError, NoRoute, RequestRefused
 
-# What brokers take for the end of a queue.
+__all__ = ["EARLIEST", "LATEST", "Move", "QueueProgress", "clone", "list_members", "reset", "show", "skip"]
+
+#: `reset` to the end of each queue. Brokers use the same number.
 LATEST = -1
+#: `reset` to the first message of each queue.
 EARLIEST = 0
 
 
 class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     topic: str
     broker: str
     queue: int
     offset: int
     end: int
-    # When the last message it consumed was stored; 0 when nobody knows.
+    # When the last message it consumed was stored; 0 if unknown.
     consumed_time: int = 0
 
     @property
     def behind(self) -> int:
-        """The messages it has still to consume."""
+        """How many messages it has not consumed yet."""
         return max(0, self.end - self.offset)
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one queue of a group that was to be moved."""
+    """The outcome of moving a group in one queue."""
 
     topic: str
     broker: str
@@ -44,8 +47,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None
     # None: it was not moved.
     after: int | None
-    # `told`: the members of the group were told and go there by themselves; `written`: the broker has it, nobody is
-    # connected; `planned`: nothing was changed; `failed`: see `reason`.
+    # `told`: members are connected, were told and move themselves; `written`: no member is connected, the broker stored
+    # the offset; `planned`: nothing was changed; `failed`: see `reason`.
     outcome: str
     reason: str = ""
 
@@ -54,7 +57,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def show(admin: Admin, group: str, topic: str | None = None) -> list[QueueProgress]:
-    """How far a group is, in one topic or in all it has offsets in; empty when no broker knows it."""
+    """Return the progress of a group in one topic, or in all it has offsets in; empty if no broker knows the group."""
     rows: list[QueueProgress] = []
     for address in (await admin.list_masters()).values():
         rows += await _show_at(admin, address, group, topic)
@@ -62,7 +65,7 @@ async def show(admin: Admin, group: str, topic: str | None = None) -> list[Queue
 
 
 async def _show_at(admin: Admin, address: str, group: str, topic: str | None) -> list[QueueProgress]:
-    # Asked for one topic, a broker tells 0 for a group that has no offsets in it; so all are asked for.
+    # Asked for one topic, a broker answers 0 for a group without offsets in it. So all topics are asked for.
     header = ConsumeStatsHeader(consumer_group=group, topic="")
     try:
         _, stats = await admin.ask(address, RequestCode.GET_CONSUME_STATS, header)
@@ -87,11 +90,11 @@ async def _show_at(admin: Admin, address: str, group: str, topic: str | None) ->
 
 
 async def list_members(admin: Admin, address: str, group: str) -> list[str]:
-    """The client ids of a group that a broker has connections of."""
+    """Return the client ids of the members of a group that are connected to a broker."""
     try:
         return await admin.calls.list_members(address, group)
     except RequestRefused:
-        return []  # brokers refuse where they know of no group
+        return []  # brokers refuse the request if they do not know the group
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------
@@ -100,11 +103,11 @@ async def list_members(admin: Admin, address: str, group: str) -> list[str]:
 async def reset(
     admin: Admin, group: str, topic: str, time_ms: int, *, force: bool = True, dry_run: bool = False
 ) -> list[Move]:
-    """Move a group to the messages of a time: EARLIEST, LATEST or milliseconds. Returns what became of each queue.
+    """Move a group to a time: EARLIEST, LATEST or milliseconds since the epoch. Returns the outcome of each queue.
 
-    Where members are connected the broker tells them, and they go there and commit it. Where none is, the offsets are
-    written; also those of a group that was never there, which then begins at that time. Without `force` a group only
-    goes back. One broker that fails does not keep the others from being asked.
+    If members are connected, the broker tells them, and they move and commit. If none is, the offsets are written to
+    the broker; a group that never existed gets offsets too and starts there. Without `force` a group only moves back.
+    A broker that fails does not stop the others.
     """
     route = await admin.routes.refresh(topic)
     queues = sorted({*route.read_queues, *route.write_queues})
@@ -121,7 +124,7 @@ async def reset(
 async def _reset_at(
     admin: Admin, group: str, queues: list[MessageQueue], time_ms: int, *, force: bool, dry_run: bool
 ) -> list[Move]:
-    """Move a group on one broker."""
+    """Move a group in the queues of one broker."""
     address = admin.find_master(queues[0].broker_name)
     before = {queue: await _read_offset(admin, address, group, queue) for queue in queues}
     if dry_run:
@@ -131,7 +134,7 @@ async def _reset_at(
     try:
         _, body = await admin.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
     except RequestRefused as error:
-        # The broker looks for offsets first, so a group that has none is refused whether it is online or not.
+        # The broker refuses a group without offsets, whether members are connected or not.
         if await list_members(admin, address, group):
             raise RequestRefused(
                 error.code, error.remark, hint="its members have not committed yet; try again in a few seconds"
@@ -166,7 +169,7 @@ async def _find_wanted(
 
 async def _read_offset(admin: Admin, address: str, group: str, queue: MessageQueue) -> int | None:
     offset = await admin.calls.read_offset(address, group, queue)
-    # Brokers answer 0 also for young queues in which the group has none.
+    # For a young queue brokers answer 0 also when the group has no offset.
     if offset == 0 and not await admin.calls.has_offset(address, group, queue):
         return None
     return offset
@@ -185,26 +188,26 @@ def _describe(queue: MessageQueue, before: int | None, after: int | None, outcom
 
 
 async def skip(admin: Admin, group: str, topic: str, *, dry_run: bool = False) -> list[Move]:
-    """Move a group past everything it has not consumed yet."""
+    """Move a group past all messages it has not consumed yet."""
     return await reset(admin, group, topic, LATEST, dry_run=dry_run)
 
 
 async def clone(admin: Admin, source: str, target: str, topic: str | None = None) -> list[Move]:
-    """Give a group the offsets another one has, in one topic or in all; returns what became of each queue.
+    """Copy the offsets of one group to another, in one topic or in all. Returns the outcome of each queue.
 
-    Raises ConfigError while members of the target are connected: they would write their own over them.
+    Raises ConfigError while members of the target are connected: they would overwrite the offsets with their own.
     """
     masters = await admin.list_masters()
     for address in masters.values():
         if members := await list_members(admin, address, target):
             raise ConfigError(
-                f"group {target} has {len(members)} members connected, which would write their own offsets over it",
+                f"group {target} has {len(members)} members connected, which would overwrite the offsets",
                 hint="stop them, then clone again",
             )
     found = await _list_committed(admin, source, topic)
     if not found:
         where = f" in topic {topic}" if topic else ""
-        raise NoRoute(f"group {source} has no offsets{where}", hint=f"see what it has: eruca offset show {source}")
+        raise NoRoute(f"group {source} has no offsets{where}", hint=f"eruca offset show {source} shows what it has")
     before = await _list_committed(admin, target, topic)
     header = CloneGroupOffsetHeader(src_group=source, dest_group=target, topic=topic or "", offline=True)
     failures: dict[str, str] = {}
@@ -218,14 +221,14 @@ async def clone(admin: Admin, source: str, target: str, topic: str | None = None
     for queue in sorted(found):
         reason = failures.get(queue.broker_name, "")
         if not reason and after.get(queue) is None:
-            reason = "the broker did not take it over"
+            reason = "the broker did not copy the offset"
         outcome = "failed" if reason else "written"
         moves.append(_describe(queue, before.get(queue), after.get(queue), outcome, reason))
     return moves
 
 
 async def _list_committed(admin: Admin, group: str, topic: str | None) -> dict[MessageQueue, int]:
-    """The offsets a group has really committed; how far it is would say 0 also where it has none."""
+    """Return the offsets a group has committed, without the queues for which `show` has 0 because there is none."""
     found: dict[MessageQueue, int] = {}
     masters = await admin.list_masters()
     for row in await show(admin, group, topic):

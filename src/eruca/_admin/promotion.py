@@ -1,4 +1,4 @@
-"""May a member become the master of its broker name, and would acknowledged messages be lost by it? No I/O.
+"""Decides whether a member may become master without losing acknowledged messages. No I/O.
 
 The rule, for a master that does not answer. A message is acknowledged when r members have it: `inSyncReplicas` of a
 SYNC_MASTER, 1 of an ASYNC_MASTER, which does not wait. Of n members, m answer. If n - m < r, that is m >= n - r + 1,
@@ -32,13 +32,13 @@ class Standing(NamedTuple):
 
 
 def measure(state: ReplicationState) -> Standing:
-    """The epoch a log ends in, and where it ends."""
+    """Return the epoch a log ends in, and where it ends."""
     epochs = [each.epoch for each in state.epochs if each.start <= state.tail]
     return Standing(max(epochs, default=0), state.tail)
 
 
 def find_highest_epoch(states: Mapping[str, ReplicationState]) -> int:
-    """The highest epoch that any of some members has heard of."""
+    """Return the highest epoch that any of these members has heard of."""
     heard = [0]
     for state in states.values():
         heard += [state.epoch, *[each.epoch for each in state.epochs]]
@@ -58,12 +58,12 @@ class Situation:
     known: frozenset[str]
     # Those that answered that they are Java brokers.
     java: frozenset[str] = frozenset()
-    # What the operator says: how many members there are.
+    # How many members there are, if the operator says so.
     told_count: int | None = None
 
     @property
     def master(self) -> ReplicationState | None:
-        """The master that answers; the newest, should there be two. One that is fenced waits for its successor."""
+        """The master that answers; the newest if there are two. A fenced one waits for its successor."""
         leading = [state for state in self.states.values() if state.role in (MASTER, FENCED)]
         return max(leading, key=lambda state: (state.epoch, state.role == MASTER), default=None)
 
@@ -75,7 +75,7 @@ class Situation:
 
     @property
     def count(self) -> int | None:
-        """How many members there are; None when nobody knows."""
+        """How many members there are; None if unknown."""
         if self.told_count is not None:
             return max(self.told_count, len(self.states))
         if any(_knows_its_members(state) for state in self.states.values()):
@@ -84,7 +84,7 @@ class Situation:
 
     @property
     def mode(self) -> tuple[bool, int] | None:
-        """Did the last master wait for slaves, and for how many copies in all? None when nobody has heard of it."""
+        """Whether the last master waited for slaves, and for how many copies; None if no member knows it."""
         heard: list[tuple[int, bool, int]] = []
         for state in self.states.values():
             followed = state.master
@@ -99,32 +99,42 @@ class Situation:
 
     @property
     def copies(self) -> int:
-        """How many members surely have what was acknowledged: the r of the rule."""
+        """How many members certainly have an acknowledged message: the r of the rule."""
         mode = self.mode
         return mode[1] if mode is not None and mode[0] else 1
 
     @property
     def best(self) -> ReplicationState:
-        """The member with the most data of those that answer."""
+        """The member with the most data among those that answer."""
         return max(self.states.values(), key=measure)
 
 
 def _knows_its_members(state: ReplicationState) -> bool:
     if any(address != state.address for address in state.members):
         return True
-    # One that was configured as the master, knows nobody and has heard of no other master never had a slave; a slave
-    # that knows nobody has forgotten, and so has a master that was replaced.
+    # A member configured as the master that knows no others and has heard of no other master never had a slave. A slave
+    # that knows no others has lost its list, and so has a master that was replaced.
     return state.configured_id == 0 and state.epoch <= measure(state).epoch
 
 
-def find_objections(situation: Situation, target: str) -> list[str]:
-    """Why a member should not become the master; each says what may be lost or cannot be known."""
+class Objection(NamedTuple):
+    """Why a member should not become the master: what may be lost, or what cannot be known."""
+
+    reason: str
+    # Saying how many members there are may settle it.
+    is_about_count: bool = False
+
+
+def find_objections(situation: Situation, target: str) -> list[Objection]:
+    """Return the reasons why a member should not become the master; none when no acknowledged message can be lost."""
     chosen = situation.states[target]
     master = situation.master
     if chosen.claimed_epoch > find_highest_epoch(situation.states):
         return [
-            f"a name server has heard of a master of epoch {chosen.claimed_epoch}, and no member that answers knows it:"
-            " if there is one, what it has would be lost"
+            Objection(
+                f"a name server has heard of a master of epoch {chosen.claimed_epoch}, and no member that answers"
+                " knows it: if there is one, what it has would be lost"
+            )
         ]
     if master is not None and master.address != target:
         return _object_to_orderly(chosen, master)
@@ -134,42 +144,50 @@ def find_objections(situation: Situation, target: str) -> list[str]:
     found += _find_silent(situation)
     best = situation.best
     if measure(best) > measure(chosen):
-        found.append(_compare(best, chosen))
+        found.append(Objection(_compare(best, chosen)))
     return found
 
 
-def _object_to_orderly(chosen: ReplicationState, master: ReplicationState) -> list[str]:
-    """The master is here and steps down; only a slave that copies from it can have all it has."""
+def _object_to_orderly(chosen: ReplicationState, master: ReplicationState) -> list[Objection]:
+    """The master answers and steps down. Only a slave that copies from it can have everything the master has."""
     followed = chosen.master
     if followed is None or not followed.connected or followed.address != master.address:
         behind = master.tail - chosen.tail
         return [
-            f"{chosen.address} does not copy from the master {master.address} now, and lacks {max(behind, 0)} bytes:"
-            " what it lacks would be lost"
+            Objection(
+                f"{chosen.address} does not copy from the master {master.address} now, and lacks {max(behind, 0)}"
+                " bytes, which would be lost"
+            )
         ]
     return []
 
 
-def _find_live_master(situation: Situation) -> list[str]:
-    """A master that a slave still hears is alive, though we cannot reach it."""
+def _find_live_master(situation: Situation) -> list[Objection]:
+    """A master that a slave is still connected to is alive, even if we cannot reach it."""
     java = situation.java_master
     if java is not None:
         return [
-            f"the master {java} is a Java broker and cannot be told to step down: it would go on taking messages, which"
-            " would be lost; stop it first"
+            Objection(
+                f"the master {java} is a Java broker and cannot be told to step down: it would go on accepting"
+                " messages, which would be lost; stop it first"
+            )
         ]
     return [
-        f"the master {state.master.address} does not answer here, but {state.address} still hears from it: it is alive"
+        Objection(
+            f"the master {state.master.address} does not answer here, but {state.address} still hears from it:"
+            " it is alive"
+        )
         for state in situation.states.values()
         if state.master is not None and state.master.connected and state.master.address not in situation.states
     ][:1]
 
 
-def _find_silent(situation: Situation) -> list[str]:
-    """Are those that do not answer enough to have acknowledged something among themselves?"""
+def _find_silent(situation: Situation) -> list[Objection]:
+    """Object if the members that do not answer are enough to have acknowledged a message among themselves."""
     answer, count, copies = len(situation.states), situation.count, situation.copies
     if count is None:
-        return ["nobody knows how many members there are, so what those that do not answer have cannot be known"]
+        reason = "the number of members is unknown, so some that do not answer may have acknowledged messages"
+        return [Objection(reason, is_about_count=True)]
     needed = count - copies + 1
     if answer >= needed:
         return []
@@ -177,12 +195,13 @@ def _find_silent(situation: Situation) -> list[str]:
     silent = sorted(situation.known - situation.states.keys())
     who = f" ({', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not)" if silent else ""
     if mode is None:
-        how = "nobody has heard of the last master, so whether it waited for slaves cannot be known"
+        how = "no member knows the last master, so whether it waited for slaves is unknown"
     elif not mode[0]:
-        how = "the master does not wait for its slaves (ASYNC_MASTER), so what it acknowledged last only it may have"
+        how = "the master does not wait for slaves (ASYNC_MASTER), so only it may have the last acknowledged messages"
     else:
         how = f"a message is acknowledged when {copies} members have it"
-    return [f"{answer} of {count} members answer{who}, and at least {needed} must: {how}"]
+    reason = f"{answer} of {count} members answer{who}, and at least {needed} must: {how}"
+    return [Objection(reason, is_about_count=True)]
 
 
 def _compare(best: ReplicationState, chosen: ReplicationState) -> str:
@@ -195,7 +214,7 @@ def _compare(best: ReplicationState, chosen: ReplicationState) -> str:
 
 
 def find_successor(situation: Situation, master: ReplicationState) -> ReplicationState | None:
-    """The slave that takes over from a master with the least to wait for: the one that has the most."""
+    """Return the connected slave with the most data, which takes over from a master with the least delay."""
     following = [
         state
         for state in situation.states.values()

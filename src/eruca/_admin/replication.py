@@ -1,4 +1,4 @@
-"""Making another member the master of its broker name: with the one there is, or without it."""
+"""Masters and slaves: listing them, measuring lag, and making another member the master of its broker name."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from eruca._admin.members import (
     read_state,
 )
 from eruca._admin.promotion import (
+    Objection,
     Situation,
     find_highest_epoch,
     find_objections,
@@ -50,9 +51,9 @@ __all__ = [
 _POLL_S = 0.1
 # A new master registers at once.
 _REGISTERED_S = 3.0
-# A role changes when the marks of the log are read again and name servers are told, which may take a while.
+# A change of role reads the end of the log again and registers with the name servers, which may take a while.
 _CHANGE_MS = 60_000
-# So near to its end a slave is when producers are stopped for the rest: some tenths of a second of work.
+# The master stops accepting messages once a slave is this close to its end: the rest takes tenths of a second.
 _NEAR_BYTES = 4 * 1024 * 1024
 
 Tell = Callable[[str], None]
@@ -81,11 +82,11 @@ async def promote(
     dry_run: bool = False,
     tell: Tell | None = None,
 ) -> Promotion:
-    """Make a slave the master of its broker name, in place of the one there is or was.
+    """Make a slave the master of its broker name.
 
-    A master that answers stops taking messages first, the slave copies the rest, and then they change places: nothing
-    is lost. Without one it is done only if no acknowledged message can be lost (see `eruca._admin.promotion`), or with
-    `force`. Raises ConfigError that says what would be lost; NetError when a member does not answer in between.
+    If the current master answers, it stops accepting messages, the slave copies the rest of the log, and they change
+    places: nothing is lost. If it does not answer, the slave is promoted only if no acknowledged message can be lost,
+    or with `force`. Raises ConfigError, which says what would be lost, and NetError when a member stops answering.
     """
     return await _Change(admin, force, members, wait_s, dry_run, tell).promote(await find_member(admin, target))
 
@@ -101,14 +102,14 @@ async def demote(
     dry_run: bool = False,
     tell: Tell | None = None,
 ) -> Promotion:
-    """Have a master step down: the slave with the most data takes over, or without `successor` nobody does."""
+    """Have a master step down. The slave with the most data takes over; with `successor=False` none does."""
     change = _Change(admin, force, members, wait_s, dry_run, tell)
     member = await find_member(admin, target)
     return await (change.demote(member) if successor else change.retire(member))
 
 
 class _Change:
-    """One change of roles: asks, judges, and tells members in an order in which nothing is lost when it is cut off."""
+    """One change of roles. Its steps are in an order in which nothing is lost if it is interrupted."""
 
     def __init__(
         self, admin: Admin, force: bool, count: int | None, wait_s: float, dry_run: bool, tell: Tell | None
@@ -135,12 +136,13 @@ class _Change:
             report.epoch, report.done = master.epoch, True
             self._note(f"{target.address} is the master already, epoch {master.epoch}")
             return report
-        report.objections = find_objections(situation, target.address)
+        objections = find_objections(situation, target.address)
+        report.objections = [objection.reason for objection in objections]
         highest = max(find_highest_epoch(situation.states), chosen.claimed_epoch)
         report.epoch = count_promotion(highest, chosen.configured_id)
         if self._dry_run:
             return report
-        self._refuse(report.objections)
+        self._refuse(objections)
         if master is not None and master.address != target.address:
             await self._hand_over(situation, master, chosen)
         else:
@@ -159,8 +161,8 @@ class _Change:
         heir = find_successor(situation, master)
         if heir is None:
             raise ConfigError(
-                f"no slave copies from {target.address}, so nobody can take over",
-                hint="start one, or add --no-successor: then nobody takes messages until one is promoted",
+                f"no slave copies from {target.address}, so none can take over",
+                hint="start one, or add --no-successor: then no broker accepts messages until one is promoted",
             )
         return await self.promote(await find_member(self._admin, heir.address))
 
@@ -174,23 +176,23 @@ class _Change:
         if self._dry_run:
             return self._report
         await self._change(target.address, ChangeRoleHeader(role=SLAVE, epoch=state.epoch, force=self._force))
-        self._note(f"{target.address} takes no more messages; `eruca cluster promote` makes a member the master")
+        self._note(f"{target.address} accepts no more messages; `eruca cluster promote` makes a member the master")
         self._report.done = True
         return self._report
 
-    # -- the ways ----------------------------------------------------------------------------------------------------
+    # -- ways to change roles ----------------------------------------------------------------------------------------
 
     async def _hand_over(self, situation: Situation, master: ReplicationState, chosen: ReplicationState) -> None:
-        """The master is here: it stops, the slave gets the rest, they change places."""
+        """The master answers: it stops accepting messages, the slave copies the rest, and they change places."""
         report = self._report
         if not report.objections:
             await self._wait_for(chosen.address, master.tail - _NEAR_BYTES, "has nearly all of the log")
         epoch = report.epoch
         if master.role == FENCED:
-            stopped = master  # by one who was cut off before the end
+            stopped = master  # by an earlier attempt that was interrupted
         else:
             stopped = await self._stop(master.address, epoch)
-        self._note(f"{master.address} takes no more messages; its log ends at {stopped.tail}")
+        self._note(f"{master.address} accepts no more messages; its log ends at {stopped.tail}")
         try:
             if not report.objections:
                 await self._wait_for(chosen.address, stopped.tail, "has all of the log")
@@ -200,7 +202,7 @@ class _Change:
         await self._follow(situation, chosen.address, epoch)
 
     async def _take_over(self, situation: Situation, chosen: ReplicationState) -> None:
-        """The master is gone: the others are told not to follow it any more, then the slave begins."""
+        """The master does not answer: the others are told to stop following it, then the slave takes over."""
         epoch = self._report.epoch
         others = [address for address in situation.states if address != chosen.address]
         told: dict[str, ReplicationState] = {chosen.address: chosen}
@@ -208,11 +210,11 @@ class _Change:
             header = ChangeRoleHeader(role=SLAVE, epoch=epoch, master_address=chosen.address, force=self._force)
             try:
                 told[address] = await self._change(address, header)
-                self._note(f"{address} follows no master below epoch {epoch} any more")
+                self._note(f"{address} no longer follows a master below epoch {epoch}")
             except ErucaError as error:
                 self._warn(f"{address} could not be told: {error}")
         told[chosen.address] = await read_state(self._admin, chosen.address)
-        # They may have got more of the log since they were asked, and one may have gone.
+        # Since they were asked they may have received more of the log, and one may have stopped.
         final = Situation(
             name=situation.name,
             states=told,
@@ -220,34 +222,36 @@ class _Change:
             java=situation.java,
             told_count=situation.told_count,
         )
-        self._refuse([reason for reason in find_objections(final, chosen.address) if reason not in self._accepted])
+        new = [each for each in find_objections(final, chosen.address) if each.reason not in self._report.objections]
+        self._refuse(new)
         await self._lead(chosen.address, epoch, told[chosen.address].tail)
         await self._follow(situation, chosen.address, epoch, skip=frozenset(told))
 
     async def _resign(self, situation: Situation, master: ReplicationState) -> Promotion:
-        """Members that elect their master: it gives its lease back, and the election does the rest."""
+        """For members that elect their master: it gives up its lease, and they elect another."""
         report = self._report = Promotion(broker=situation.name, before=master.address, master="", epoch=master.epoch)
         if self._dry_run:
             return report
         await self._change(master.address, ChangeRoleHeader(role=SLAVE, epoch=master.epoch, force=self._force))
-        self._note(f"{master.address} has given the mastership back")
+        self._note(f"{master.address} has given up its lease")
         await self._wait_for_election(situation)
         return report
 
     async def _force_election(self, situation: Situation, master: ReplicationState | None, target: str) -> Promotion:
-        """Members that elect their master, and cannot, because the one that has everything is gone for good."""
+        """For members that cannot elect a master because the one with all messages is gone for good."""
         if not self._force or master is not None:
             _refuse_elected(situation)
+        objection = Objection("the members could not elect a master themselves: what the last one had may be lost")
         report = self._report = Promotion(
             broker=situation.name,
             before=_name_lost_master(situation),
             master=target,
             epoch=find_highest_epoch(situation.states),
-            objections=["the members could not elect a master by themselves: what the last one had may be lost"],
+            objections=[objection.reason],
         )
         if self._dry_run:
             return report
-        self._refuse(report.objections)
+        self._refuse([objection])
         await self._change(target, ChangeRoleHeader(role=MASTER, force=True))
         await self._wait_for_election(situation)
         return report
@@ -263,27 +267,24 @@ class _Change:
                     return
             await asyncio.sleep(_POLL_S)
         raise NetError(
-            f"nobody was elected within {self._wait_s:g} s", hint="eruca cluster list shows the members; is etcd there?"
+            f"no master was elected within {self._wait_s:g} s",
+            hint="eruca cluster list shows the members; check that etcd is reachable",
         )
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    @property
-    def _accepted(self) -> list[str]:
-        return self._report.objections
-
-    def _refuse(self, objections: list[str]) -> None:
+    def _refuse(self, objections: list[Objection]) -> None:
+        """Raise ConfigError if there is an objection; with `force` they become warnings."""
         if not objections:
             return
         if not self._force:
-            about_members = any("members" in reason for reason in objections)
-            raise ConfigError(
-                f"{self._report.master} is not made the master: {'; '.join(objections)}",
-                hint="--force does it all the same"
-                + ("; --members N says how many members there are" if about_members else ""),
-            )
-        for reason in objections:
-            self._warn(f"forced although {reason}")
+            hint = "--force promotes it anyway"
+            if any(objection.is_about_count for objection in objections):
+                hint += "; --members N says how many members there are"
+            reasons = "; ".join(objection.reason for objection in objections)
+            raise ConfigError(f"{self._report.master} is not promoted: {reasons}", hint=hint)
+        for objection in objections:
+            self._warn(f"forced although {objection.reason}")
 
     async def _wait_for(self, address: str, position: int, what: str) -> None:
         """Wait until a slave has the log up to a position. Raises NetError when that takes too long."""
@@ -309,8 +310,8 @@ class _Change:
                 state = await read_state(self._admin, address)
             except ErucaError:
                 raise NetError(
-                    f"{address} was told to stop, and does not say whether it did: {error}",
-                    hint="eruca cluster list shows whether it is the master; if nobody is, give the command again",
+                    f"{address} was told to stop and does not answer whether it did: {error}",
+                    hint="eruca cluster list shows whether it is the master; if none is, run the command again",
                 ) from error
             if state.role != FENCED or state.epoch != epoch:
                 raise
@@ -328,22 +329,22 @@ class _Change:
         self._note(f"{address} is the master, epoch {state.epoch}")
 
     async def _see_registered(self, target: Member) -> None:
-        """Wait until producers find the new master; a name server may also know of a newer one than all members do."""
+        """Wait until producers find the new master. A name server may know of a newer one than the members do."""
         deadline = asyncio.get_running_loop().time() + _REGISTERED_S
         while (await self._admin.list_masters()).get(target.broker) != target.address:
             state = await read_state(self._admin, target.address)
             if state.role != MASTER:
                 raise NetError(
                     f"{target.address} was the master for a moment, then it heard of epoch {state.epoch}",
-                    hint="eruca cluster list shows who has it; if nobody, give the command again",
+                    hint="eruca cluster list shows the master; if there is none, run the command again",
                 )
             if asyncio.get_running_loop().time() > deadline:
-                self._warn(f"the name server does not name {target.address} as the master yet")
+                self._warn(f"the name server does not list {target.address} as the master yet")
                 return
             await asyncio.sleep(_POLL_S)
 
     async def _take_back(self, master: str, chosen: str, epoch: int, error: ErucaError) -> None:
-        """Let the old master go on when the new one surely has not begun, and will not."""
+        """Make the old master resume if the new one certainly has not started and will not."""
         again = count_promotion(epoch)
         try:
             state = await read_state(self._admin, chosen)
@@ -354,19 +355,20 @@ class _Change:
             state = await self._change(chosen, header)
         except ErucaError:
             raise NetError(
-                f"{chosen} does not say whether it became the master, so {master} takes no messages: {error}",
-                hint=f"eruca cluster promote {chosen}, or {master} if that one is gone for good",
+                f"{chosen} does not answer whether it became the master, so {master} accepts no messages: {error}",
+                hint=f"eruca cluster promote {chosen}, or {master} if {chosen} is gone for good",
             ) from error
         if any(each.epoch >= epoch for each in state.epochs):
             raise NetError(
-                f"{chosen} was the master for a moment and may have taken messages, so {master} takes none: {error}",
+                f"{chosen} was the master for a moment and may have accepted messages, so {master}"
+                f" accepts none: {error}",
                 hint=f"eruca cluster promote {chosen}",
             ) from error
         try:
             await self._lead(master, again, -1, force=True)
         except ErucaError:
             raise NetError(
-                f"{master} was told to stop, and cannot be told to go on: {error}",
+                f"{master} was told to stop and cannot be told to resume: {error}",
                 hint=f"eruca cluster list shows whether it is the master; if not, eruca cluster promote {master}",
             ) from error
         raise error
@@ -380,7 +382,7 @@ class _Change:
                 await self._change(address, header)
                 self._note(f"{address} follows {master}")
             except ErucaError as error:
-                self._warn(f"{address} finds its new master by the name servers, it could not be told: {error}")
+                self._warn(f"{address} could not be told and will learn of {master} from the name servers: {error}")
 
     async def _change(self, address: str, header: ChangeRoleHeader) -> ReplicationState:
         command = make_request(RequestCode.CHANGE_ROLE, header)
@@ -406,7 +408,7 @@ def _refuse_elected(situation: Situation) -> None:
     if _is_elected(situation):
         raise ConfigError(
             f"the members of {situation.name} elect their master in etcd",
-            hint="eruca cluster demote MASTER has it step down, and they elect another; while there is none, --force"
+            hint="eruca cluster demote MASTER makes it step down, and they elect another; while there is none, --force"
             " makes this one the master",
         )
 
@@ -438,6 +440,7 @@ def _require_state(member: Member) -> ReplicationState:
         )
     if member.state is None:
         raise ConfigError(
-            f"broker {member.address} does not answer: {member.problem}", hint="eruca cluster list shows who does"
+            f"broker {member.address} does not answer: {member.problem}",
+            hint="eruca cluster list shows which members answer",
         )
     return member.state

@@ -1,4 +1,4 @@
-"""The one door to a cluster for its operators: connections, routes, who its brokers are, and reading any queue."""
+"""The connection of operators to a cluster: routes, the list of brokers, and reading any queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eruca._wire.record import Record
 from eruca.errors import ClientClosed, ConnectFailed, NetError, NoRoute, RequestRefused
 
 _READ_COUNT = 32
-# How often a broker that returns nothing although there is something is asked, and the pause between.
+# How many times a broker is asked that returns nothing although the queue has more, and the pause between.
 _SILENT_MAX = 10
 _SILENT_PAUSE_S = 0.1
 
@@ -35,8 +35,8 @@ class Admin:
     >>> async with Admin("127.0.0.1:9876") as admin:
     ...     rows = await offsets.show(admin, "billing")
 
-    It is not a member of any group, so brokers do not count it among clients. Topics and groups are named as brokers
-    know them.
+    It does not join a group, so brokers do not count it as a client. Names of topics and groups are those that brokers
+    use, with the namespace if there is one.
     """
 
     def __init__(self, nameservers: str | Sequence[str] | None = None, options: ClientOptions | None = None) -> None:
@@ -56,35 +56,35 @@ class Admin:
 
     @property
     def session(self) -> Session:
-        """The session it works with. Raises ClientClosed."""
+        """The session it uses. Raises ClientClosed before it is started."""
         if self._session is None:
             raise ClientClosed("the admin is not started", hint="use `async with Admin(...)`")
         return self._session
 
     @property
     def calls(self) -> Calls:
-        """Typed questions to servers."""
+        """Requests to servers, one method each."""
         return self.session.calls
 
     @property
     def routes(self) -> Routes:
-        """Where topics are."""
+        """The routes of topics."""
         return self.session.routes
 
     @property
     def reader(self) -> QueueReader:
-        """Single questions about queues."""
+        """Reads single queues."""
         return QueueReader(self.session, TOOLS_CONSUMER_GROUP)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
     async def describe_clusters(self) -> ClusterInfo:
-        """All members of all brokers, and which cluster they belong to."""
+        """Return all brokers with the addresses of their members, and the cluster of each."""
         body = await self._ask_nameserver(RequestCode.GET_BROKER_CLUSTER_INFO)
         return body if isinstance(body, ClusterInfo) else ClusterInfo()
 
     async def list_masters(self) -> dict[str, str]:
-        """The address of every master by the name of its broker."""
+        """Return the address of every master by broker name."""
         return {
             name: broker.broker_addrs[MASTER_ID]
             for name, broker in sorted((await self.describe_clusters()).broker_addr_table.items())
@@ -92,11 +92,11 @@ class Admin:
         }
 
     async def list_clusters(self) -> dict[str, list[str]]:
-        """The names of the brokers of every cluster."""
+        """Return the broker names of every cluster."""
         return dict((await self.describe_clusters()).cluster_addr_table)
 
     async def list_topics(self) -> list[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         body = await self._ask_nameserver(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(body.topic_list) if isinstance(body, TopicList) else []
 
@@ -107,27 +107,27 @@ class Admin:
         return decode_answer(code, answer)[1]
 
     async def find_route(self, topic: str) -> Route | None:
-        """The route of a topic; None when there is no such topic."""
+        """Return the route of a topic; None if there is no such topic."""
         try:
             return await self.routes.refresh(topic)
         except NoRoute:
             return None
 
     def find_master(self, broker: str) -> str:
-        """Where the master of a broker is; the route of a topic it has must be known. Raises ConnectFailed."""
+        """Return the address of a master. The route of one of its topics must be loaded. Raises ConnectFailed."""
         address = self.routes.find_address(broker, only_this=True)
         if address is None:
             raise explain_no_master(broker)
         return address
 
     async def ask(self, address: str, code: RequestCode, header: Header) -> tuple[object, object]:
-        """Ask a broker; returns header and body of its answer. Raises RequestRefused."""
+        """Send a request to a broker and return header and body of its answer. Raises RequestRefused."""
         return await self.calls.ask(address, make_request(code, header))
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def read_queue(self, queue: MessageQueue, offset: int | None = None) -> AsyncIterator[Message]:
-        """Every message of a queue from an offset (its first) on, up to where it ends now."""
+        """Yield the messages of a queue from an offset (default: its first) to its current end."""
         reader = self.reader
         at = max(0, await reader.find_begin(queue) if offset is None else offset)
         end = await reader.find_end(queue)
@@ -143,25 +143,25 @@ class Admin:
             if pulled.next_offset > at:
                 at, silent = pulled.next_offset, 0
                 continue
-            # Whoever lists or exports must not take half of a queue for all of it.
+            # A list or an export must not end in the middle of a queue without an error.
             silent += 1
             if silent >= _SILENT_MAX:
                 raise NetError(
-                    f"broker {queue.broker_name} gives nothing of {queue.topic}, queue {queue.queue_id}, from {at} on,"
-                    f" which ends at {end}",
-                    hint="its log says why; try again in a moment",
+                    f"broker {queue.broker_name} returns no messages of {queue.topic}, queue {queue.queue_id}, from"
+                    f" offset {at}, although the queue ends at {end}",
+                    hint="see the log of the broker; try again in a moment",
                 )
             await asyncio.sleep(_SILENT_PAUSE_S)
 
     async def read_unlisted(
         self, address: str, queue: MessageQueue, offset: int | None = None
     ) -> AsyncIterator[Record]:
-        """Every record of a queue whose topic is in no table of topics, so that nobody may pull it.
+        """Yield the records of a queue whose topic is not in the topic table, and which therefore cannot be pulled.
 
-        Entries of its consume queue are asked for, and each record by its position.
+        The entries of the consume queue are requested, then each record by its position.
         """
         end = await self.calls.find_max_offset(address, queue)
-        # A queue that was never written to may say that it begins before 0.
+        # The first offset of a queue that was never written to may be below 0.
         at = max(0, offset or 0, await self.calls.find_min_offset(address, queue))
         while at < end:
             header = QueryConsumeQueueHeader(
@@ -177,5 +177,5 @@ class Admin:
 
 
 def explain_no_master(broker: str) -> ConnectFailed:
-    """The error for a broker whose master is away."""
-    return ConnectFailed(f"broker {broker} has no master now", hint="only a master can do it; start it again")
+    """Return the error for a broker that has no master."""
+    return ConnectFailed(f"broker {broker} has no master now", hint="only a master can do this; start it")

@@ -1,8 +1,8 @@
-"""Transactions as the half and op queues tell them: what is prepared, decided or given up, and what to do about it.
+"""Transactions: which are prepared, decided or given up; resume those given up, discard those prepared.
 
-The state is told by records alone. A half message, and every copy of it that a check-back wrote, has one unique id. An
-op record names the offset of a half that is decided; it was committed if there is a message whose record points back at
-the half, and rolled back if there is none. One that was asked about too often lies in the max-check topic.
+The state is derived from records alone. A half message and every copy of it that a check wrote have the same unique id.
+An op record contains the offset of a half that is decided: the transaction was committed if a message points back at
+the half, and rolled back if none does. A half whose producer was asked too often is in the max-check topic.
 """
 
 from __future__ import annotations
@@ -33,20 +33,36 @@ from eruca._wire.record import Record, decode_record
 from eruca._wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, get_transaction
 from eruca.errors import ConfigError, ErucaError, WireError
 
-# Messages that one unique id leads to: the committed one, its retries, and what else has the same hash.
+__all__ = [
+    "UNDECIDED",
+    "Deed",
+    "State",
+    "Transaction",
+    "TransactionTable",
+    "count_log_bytes",
+    "discard",
+    "find",
+    "list_transactions",
+    "read_store",
+    "resume",
+    "view",
+]
+
+# A query by unique id finds the committed message, its retries, and others with the same hash.
 _QUERY_COUNT_MAX = 64
 
 
 class State(Enum):
-    """What became of a transaction."""
+    """The state of a transaction."""
 
     PREPARED = "prepared"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
-    # Asked about too often, and kept in the max-check topic.
+    # Its producer was asked too often; the message is kept in the max-check topic.
     GIVEN_UP = "given up"
 
 
+#: The states of a transaction that is neither committed nor rolled back.
 UNDECIDED = frozenset({State.PREPARED, State.GIVEN_UP})
 
 
@@ -54,11 +70,11 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     """One transaction."""
 
     state: State
-    # The id its producer gave the message.
+    # The id its producer chose.
     message_id: str
-    # The id of its newest record, half or given up.
+    # The id of its newest record: the half, or the one given up.
     offset_id: str
-    # Where the newest half (or the one that was given up) lies in the commit log, and in its queue.
+    # Where that record is in the commit log and in its queue.
     position: int
     offset: int
     size: int
@@ -68,7 +84,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     producer_group: str
     topic: str
     queue: int
-    # How often its producer was asked.
+    # How many times its producer was asked.
     checks: int
     # Where the committed message is.
     committed_position: int | None = None
@@ -76,12 +92,12 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one transaction that was to be resumed or discarded."""
+    """The outcome of resuming or discarding one transaction."""
 
     message_id: str
     # `resumed`, `discarded`, `skipped` or `failed`; `reason` says why.
     outcome: str
-    # What it was before; None when nobody knows it.
+    # Its state before; None if the transaction is unknown.
     state: State | None
     reason: str = ""
 
@@ -101,7 +117,7 @@ class _Course:
 
 
 class TransactionTable:
-    """Takes records in the order of the log, and tells what became of each transaction."""
+    """Derives the state of each transaction from records added in the order of the log."""
 
     def __init__(self) -> None:
         self._courses: dict[str, _Course] = {}
@@ -110,7 +126,7 @@ class TransactionTable:
         self._commits: dict[int, int] = {}
 
     def add(self, record: Record) -> None:
-        """Take note of a record of the half, op or max-check topic."""
+        """Add a record of the half, op or max-check topic."""
         if record.topic == OP_HALF_TOPIC:
             op = read_op(record)
             if op.half_offset is not None:
@@ -128,11 +144,11 @@ class TransactionTable:
         course.halves[record.queue_offset] = record.position
 
     def add_commit(self, prepared_position: int, position: int) -> None:
-        """Take note of a committed message that points back at a half."""
+        """Add a committed message that points back at a half."""
         self._commits[prepared_position] = position
 
     def list(self) -> Iterator[Transaction]:
-        """Every transaction, in the order in which they began."""
+        """Yield every transaction, in the order in which they began."""
         for name, course in self._courses.items():
             yield self._describe(name, course)
 
@@ -159,7 +175,7 @@ class TransactionTable:
     def _judge(self, course: _Course, committed: int | None) -> State:
         if committed is not None:
             return State.COMMITTED
-        # An op before the half is about one that a crash took, whose offset the half has now.
+        # An op before the half is about an earlier half, lost in a crash, that had the same offset.
         if any(self._ops.get(offset, -1) > position for offset, position in course.halves.items()):
             return State.ROLLED_BACK
         return State.PREPARED if course.given_up is None else State.GIVEN_UP
@@ -172,7 +188,7 @@ def read_store(
     commitlog: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Transaction]:
-    """The transactions of a store directory, from its commit log alone; a broker may have it open."""
+    """Return the transactions of a store directory, from its commit log alone; a broker may have it open."""
     table = TransactionTable()
     ours = {HALF_TOPIC.encode(), OP_HALF_TOPIC.encode(), MAX_CHECK_TOPIC.encode()}
     with ReadOnlyStore(directory, properties, paths=StorePaths(directory, commitlog)) as store:
@@ -191,7 +207,7 @@ def read_store(
 
 
 def count_log_bytes(directory: Path, properties: Mapping[str, str] | None = None) -> int:
-    """How much `read_store` has to read at most."""
+    """Return how many bytes `read_store` reads at most."""
     with ReadOnlyStore(directory, properties) as store:
         return sum(run.end - run.start for run in store.runs)
 
@@ -202,21 +218,21 @@ def count_log_bytes(directory: Path, properties: Mapping[str, str] | None = None
 async def list_transactions(
     admin: Admin, states: Collection[State] = UNDECIDED, *, progress: Callable[[int], None] | None = None
 ) -> list[Transaction]:
-    """The transactions in some states, by broker and in the order in which they began.
+    """Return the transactions in some states, by broker and in the order in which they began.
 
-    Those that are not decided lie behind the place up to which their broker has checked, which is soon read. All others
-    take longer: to tell committed from rolled back, brokers are asked for the message of each. So does a broker that
-    has given some up, because they may have been decided since.
+    Undecided ones are quick to list: they lie behind the position up to which their broker has checked. Others take
+    longer: to tell committed from rolled back, brokers are asked for the message of each. The same is true for a
+    broker that has given some up, because they may have been decided since.
     """
     found: list[Transaction] = []
     wants_decided = not UNDECIDED.issuperset(states)
     for broker, address in (await admin.list_masters()).items():
         rows = await _read_table(admin, broker, address, progress, from_start=wants_decided)
         if not wants_decided and any(row.state is State.GIVEN_UP for row in rows):
-            # Their halves, and what a slow producer decided of them later, lie before the place that is checked.
+            # Their halves, and late decisions about them, lie before the position up to which the broker checked.
             rows = await _read_table(admin, broker, address, progress, from_start=True)
         for row in rows:
-            # One that was given up may have been committed since, by a producer that was very slow.
+            # A slow producer may have committed one since it was given up.
             if row.state is State.GIVEN_UP or (row.state is State.ROLLED_BACK and wants_decided):
                 row = await _look_for_commit(admin, address, row)  # noqa: PLW2901
             if row.state in states:
@@ -236,12 +252,12 @@ async def _read_table(
 
 
 async def _read_records(admin: Admin, broker: str, address: str, *, from_start: bool) -> AsyncIterator[Record]:
-    """All half, given-up and op records a broker has, or those behind the place up to which it has checked.
+    """Yield all half, given-up and op records of a broker, or those behind the position up to which it has checked.
 
-    The ops come last: read first, they would miss the decision about a half that came in the meantime. What was given
-    up and its copies, if it was resumed, are put in the order of the log.
+    The ops come last: read first, they would miss the decision about a half that arrives meanwhile. Records that were
+    given up, and their copies if they were resumed, are put in the order of the log.
     """
-    # Before the halves, for a pass may end while they are read.
+    # Before the halves, because a check may end while they are read.
     half_start, op_start = None, None
     if not from_start:
         half_start = await _find_progress(admin, address, HALF_TOPIC)
@@ -272,7 +288,7 @@ async def _read_topic(admin: Admin, broker: str, topic: str, start: int | None) 
 
 
 async def _look_for_commit(admin: Admin, address: str, row: Transaction) -> Transaction:
-    """A decided transaction was committed if its topic has the message."""
+    """Return the transaction as committed if its topic has the message."""
     header = QueryMessageHeader(
         topic=row.topic,
         key=row.message_id,
@@ -288,22 +304,22 @@ async def _look_for_commit(admin: Admin, address: str, row: Transaction) -> Tran
 
 
 async def find(admin: Admin, name: str) -> Transaction:
-    """The transaction with a message id or an offset id, in any state. Raises ConfigError."""
+    """Return the transaction with a message id or an offset id, in any state. Raises ConfigError."""
     for row in await list_transactions(admin, frozenset(State)):
         if name in (row.message_id, row.offset_id):
             return row
-    raise ConfigError(f"no transaction {name} is known", hint="eruca txn list --state all lists them")
+    raise ConfigError(f"there is no transaction {name}", hint="eruca txn list --state all lists them")
 
 
 async def view(admin: Admin, row: Transaction) -> Message:
-    """The message of a transaction, with its body."""
+    """Return the message of a transaction, with its body."""
     # By the broker's name: the address in its id is the one the broker had when it stored the half.
     record = await admin.calls.view_message(await _find_address(admin, row), row.position)
     return Message(record, MessageQueue(row.broker, record.queue_id, record.topic))
 
 
 async def resume(admin: Admin, row: Transaction) -> Deed:
-    """Have a broker ask about a transaction again that was given up, as if it were new."""
+    """Make a broker ask the producers again about a transaction it has given up."""
     if row.state is not State.GIVEN_UP:
         return _tell(row, "skipped", f"it is {row.state.value}; only those that were given up can be resumed")
     try:
@@ -318,9 +334,9 @@ async def resume(admin: Admin, row: Transaction) -> Deed:
 
 
 async def discard(admin: Admin, row: Transaction) -> Deed:
-    """Roll a prepared transaction back in place of its producer: nobody is asked about it any more."""
+    """Roll back a prepared transaction in place of its producer, which is no longer asked about it."""
     if row.state is not State.PREPARED:
-        return _tell(row, "skipped", f"it is {row.state.value}, so nobody is asked about it")
+        return _tell(row, "skipped", f"it is {row.state.value}; only prepared ones can be discarded")
     header = EndTransactionHeader(
         producer_group=row.producer_group,
         half_offset=row.offset,
@@ -331,7 +347,7 @@ async def discard(admin: Admin, row: Transaction) -> Deed:
         transaction_id=row.message_id,
     )
     try:
-        # Producers send it one way; a broker that is asked for an answer gives one.
+        # Producers send it one way, but a broker answers if asked to.
         await admin.calls.ask(await _find_address(admin, row), make_request(RequestCode.END_TRANSACTION, header))
     except ErucaError as error:
         return _tell(row, "failed", str(error))
@@ -339,7 +355,7 @@ async def discard(admin: Admin, row: Transaction) -> Deed:
 
 
 async def _find_address(admin: Admin, row: Transaction) -> str:
-    """The master of the broker that has the transaction."""
+    """Return the address of the master that has the transaction."""
     address = (await admin.list_masters()).get(row.broker)
     if address is None:
         raise explain_no_master(row.broker)

@@ -1,4 +1,4 @@
-"""What the commands of operators have in common: a cluster to work on, a question before harm, progress, outcomes."""
+"""What the commands of operators share: connecting, confirmation, progress, outcomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def operate(nameservers: str, work: Callable[[Admin], Awaitable[Result]]) -> Result:
-    """Do something to the cluster that the name servers know."""
+    """Run a coroutine with an `Admin` of the cluster."""
 
     async def run() -> Result:
         async with Admin(options=make_options(nameservers)) as admin:
@@ -30,21 +30,21 @@ def operate(nameservers: str, work: Callable[[Admin], Awaitable[Result]]) -> Res
 
 
 def add_yes_option(function: Function) -> Function:
-    """Give a command `--yes`."""
-    return click.option("-y", "--yes", is_flag=True, help="Do it without asking.")(function)
+    """Add `--yes` to a command."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something that cannot be undone; without a terminal `--yes` must say it."""
+    """Ask before a change that cannot be undone. Raises ConfigError without a terminal and without `--yes`."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"{question} Standard input is not a terminal", hint="pass --yes when you are sure")
+        raise ConfigError(f"{question} Standard input is not a terminal", hint="pass --yes if you are sure")
     click.confirm(question, abort=True, err=True)
 
 
 def end_with(outcomes: Iterable[str]) -> None:
-    """Say on stderr how often there was which outcome; the exit status is 1 when anything failed."""
+    """Print the number of each outcome to stderr; the exit status is 1 if anything failed."""
     counts = Counter(outcomes)
     text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "there was nothing to do"
     click.echo(f"eruca: {text}", err=True)
@@ -54,7 +54,7 @@ def end_with(outcomes: Iterable[str]) -> None:
 
 @contextmanager
 def show_count(description: str) -> Iterator[Callable[[int], None]]:
-    """A count on a terminal's stderr for work whose end nobody knows, and a function to tell it of more."""
+    """Show a counter on the terminal for work of unknown length; yields a function that advances it."""
     if not sys.stderr.isatty():
         yield lambda _count: None
         return

@@ -1,4 +1,4 @@
-"""`eruca cluster`: masters and slaves, how far behind they are, and changing places."""
+"""`eruca cluster`: masters and slaves, how far behind they are, and changing the master."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _SECOND_MS = 1000
 
 @click.group()
 def cluster() -> None:
-    """Masters and slaves: who they are, how far behind, and making another one the master.
+    """Masters and slaves: list them, measure lag, change the master.
 
-    Brokers of one name are members of it: one master, which takes messages, and slaves, which copy its log. BROKER is
-    the address of a member (HOST:PORT) or its name and id (broker-a:1).
+    Brokers with the same name are its members: one master, which accepts messages, and slaves, which copy its log.
+    BROKER is the address of a member (HOST:PORT) or its name and id (broker-a:1).
 
     \b
     Examples:
-      eruca cluster list                    all members: role, epoch, how far behind
-      eruca cluster replicas broker-a       the members of one name with all they say of themselves
-      eruca cluster lag                     one line for each slave
-      eruca cluster promote broker-a:1      make this slave the master; nothing acknowledged is lost, or it is refused
-      eruca cluster demote broker-a:0       have the master step down in favour of its best slave
-      eruca cluster diverged                what a master that was replaced had and nobody else
+      eruca cluster list                all members: role, epoch, lag
+      eruca cluster replicas broker-a   the members of one name in detail
+      eruca cluster lag                 one line per slave
+      eruca cluster promote broker-a:1  make this slave the master, without loss
+      eruca cluster demote broker-a:0   make the master step down
+      eruca cluster diverged            what only a replaced master had
     """
 
 
@@ -47,11 +47,11 @@ def cluster() -> None:
 @add_nameserver_option
 @add_output_option
 def list_(nameservers: str, output: str) -> None:
-    """List all members of all brokers: id, address, role, epoch, where the log ends, how far a slave is behind.
+    """List all members of all brokers: id, address, role, epoch, end of the log, lag.
 
-    An epoch is one mastership: a restart of the master counts ones, a promotion thousands (and hundreds, by the id of
-    the member). FENCED is a master that may not take messages. JAVA is a Java broker, which has no epochs and says
-    nothing of its links.
+    An epoch is one mastership: a restart of the master adds 1, a promotion goes on to the next thousand (plus hundreds,
+    by the id of the member). FENCED is a master that may not accept messages. JAVA is a Java broker, which has no
+    epochs and does not report its links.
 
     \b
     Examples:
@@ -160,7 +160,7 @@ def _draw_facts(member: Member) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _warn_of_missing_masters(members: Sequence[Member]) -> None:
-    """Say which broker names take no messages: no member of theirs is a master that answers."""
+    """Warn of broker names that accept no messages, because no master answers."""
     names = {member.broker for member in members}
     led = {m.broker for m in members if m.role == MASTER or (m.role == JAVA and m.broker_id == MASTER_ID)}
     for name in sorted(names - led):
@@ -170,7 +170,7 @@ def _warn_of_missing_masters(members: Sequence[Member]) -> None:
 def _require_some(members: Sequence[Member], name: str | None) -> None:
     if not members:
         what = f"no broker is named {name}" if name else "no broker is registered"
-        raise NoRoute(what, hint="eruca cluster list shows all; -n names the name servers to ask")
+        raise NoRoute(what, hint="eruca cluster list shows all; -n sets the name servers to ask")
 
 
 @cluster.command()
@@ -180,13 +180,13 @@ def _require_some(members: Sequence[Member], name: str | None) -> None:
 def lag(name: str | None, nameservers: str, output: str) -> None:
     """Show how far each slave (of broker NAME) is behind its master, in bytes of the log and in time.
 
-    The time is how long ago the master stored what the slave is about to get. Where the master says nothing of a slave,
-    the slave says it itself. Of Java brokers the ends of their logs are compared.
+    The time is how long ago the master stored what the slave receives next. If the master does not report a slave, the
+    slave's own report is shown. For Java brokers the ends of the logs are compared.
 
     \b
     Examples:
       eruca cluster lag
-      eruca cluster lag broker-a -o json | jq 'select(.lag_bytes > 1000000) | .address'
+      eruca cluster lag broker-a -o json | jq 'select(.lag_bytes > 1000000)'
     """
 
     async def ask(admin: Admin) -> tuple[list[Member], list[Lag]]:
@@ -238,12 +238,12 @@ def _draw_diverged(row: DivergedRow) -> Sequence[str]:
 
 
 def add_change_options(function: Function) -> Function:
-    """Give a command the options of a change of roles."""
+    """Add the options of a change of roles to a command."""
     for option in reversed(
         [
-            click.option("--force", is_flag=True, help="Do it even if acknowledged messages are lost by it."),
+            click.option("--force", is_flag=True, help="Do it even if acknowledged messages are lost."),
             click.option(
-                "--members", type=click.IntRange(min=1), help="How many members there are, when one is gone for good."
+                "--members", type=click.IntRange(min=1), help="How many members there are, if one is gone for good."
             ),
             click.option(
                 "--wait",
@@ -251,9 +251,9 @@ def add_change_options(function: Function) -> Function:
                 type=click.FloatRange(min=0),
                 default=30.0,
                 show_default=True,
-                help="Seconds a slave may take to copy what it lacks.",
+                help="Seconds to wait for a slave to copy what it lacks.",
             ),
-            click.option("--dry-run", is_flag=True, help="Say whether it would be done, and change nothing."),
+            click.option("--dry-run", is_flag=True, help="Show whether it would be refused, and change nothing."),
         ]
     ):
         function = option(function)
@@ -266,39 +266,40 @@ def add_change_options(function: Function) -> Function:
 @add_nameserver_option
 @add_output_option
 def promote(broker: str, nameservers: str, output: str, **how: Any) -> None:
-    """Make BROKER the master of its name: HOST:PORT, or its name and id.
+    """Make BROKER (HOST:PORT, or name and id) the master of its name.
 
-    If the master answers, it stops taking messages, BROKER copies what it lacks, and they change places; producers wait
-    for a moment and nothing is lost. If the master does not answer, it is done only when no acknowledged message can be
-    lost: BROKER must have the most of the log of those that answer, and so many must answer that the silent ones cannot
-    have acknowledged anything among themselves (with n members and r copies, n - r + 1). An ASYNC_MASTER waits for
-    nobody, so when it is dead nobody can know; that needs --force. A refusal says what would be lost.
+    If the master answers, it stops accepting messages, BROKER copies what it lacks, and they change places; producers
+    wait for a moment and nothing is lost. If the master does not answer, BROKER is promoted only if no acknowledged
+    message can be lost: it must have more of the log than any other member that answers, and enough members must answer
+    that the silent ones cannot have acknowledged anything among themselves (with n members and r copies, n - r + 1). An
+    ASYNC_MASTER does not wait for slaves, so what a dead one acknowledged last is unknown, and promotion needs --force.
+    A refusal says what would be lost.
 
-    The old master, when it comes back, follows the new one by itself. What it had and the new one has not is kept in a
-    file; see `eruca cluster diverged`.
+    When the old master comes back, it follows the new one automatically. Messages that only it had are kept in a file;
+    see `eruca cluster diverged`.
 
     \b
     Examples:
       eruca cluster promote broker-a:1 --dry-run
       eruca cluster promote broker-a:1
       eruca cluster promote 10.0.0.2:10911 --force
-      eruca cluster promote broker-a:2 --members 2      a third member is gone for good
+      eruca cluster promote broker-a:2 --members 2   if a third is gone for good
     """
     _show_change(operate(nameservers, lambda admin: replication.promote(admin, broker, tell=_say, **how)), output)
 
 
 @cluster.command()
 @click.argument("broker", metavar="BROKER")
-@click.option("--no-successor", is_flag=True, help="Promote nobody: the broker name takes no messages then.")
+@click.option("--no-successor", is_flag=True, help="Promote no other member: the broker name accepts no messages then.")
 @add_change_options
 @add_nameserver_option
 @add_output_option
 def demote(broker: str, no_successor: bool, nameservers: str, output: str, **how: Any) -> None:
-    """Have the master BROKER step down; its slave with the most data becomes the master.
+    """Make the master BROKER step down; its slave with the most data becomes the master.
 
-    That is the way to restart the machine of a master: nothing is lost and producers wait for a moment. With
-    --no-successor it only stops taking messages; consumers go on reading from it. Members that elect their master in
-    etcd elect another one.
+    Use this before restarting the machine of a master: nothing is lost, and producers wait for a moment. With
+    --no-successor it only stops accepting messages; consumers can still read from it. Members that elect their master
+    in etcd elect another one.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`eruca config`: what can be set, what it means, and how."""
+"""`eruca config`: list and explain the options of the servers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ROLES = [role.value for role in Role]
 
 @click.group()
 def config() -> None:
-    """Say what can be set, what it means, and how to set it.
+    """List and explain the options of the servers.
 
-    Names are those of RocketMQ's .conf files. The same option is a key in a file (listenPort=10911), a variable
-    (ERUCA_LISTEN_PORT=10911) and a flag (--listen-port 10911); a flag goes over a variable, a variable over a file.
+    Options have the names of RocketMQ's .conf files. The same option is a key in a file (listenPort=10911), a variable
+    (ERUCA_LISTEN_PORT=10911) and a flag (--listen-port 10911). Variables override files, and flags override both.
 
     \b
     Examples:
       eruca config explain flushDiskType
       eruca config list --mutable
-      eruca broker -c broker.conf --print-config     what is in force, and where it was set
+      eruca broker -c broker.conf --print-config   the options in force
     """
 
 
@@ -35,9 +35,9 @@ def config() -> None:
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @add_output_option
 def explain(keys: tuple[str, ...], output: str) -> None:
-    """Say what an option means: its default, unit and bounds, whether it can change at run time, and how to set it.
+    """Explain an option: meaning, default, unit, bounds, whether it can change at run time, and how to set it.
 
-    KEY may be written as in a file, as a flag or as a variable. Where 3.x and 4.9 differ, both values are told.
+    KEY can be written as in a file, as a flag or as a variable. If 3.x and 4.9 differ, both defaults are shown.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def _find(key: str) -> list[OptionFacts]:
     if not found:
         near = " or ".join(find_near_keys(key))
         raise ConfigError(
-            f"{key} is not a known option", hint=f"did you mean {near}?" if near else "`eruca config list` has all"
+            f"{key} is not a known option", hint=f"did you mean {near}?" if near else "`eruca config list` lists all"
         )
     return found
 
@@ -61,7 +61,7 @@ def _find(key: str) -> list[OptionFacts]:
 @config.command(name="list")
 @click.option("--role", type=click.Choice(_ROLES), help="Only options of a broker (with its store), or another role.")
 @click.option("--mutable", is_flag=True, help="Only options that can be changed while the server runs.")
-@click.option("--all", "with_ignored", is_flag=True, help="Also keys of 4.9 that are accepted and do nothing here.")
+@click.option("--all", "with_ignored", is_flag=True, help="Also keys of 4.9 that are accepted without effect.")
 @add_output_option
 def list_command(role: str | None, mutable: bool, with_ignored: bool, output: str) -> None:
     """List the options: key, default, what it means.

@@ -11,33 +11,32 @@ from eruca._cli.optionlist import OptionFacts, list_options
 _INTRO = """\
 # Configuration
 
-This page is made from the options as they are declared in the code (`make docs`); a test fails when it is not current.
+This page is generated from the options declared in the code (`make docs`); a test fails when it is out of date.
 
-An option has the name it has in the `.conf` files of Apache RocketMQ 4.9, and can be set in these ways. Each goes over
-the ones before it:
+Options have the names of the `.conf` files of Apache RocketMQ 4.9. They can be set in these ways; each overrides the
+ones before it:
 
 1. its default;
-2. what was changed while the server ran (`updateBrokerConfig`) without a `.conf` file: a broker keeps it in
+2. a change while the server ran (`updateBrokerConfig`) without a `.conf` file: a broker keeps it in
    `config/erucaOptions.properties` of its store, a name server in the file of `configStorePath`;
-3. a `.conf` file, as RocketMQ has it: `eruca broker -c broker.conf` with `listenPort=10911`. For the name servers,
-   the variable `NAMESRV_ADDR` comes before the file, as in Java. What is changed while the server runs is written into
-   this file, and its other lines stay as they are;
-4. an environment variable: `ERUCA_` and the name in capitals, `ERUCA_LISTEN_PORT=10911`;
+3. a `.conf` file of RocketMQ: `eruca broker -c broker.conf` with `listenPort=10911`. The file overrides the variable
+   `NAMESRV_ADDR`, as in Java. A change while the server runs is written to this file; its other lines stay as they are;
+4. an environment variable, `ERUCA_` and the name in capitals: `ERUCA_LISTEN_PORT=10911`;
 5. a flag: `--listen-port 10911`, or `--option listenPort=10911`.
 
-`eruca broker -p` prints what is in force and where it was set, `eruca config explain KEY` tells all about one option.
-A key of 4.9 that means nothing here is accepted, and said so once at the start. A key nobody knows is a warning that
-names the nearest known one.
+`eruca broker -p` prints the options in force and where each was set; `eruca config explain KEY` explains one option.
+A key of 4.9 that has no effect here is accepted, and logged once at the start. An unknown key is logged as a warning
+with the nearest known key.
 
-`eruca up` gives a new store smaller files than the defaults below (64 MiB of commit log); a store that is there keeps
-the sizes it was made with, whoever opens it, unless a setting says otherwise.
+`eruca up` creates a store with smaller files than the defaults below (64 MiB of commit log). An existing store keeps
+the file sizes it was created with unless an option sets others.
 
-Nothing listens where other machines can reach it unless `--insecure` is given: there are no accounts yet.
+Servers bind to loopback unless `--insecure` is given, because there are no accounts yet.
 """
 _DIFFERENCES = """\
 ## Where 3.x and 4.9 differ
 
-The defaults are those of 4.9. Who comes from 3.x and relies on the old values can set them.
+The defaults are those of 4.9. If you come from 3.x and rely on the old values, set them.
 
 | option | 3.x | 4.9 | unit | meaning |
 | --- | --- | --- | --- | --- |
@@ -47,12 +46,12 @@ _SECTIONS = {
     "store": "## Store\n\nRead by the broker, from the same file.\n",
     "name server": "## Name server\n\n`eruca nameserver`.\n",
     "filter server": "## Filter server\n\n`eruca filterserver`.\n",
-    "client": "## Client\n\nTo come with the client; a Java client takes these as system properties.\n",
+    "client": "## Client\n\nClients do not read these yet; a Java client takes them as system properties.\n",
 }
 _IGNORED = """\
 ## Accepted, without effect
 
-Keys of 4.9 that a file may have and that mean nothing here, with the reason.
+Keys of 4.9 that a file may contain and that have no effect here, with the reason.
 
 | key | default in 4.9 | why |
 | --- | --- | --- |
@@ -61,7 +60,7 @@ _HEAD = "| key | default | values | unit | at run time | meaning |\n| --- | --- 
 
 
 def write_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     options = list_options()
     parts = [_INTRO, _DIFFERENCES + "\n".join(_list_differences(options)) + "\n"]
     for part, heading in _SECTIONS.items():

@@ -1,4 +1,4 @@
-"""How commands that talk to a cluster find it: `-n`, its variables, and the account from the environment."""
+"""How commands find a cluster: `-n`, its variables, and the account from the environment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from eruca._client.options import ClientOptions
 
 DEFAULT_NAMESERVER = "127.0.0.1:9876"
-# How long a message, or one question to a server, may take. People wait a little longer than programs.
+# The timeout of a send or of one request to a server. People wait a little longer than programs.
 TIMEOUT_S = 5.0
 
 
 def add_nameserver_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `-n`, with the variables that set it."""
+    """Add `-n`, with the variables that set it, to a command."""
     return click.option(
         "-n",
         "--namesrv-addr",
@@ -32,13 +32,13 @@ def add_nameserver_option(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def parse_nameservers(text: str) -> str:
-    """The list as it is, or an error that says what an address looks like."""
+    """Return the list unchanged. Raises an error that shows what an address looks like."""
     check_addresses("namesrvAddr", text)
     return text
 
 
 def make_options(nameservers: str) -> ClientOptions:
-    """The options of a client for one command; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY name the account."""
+    """Return the client options of a command; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY set the account."""
     from eruca._client.options import ClientOptions
 
     return ClientOptions(nameservers=nameservers, call_timeout_ms=round(TIMEOUT_S * 1000))

@@ -1,4 +1,4 @@
-"""`eruca demo`: a guided tour with a broker of its own, gone when it ends."""
+"""`eruca demo`: a guided tour with its own broker, which is removed at the end."""
 
 from __future__ import annotations
 
@@ -28,21 +28,30 @@ _STEPS = (
 
 @click.command()
 @click.option("--spark", is_flag=True, help="The longer tour: orders, a consumer group, and Spark with hourly revenue.")
-@click.option("--orders", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True, help="With --spark.")
-@click.option("--hours", type=click.IntRange(1, 240), default=24, show_default=True, help="With --spark.")
-@click.option("--seed", type=int, default=7, show_default=True, help="With --spark: the same seed, the same orders.")
+@click.option(
+    "--orders", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True, help="With --spark: how many."
+)
+@click.option("--hours", type=click.IntRange(1, 240), default=24, show_default=True, help="With --spark: how far back.")
+@click.option(
+    "--seed", type=int, default=7, show_default=True, help="With --spark: the same seed makes the same orders."
+)
 @click.option(
     "--chart",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("eruca-demo.png"),
     show_default=True,
-    help="With --spark: where the chart goes.",
+    help="With --spark: the file for the chart.",
 )
 def demo(spark: bool, orders: int, hours: int, seed: int, chart: Path) -> None:
-    """Show in half a minute what there is: start a broker in a temporary directory, send, read, stop.
+    """A tour of half a minute: start a broker in a temporary directory, send, read, stop.
 
-    Every step is a command you can type yourself. With --spark orders are sent, consumed by a group, and streamed by
-    Spark into hourly revenue, with a table and a chart at the end; needs Java 17 and the extra `spark`.
+    Every step is a command that you can type yourself. With --spark orders are sent, consumed by a group, and streamed
+    by Spark into hourly revenue, with a table and a chart at the end; this needs Java 17 and the extra `spark`.
+
+    \b
+    Examples:
+      eruca demo
+      eruca demo --spark --orders 100000
     """
     if spark:
         from eruca._cli.demospark import Plan, check_requirements, tour
@@ -59,7 +68,7 @@ def demo(spark: bool, orders: int, hours: int, seed: int, chart: Path) -> None:
 
 @contextmanager
 def _open_stage() -> Iterator[tuple[Path, str]]:
-    """A broker in a temporary directory: the directory, and where its name server is."""
+    """Run a broker in a temporary directory; yields the directory and the address of its name server."""
     with tempfile.TemporaryDirectory(prefix="eruca-demo-") as directory:
         click.echo("$ eruca up        # here in a temporary directory and on free ports")
         server = _start(Path(directory))
@@ -84,7 +93,7 @@ def _wait_until_up(server: subprocess.Popen[str]) -> str:
     assert server.stdout is not None
     line = server.stdout.readline()
     if not line:
-        raise ErucaError("the broker of the demo did not start", hint="the lines above say why")
+        raise ErucaError("the broker of the demo did not start", hint="see the lines above")
     return str(json.loads(line)["nameserver"])
 
 

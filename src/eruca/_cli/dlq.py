@@ -31,22 +31,32 @@ def dlq() -> None:
 
     \b
     Examples:
-      eruca dlq list                                   which groups have some
-      eruca dlq list billing                           those of one group
-      eruca dlq show billing 7F000001000026A2...       one with its body
-      eruca dlq resend billing --all --journal b.jsonl send all of them to their topics once more
-      eruca dlq export billing --to letters.jsonl      take them out
+      eruca dlq list                               groups that have dead letters
+      eruca dlq list billing                       the dead letters of a group
+      eruca dlq show billing 7F000001000026A2...   one of them, with its body
+      eruca dlq resend billing --all               send them to their topics again
+      eruca dlq export billing --to letters.jsonl  write them to a file
     """
 
 
 def add_choice_options(function: Function) -> Function:
-    """Give a command the options that choose dead letters."""
+    """Add the options that select dead letters to a command."""
     for option in reversed(
         [
-            click.option("-t", "--topic", help="Only those that were sent to this topic."),
+            click.option("-t", "--topic", help="Only those first sent to this topic."),
             click.option("-k", "--key", help="Only those with this key."),
-            click.option("--from-time", type=parse_time, metavar="TIME", help="Dead at this time or later."),
-            click.option("--to-time", type=parse_time, metavar="TIME", help="Dead at this time or earlier."),
+            click.option(
+                "--from-time",
+                type=parse_time,
+                metavar="TIME",
+                help="Only those that became dead letters at this time or later.",
+            ),
+            click.option(
+                "--to-time",
+                type=parse_time,
+                metavar="TIME",
+                help="Only those that became dead letters at this time or earlier.",
+            ),
             click.option("--limit", type=click.IntRange(min=1), help="At most this many."),
         ]
     ):
@@ -90,7 +100,7 @@ def list_(group: str | None, nameservers: str, output: str, **conditions: Any) -
 
 async def _gather(admin: Admin, group: str, wanted: Wanted, output: str) -> tuple[list[Letter], bool]:
     rows: list[Letter] = []
-    # A table of a million rows helps nobody; programs get all.
+    # A table of a million rows is of no use; JSON and YAML have all.
     rows_max = _SHOWN_MAX if output == "table" and wanted.limit is None else None
     with show_count("dead letters read") as advance:
         async for letter in deadletters.read(admin, group, wanted):
@@ -121,7 +131,8 @@ def show(group: str, name: str, nameservers: str, output: str) -> None:
     \b
     Examples:
       eruca dlq show billing 7F00000100002A9F0000000000000123
-      eruca dlq show billing 7F00000100002A9F0000000000000123 -o json | jq -r .body_base64 | base64 -d
+      eruca dlq show billing 7F00000100002A9F0000000000000123 -o json |
+          jq -r .body_base64 | base64 -d
     """
     check_group(group)
     letter = operate(nameservers, lambda admin: deadletters.find(admin, group, name))
@@ -157,13 +168,17 @@ def _is_text(body: bytes) -> bool:
 @dlq.command()
 @click.argument("group")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that the other options leave, not only some IDs.")
-@click.option("--only-group", is_flag=True, help="To GROUP alone (its retry topic), not to all readers of the topic.")
-@click.option("--to-topic", help="To this topic instead of the one they came from.")
+@click.option("--all", "everything", is_flag=True, help="All that the other options select, instead of IDs.")
 @click.option(
-    "--journal", type=click.Path(path_type=Path, dir_okay=False), help="Note outcomes in a file; skip what it has sent."
+    "--only-group", is_flag=True, help="Send to GROUP alone (its retry topic), not to all groups of the topic."
 )
-@click.option("--dry-run", is_flag=True, help="Show which would be sent where, and send nothing.")
+@click.option("--to-topic", help="Send to this topic instead of the one they came from.")
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Record outcomes in this file; skip messages it has as sent.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be sent where, and send nothing.")
 @add_choice_options
 @add_yes_option
 @add_nameserver_option
@@ -181,27 +196,28 @@ def resend(
     output: str,
     **conditions: Any,
 ) -> None:
-    """Send dead letters of GROUP once more, with the same id, keys, tags, properties and body.
+    """Send dead letters of GROUP again, with the same id, keys, tags, properties and body.
 
-    Each goes to the topic it came from, where every group gets it, or with --only-group to GROUP alone. There is an
-    outcome for each message, and the exit status is 1 if one of them failed. The dead letters stay where they are until
-    their time is over. With --journal a run that was interrupted, or that failed for some, can be repeated: what was
-    sent is not sent again. (A run that is killed between sending one and noting it sends that one twice.)
+    Each goes to the topic it came from, where every group receives it, or with --only-group to GROUP alone. Each
+    message has an outcome, and the exit status is 1 if one of them failed. The dead letters stay until they expire.
+    With --journal a run that was interrupted, or that failed for some messages, can be repeated: messages that were
+    sent are not sent again. (If a run is killed after sending a message and before recording it, the next run sends
+    that message twice.)
 
     \b
     Examples:
       eruca dlq resend billing 7F00000100002A9F0000000000000123
       eruca dlq resend billing --all --dry-run
       eruca dlq resend billing --all --only-group --journal billing.jsonl
-      eruca dlq resend billing --all --topic orders --from-time 2026-11-15 --yes -o json
+      eruca dlq resend billing --all --topic orders --from-time 2026-11-15 --yes
     """
     check_group(group)
     if bool(ids) == everything:
-        raise click.UsageError("name the IDs of dead letters, or give --all (and not both)")
+        raise click.UsageError("pass either the IDs of dead letters or --all")
     if to_topic is not None:
         check_topic(to_topic)
         if only_group:
-            raise click.UsageError("--only-group and --to-topic say different places: give one of them")
+            raise click.UsageError("--only-group and --to-topic are mutually exclusive")
     if everything and not dry_run:
         confirm(f"Send the dead letters of group {group} again?", yes)
     wanted = Wanted(ids=ids, **conditions)
@@ -231,7 +247,7 @@ def resend(
     ]
     rows += missing
     columns = ["message id", "topic", "outcome", "broker", ">queue", ">offset", "reason"]
-    # Programs have seen all others already.
+    # JSON and YAML have shown the others already.
     print_rows(rows if output == "table" else missing, output, columns, _draw_sent)
     end_with(row.outcome for row in rows)
 
@@ -253,16 +269,20 @@ def _draw_sent(row: Resent) -> Sequence[str]:
 @click.argument("group")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--to", "target", default="-", help="A file for JSON lines, or `-` for stdout.", show_default=True)
-@click.option("--directory", type=click.Path(path_type=Path, file_okay=False), help="Two files each, in here, instead.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write two files for each dead letter to this directory instead.",
+)
 @add_choice_options
 @add_nameserver_option
 def export(
     group: str, ids: tuple[str, ...], target: str, directory: Path | None, nameservers: str, **conditions: Any
 ) -> None:
-    """Take the dead letters of GROUP out: JSON lines with the body in base64, or files.
+    """Write the dead letters of GROUP to JSON lines, or to files.
 
-    With --directory each becomes OFFSET-ID.body with its bytes as they were sent, and OFFSET-ID.json with all else.
-    Nothing is changed on the broker.
+    JSON lines have the body in base64. With --directory each dead letter becomes two files: OFFSET-ID.body with the
+    bytes as they were sent, and OFFSET-ID.json with everything else. Nothing is changed on the broker.
 
     \b
     Examples:
@@ -272,7 +292,7 @@ def export(
     """
     check_group(group)
     if directory is not None and target != "-":
-        raise click.UsageError("--to and --directory say different places: give one of them")
+        raise click.UsageError("--to and --directory are mutually exclusive")
     wanted = Wanted(ids=ids, **conditions)
 
     async def work(admin: Admin, write: Callable[[Message], None]) -> int:
@@ -293,7 +313,7 @@ def export(
             with click.open_file(target, "w", encoding="utf-8") as file:
                 count = operate(nameservers, lambda admin: work(admin, lambda letter: _write_line(file, group, letter)))
     except OSError as error:
-        raise ConfigError(f"the export cannot be written: {error}", hint="name another place") from error
+        raise ConfigError(f"the export cannot be written: {error}", hint="choose another file or directory") from error
     click.echo(f"eruca: {count} exported", err=True)
 
 

@@ -17,37 +17,38 @@ from eruca._net.addresses import check_addresses
 def filterserver(
     settings: Settings, host: str | None, insecure: bool, print_config: bool, log_json: bool, output: str
 ) -> None:
-    """Run a filter server: consumers filter messages by code of their own, before the messages come to them.
+    """Run a filter server, which filters messages by code of their consumers.
 
-    It pulls from one broker, asks the consumer's filter class about each message, and serves what is left. The broker
-    takes none unless it is told to: `eruca broker --filter-server-nums 1`. Then clients find it by themselves.
+    It pulls from one broker, asks the consumer's filter class about each message, and serves the messages that match. A
+    broker accepts filter servers only if told so: `eruca broker --filter-server-nums 1`. Clients then find them
+    automatically.
 
     A filter class is a WebAssembly module that the consumer uploads:
 
     \b
       Consumer(..., subscribe={"orders": ClassFilter("OnlyLarge", module)})
 
-    It exports `memory`, `alloc(size) -> address`, and a function named as the class, `(address, size) -> i32`, that
-    answers 0 for messages nobody wants. It finds there: 4 bytes with the length of the properties (little-endian),
-    the properties (name 0x01 value 0x02 ...), and the body. It may import nothing, and what it may use is bounded; a
-    module that wants more is switched off for its group.
+    It exports `memory`, `alloc(size) -> address`, and a function with the name of the class, `(address, size) -> i32`,
+    which returns 0 for messages that do not match. At the address are: the length of the properties in 4 bytes
+    (little-endian), the properties (name 0x01 value 0x02 ...), and the body. It may import nothing, and its time and
+    memory are limited; a module that exceeds a limit is switched off for its group.
 
-    Or it is a Python class in a file of --filter-plugin-path, on this machine, which you installed there:
+    Or it is a Python class that you installed on this machine, in a file of --filter-plugin-path:
 
     \b
-      from eruca._filterserver.plugins import FilterClass, FilterMessage
+      from eruca.filters import FilterClass, FilterMessage
       class OnlyLarge(FilterClass):
           def matches(self, message: FilterMessage) -> bool:
               return len(message.body) > 1000
 
-    Consumers use it by its name: ClassFilter("OnlyLarge"). Nothing that a client uploads is run as Python or Java.
+    Consumers refer to it by name: ClassFilter("OnlyLarge"). Code that a client uploads is never run as Python or Java.
 
     \b
     Examples:
-      eruca up --filter-server-nums 1                 a broker that takes one, and in another terminal:
-      eruca filterserver                              for the broker on 127.0.0.1:10911
+      eruca up --filter-server-nums 1   a broker; then, in another terminal:
+      eruca filterserver                for the broker on 127.0.0.1:10911
       eruca filterserver -b 10.0.0.5:10911 --host 10.0.0.6 --insecure
-      eruca filterserver --filter-plugin-path filters --client-upload-filter-class-enable false
+      eruca filterserver --filter-plugin-path filters
     """
     options = _build(settings, host, insecure)
     if print_config:

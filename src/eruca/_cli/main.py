@@ -13,7 +13,7 @@ import click
 from eruca import __version__
 from eruca.errors import ErucaError
 
-# A subcommand is imported when it is called, so that `eruca store` does not wait for libraries of another one.
+# A subcommand is imported when it is called, so that `eruca store` does not wait for the libraries of others.
 COMMANDS = {
     "up": "eruca._cli.serve:up",
     "send": "eruca._cli.send:send",
@@ -31,25 +31,25 @@ COMMANDS = {
     "demo": "eruca._cli.demo:demo",
 }
 
-# What a shell reports for a program that a closed pipe ended (128 + SIGPIPE), as for `cat x | head`.
+# The exit status that shells report for a program ended by a closed pipe (128 + SIGPIPE).
 _EXIT_BROKEN_PIPE = 141
 
 
 class Failure(click.ClickException):
-    """An error Eruca raised on purpose, as one line."""
+    """An error that Eruca raised on purpose, printed as one line."""
 
     exit_code = 1
 
     def show(self, file: Any = None) -> None:
-        """Print the line; the hint is already part of it."""
+        """Print the line; the message contains the hint."""
         click.echo(f"eruca: {self.message}", file=file, err=file is None)
 
 
 class MainGroup(click.Group):
-    """The group of all subcommands: imports them late and turns errors into one line."""
+    """The group of all subcommands. Imports them when they are used and prints errors as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order they are documented."""
+        """Return the names in the order in which they are documented."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -63,7 +63,7 @@ class MainGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand; an `ErucaError` becomes one line and exit status 1, never a traceback."""
+        """Run the subcommand. An `ErucaError` becomes one line and exit status 1, never a traceback."""
         try:
             return super().invoke(ctx)
         except ErucaError as error:
@@ -74,7 +74,7 @@ class MainGroup(click.Group):
 
 
 def _forget_stdout() -> None:
-    """Send what is still buffered nowhere: the reader has gone, and Python would complain at exit."""
+    """Discard what is still buffered: the reader has closed the pipe, and Python would complain at exit."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):
@@ -85,7 +85,7 @@ def _forget_stdout() -> None:
 
 
 class _EchoHandler(logging.Handler):
-    """Log records as lines on stderr, wherever that goes at the moment."""
+    """Writes log records as lines to the current stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(f"eruca: {record.levelname.lower()}: {record.getMessage()}", err=True)
@@ -97,27 +97,32 @@ class _EchoHandler(logging.Handler):
     epilog='Tab completion: eval "$(_ERUCA_COMPLETE=bash_source eruca)" (or zsh_source, fish_source).',
 )
 @click.version_option(__version__, prog_name="eruca")
-@click.option("-v", "--verbose", count=True, help="Say more on stderr; twice for everything.")
+@click.option("-v", "--verbose", count=True, help="Log more to stderr; twice for everything.")
 @click.pass_context
 def main(ctx: click.Context, verbose: int) -> None:
-    """Eruca, a message system that speaks the protocol and keeps the files of Apache RocketMQ 4.9.
+    """A message broker with the protocol and files of Apache RocketMQ 4.9.
 
     \b
-    Examples:
-      eruca up                         a running system: name server and broker, data in ./eruca-data
-      eruca send hello "a message"     send, in another terminal
-      eruca tail hello --follow        read
-      eruca dlq list                   messages that consumers gave up on; also show, resend, export
-      eruca offset reset G T --to -2h  let group G consume the last two hours of topic T again
-      eruca txn list                   transactions that nobody has decided
-      eruca cluster list               masters and slaves; also lag, promote, demote
-      eruca store stat DIR             what is in a store directory
-      eruca store verify DIR           is every record, entry and table as it should be?
-      eruca pipeline --help            jobs on Spark: archive, query, statistics, replay, audit
-      eruca store verify --help        more about one command
+    Start here:
+      eruca up                        name server and broker; data in ./eruca-data
+      eruca send hello "a message"    send it, from another terminal
+      eruca tail hello --follow       read it
+    \b
+    Operate a cluster, Eruca or Java:
+      eruca dlq list                  messages that consumers gave up on
+      eruca offset show GROUP         how far a consumer group is
+      eruca offset reset G T --to -2h consume the last two hours again
+      eruca txn list                  undecided transactions
+      eruca cluster list              masters and slaves
+    \b
+    Look into a store directory:
+      eruca store stat DIR            topics, queues, offsets, sizes
+      eruca store verify DIR          check every record, entry and table
 
-    What a command has to say goes to stdout, and everything else (progress, warnings, errors) to stderr. The exit
-    status is 0 when all is well, 1 when something is wrong, 2 when the command line cannot be understood.
+    `eruca COMMAND --help` has more examples for each command.
+
+    Results go to stdout; progress, warnings and errors go to stderr. The exit status is 0 on success, 1 on an error and
+    2 if the command line is invalid.
     """
     handler = _EchoHandler()
     logger = logging.getLogger("eruca")

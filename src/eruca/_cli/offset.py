@@ -24,15 +24,17 @@ _COLUMNS = ["topic", "broker", ">queue", ">before", ">after", "outcome", "reason
 
 @click.group()
 def offset() -> None:
-    """Replay and skip: show where consumer groups are, and move them.
+    """Consumer offsets: show how far groups are, replay, and skip.
 
     \b
     Examples:
-      eruca offset show billing                                    how far the group is, queue by queue
-      eruca offset reset billing orders --to 2026-11-15T07:00:00   consume again what came since then
-      eruca offset reset billing orders --to -2h --dry-run         where would it go?
-      eruca offset skip billing orders                             forget the backlog
-      eruca offset clone billing audit                             let another group begin where this one is
+      eruca offset show billing               progress, queue by queue
+      eruca offset reset billing orders --to 2026-11-15T07:00:00
+                                              consume again from that time
+      eruca offset reset billing orders --to -2h --dry-run
+                                              show the new offsets only
+      eruca offset skip billing orders        skip the backlog
+      eruca offset clone billing audit        start another group at the same place
     """
 
 
@@ -56,12 +58,12 @@ def parse_moment(text: str) -> int:
 @add_nameserver_option
 @add_output_option
 def show(group: str, topic: str | None, nameservers: str, output: str) -> None:
-    """Show how far GROUP is: its offset, the end of each queue, and how many messages it is behind.
+    """Show how far GROUP is: its offset, the end of each queue, and the number of messages between them.
 
     \b
     Examples:
       eruca offset show billing
-      eruca offset show billing --topic orders -o json | jq -s 'map(.behind) | add'
+      eruca offset show billing -t orders -o json | jq -s 'map(.behind) | add'
     """
     check_group(group)
     rows = operate(nameservers, lambda admin: _find_rows(admin, group, topic))
@@ -78,10 +80,10 @@ async def _find_rows(admin: Admin, group: str, topic: str | None) -> list[QueueP
     if rows:
         return rows
     if topic is not None and await admin.find_route(topic) is None:
-        raise NoRoute(f"no broker has a topic {topic}", hint="is its name spelled right?")
+        raise NoRoute(f"no broker has a topic {topic}", hint="check the spelling of its name")
     where = "" if topic is None else f" in topic {topic}"
     raise NoRoute(
-        f"group {group} has no offsets{where}", hint="it commits its first ones when it has consumed something"
+        f"group {group} has no offsets{where}", hint="it commits its first ones after it has consumed messages"
     )
 
 
@@ -103,10 +105,10 @@ def _draw_progress(row: QueueProgress) -> Sequence[str]:
     required=True,
     type=parse_moment,
     metavar="TIME|-2h|earliest|latest",
-    help="The time whose messages come next: 2026-11-15T07:21:06, milliseconds, or an age (s, m, h, d).",
+    help="Continue with messages from this time: 2026-11-15T07:21:06, milliseconds, or an age (s, m, h, d).",
 )
-@click.option("--only-back", is_flag=True, help="Leave queues alone in which the group would go forward.")
-@click.option("--dry-run", is_flag=True, help="Show where it would go, and change nothing.")
+@click.option("--only-back", is_flag=True, help="Do not move the group forward in any queue.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets, and change nothing.")
 @add_yes_option
 @add_nameserver_option
 @add_output_option
@@ -115,17 +117,17 @@ def reset(
 ) -> None:
     """Move GROUP to the messages that were stored in TOPIC at a time.
 
-    When members of the group are connected, the broker tells them, and they go there by themselves within seconds
-    (`told`; members of other makes too). When none is, the offsets are written into the broker (`written`). A group
-    that was never there gets offsets as well, so its first member begins at that time. Messages that were consumed
-    already come again.
+    If members of the group are connected, the broker tells them, and they move within seconds (outcome `told`; this
+    includes members that use other clients). If none is connected, the offsets are written to the broker (`written`). A
+    group that does not exist yet gets offsets too, so its first member starts at that time. Messages that were consumed
+    before are delivered again.
 
     \b
     Examples:
       eruca offset reset billing orders --to 2026-11-15T07:00:00
       eruca offset reset billing orders --to -30m --dry-run
       eruca offset reset billing orders --to earliest --yes
-      eruca offset reset audit orders --to 2026-11-01          where a new group is to begin
+      eruca offset reset audit orders --to 2026-11-01     where a new group starts
     """
     check_group(group)
     check_topic(topic)
@@ -150,9 +152,9 @@ def _say(moment: int) -> str:
 @add_nameserver_option
 @add_output_option
 def skip(group: str, topic: str, dry_run: bool, yes: bool, nameservers: str, output: str) -> None:
-    """Move GROUP past everything in TOPIC that it has not consumed yet.
+    """Move GROUP past all messages in TOPIC that it has not consumed yet.
 
-    What is skipped stays in the topic; `eruca offset reset` goes back to it.
+    Skipped messages stay in the topic; `eruca offset reset` goes back to them.
 
     \b
     Examples:
@@ -169,12 +171,12 @@ def skip(group: str, topic: str, dry_run: bool, yes: bool, nameservers: str, out
 @offset.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("-t", "--topic", help="Only this topic; otherwise all that SOURCE has offsets in.")
+@click.option("-t", "--topic", help="Only this topic; default: all in which SOURCE has offsets.")
 @add_yes_option
 @add_nameserver_option
 @add_output_option
 def clone(source: str, target: str, topic: str | None, yes: bool, nameservers: str, output: str) -> None:
-    """Give group TARGET the offsets that group SOURCE has. No member of TARGET may be connected.
+    """Copy the offsets of group SOURCE to group TARGET. No member of TARGET may be connected.
 
     \b
     Examples:

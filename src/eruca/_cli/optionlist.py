@@ -1,4 +1,4 @@
-"""Every option there is, as commands, documentation and start-up want to see it: made from the declared fields."""
+"""A list of all options, for commands, documentation and start-up, made from the declared fields."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from eruca._nameserver.options import NameServerOptions
 
 ENVIRONMENT_PREFIX = "ERUCA_"
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# How an option of the name server says that it is only there because 4.9 has it.
+# Marks an option of the name server that exists only because 4.9 has it.
 _WITHOUT_EFFECT = "accepted, without effect: "
 _TYPE_NAMES: dict[Any, str] = {bool: "true or false", int: "number", str: "text"}
 
 
 class Role(enum.Enum):
-    """Who reads an option."""
+    """Which program reads an option."""
 
     BROKER = "broker"
     NAMESERVER = "nameserver"
@@ -35,7 +35,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OptionFacts:
-    """One option, whoever declares it."""
+    """One option and everything known about it."""
 
     key: str
     role: Role
@@ -43,7 +43,7 @@ class OptionFacts:
     kind: Any
     default: str
     info: OptionInfo
-    # Why it does nothing here; empty when it does something.
+    # Why it has no effect here; empty if it has one.
     no_effect: str = ""
     # It is declared here already, and comes with a part that is still to be built.
     coming: bool = False
@@ -60,7 +60,7 @@ class OptionFacts:
 
     @property
     def values(self) -> str:
-        """What it may be."""
+        """The values it may have."""
         if isinstance(self.kind, type) and issubclass(self.kind, enum.Enum):
             return " or ".join(str(member.value) for member in self.kind)
         low, high = self.info.low, self.info.high
@@ -73,7 +73,7 @@ class OptionFacts:
 
     @property
     def older(self) -> str:
-        """The default of 3.x where it is another one, or nothing."""
+        """The default of 3.x if it differs, or an empty string."""
         return "" if self.info.older is None else str(self.info.older)
 
 
@@ -115,7 +115,7 @@ _COMING_DEFAULT = "20000"
 
 @cache
 def list_options() -> tuple[OptionFacts, ...]:
-    """Every option that does something, every key of 4.9 that does nothing, and what is still to come."""
+    """Return all options, all keys of 4.9 without effect, and the options still to come."""
     found: list[OptionFacts] = []
     for role, part, options in _PARTS:
         found += _list_declared(role, part, options)
@@ -136,14 +136,14 @@ def _list_declared(role: Role, part: str, options: type[Any]) -> Iterator[Option
 
 
 def to_text(value: object) -> str:
-    """A value as a `.conf` file has it."""
+    """Return a value as written in a `.conf` file."""
     if isinstance(value, enum.Enum):
         return str(value.value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def options_of(*roles: Role) -> dict[str, OptionFacts]:
-    """The options of roles by key; the first role that has a key keeps it."""
+    """Return the options of roles by key; of two roles with the same key the first counts."""
     found: dict[str, OptionFacts] = {}
     for role in roles:
         for facts in list_options():
@@ -153,13 +153,13 @@ def options_of(*roles: Role) -> dict[str, OptionFacts]:
 
 
 def find_options(name: str) -> list[OptionFacts]:
-    """The options somebody may mean: by key in any case, by flag, or by environment variable."""
+    """Return the options that match a name: a key in any case, a flag, or an environment variable."""
     wanted = name.partition("=")[0].strip().lower()
     return [facts for facts in list_options() if wanted in (facts.key.lower(), facts.environment.lower(), facts.flag)]
 
 
 def find_near_keys(name: str, count: int = 3) -> list[str]:
-    """The keys that look most like a name nobody knows."""
+    """Return the known keys most similar to an unknown one."""
     keys = {facts.key.lower(): facts.key for facts in list_options()}
     near = difflib.get_close_matches(name.lower(), keys, n=count, cutoff=0.6)
     return [keys[key] for key in near]

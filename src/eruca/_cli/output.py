@@ -1,4 +1,4 @@
-"""How every command shows its result: a table for people, JSON or YAML for programs, and progress for the patient."""
+"""How commands show results: a table for people, JSON or YAML for programs, and progress bars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-# rich is imported where it draws: commands whose result is plain lines or JSON start a good deal sooner without it.
+# rich is imported where it is used: commands that print plain lines or JSON start faster without it.
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 Row = TypeVar("Row")
 
-# A table that goes to a file or a pipe has no terminal to fit in.
+# The width of a table that goes to a file or a pipe.
 _PIPED_WIDTH = 200
 # Rows of one table: column widths need all of them in memory.
 _TABLE_ROWS = 500
 
 
 def add_output_option(function: Function) -> Function:
-    """Give a command the `--output` option."""
+    """Add `--output` to a command."""
     return click.option(
         "-o",
         "--output",
         type=click.Choice(["table", "json", "yaml"]),
         default="table",
         show_default=True,
-        help="How to show the result.",
+        help="Format of the result.",
     )(function)
 
 
@@ -44,7 +44,7 @@ def add_output_option(function: Function) -> Function:
 
 
 def print_document(value: Any, output: str, draw: Callable[[], Iterable[RenderableType]]) -> None:
-    """Show one result: `draw` makes the tables for people."""
+    """Show one result; `draw` returns the tables for people."""
     if output == "table":
         console = make_console()
         for part in draw():
@@ -58,7 +58,7 @@ def print_document(value: Any, output: str, draw: Callable[[], Iterable[Renderab
 def print_rows(
     rows: Iterable[Row], output: str, columns: Sequence[str], draw: Callable[[Row], Sequence[str | Text]]
 ) -> None:
-    """Show rows as they come: JSON has one object a line, YAML one document a row."""
+    """Show rows as they arrive: JSON has one object per line, YAML one document per row."""
     if output != "table":
         for row in rows:
             plain = msgspec.to_builtins(row)
@@ -76,14 +76,14 @@ def print_rows(
 
 
 def make_console() -> Console:
-    """A console for stdout as it is now."""
+    """Return a console for the current stdout."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
-    """A table; a column whose name starts with `>` is aligned to the right."""
+    """Return a table; a column whose name starts with `>` is aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -97,12 +97,12 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], tit
 
 
 def show_safely(text: str) -> str:
-    """Text with its control characters made visible: what a stranger sent must not steer the terminal."""
+    """Return text with visible control characters: what others sent must not control the terminal."""
     return "".join([c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text])
 
 
 def format_time(time_ms: int | None) -> str:
-    """A time of the store in local time, for people."""
+    """Return a time of the store as local time."""
     if not time_ms or time_ms < 0:
         return "-"
     try:
@@ -112,7 +112,7 @@ def format_time(time_ms: int | None) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """A size for people: the two or three digits that matter."""
+    """Return a size with a unit and two or three digits."""
     size, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if size < 1024:
@@ -122,7 +122,7 @@ def format_bytes(count: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """A time on the command line, as milliseconds: those, or 2026-11-15 or 2026-11-15T07:21:06 in local time."""
+    """Read a time as milliseconds: a number, or 2026-11-15 or 2026-11-15T07:21:06 in local time."""
     if re.fullmatch(r"-?\d{5,}", text):
         return int(text)
     try:
@@ -132,10 +132,10 @@ def parse_time(text: str) -> int:
 
 
 # --- YAML -----------------------------------------------------------------------------------------------------------
-# Written by hand, because the little that results need (maps, lists, scalars) is not worth a dependency of the core.
+# Written here because results need only maps, lists and scalars, which is not worth a dependency of the core.
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
-# Words that some version of YAML reads as something else than text.
+# Words that some version of YAML does not read as text.
 _NOT_PLAIN = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
@@ -184,7 +184,7 @@ def _write_scalar(value: Any) -> str:
 
 @contextmanager
 def show_progress(description: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on stderr for long work over bytes, and a function to tell it how far it is; neither without a terminal."""
+    """Show a progress bar on stderr if it is a terminal; yields a function that advances it by bytes."""
     if not sys.stderr.isatty():
         yield None
         return

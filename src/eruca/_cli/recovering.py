@@ -1,4 +1,4 @@
-"""What a user sees while a store recovers: nothing when it is quick, a bar or a line now and then when it is not."""
+"""What a user sees while a store recovers: nothing if it is quick, otherwise a bar or a line now and then."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 log = logging.getLogger(__name__)
 
-# Quicker than this, nobody wonders.
+# Nothing is shown if it takes less.
 _QUIET_SECONDS = 1.0
 _LINE_SECONDS = 5.0
 _MIB = 1024 * 1024
 
 
 class RecoveryWatch:
-    """Called with the bytes that recovery has read, from the thread it runs in."""
+    """Shows progress; called with the bytes that recovery has read, from its thread."""
 
     def __init__(self, commitlog: Path) -> None:
         self._commitlog = commitlog
@@ -30,7 +30,7 @@ class RecoveryWatch:
         self._bar: Progress | None = None
 
     def __call__(self, count: int) -> None:
-        """Count, and say so when it takes long."""
+        """Count bytes, and report if it takes long."""
         now = time.monotonic()
         self._started = self._started or now
         self._read += count
@@ -43,7 +43,7 @@ class RecoveryWatch:
             log.warning("recovering the store: %d of at most %d MiB read", self._read // _MIB, self._measure() // _MIB)
 
     def close(self) -> None:
-        """Recovery is over."""
+        """End the display: recovery is over."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -63,7 +63,7 @@ class RecoveryWatch:
         self._bar.update(self._bar.task_ids[0], completed=self._read)
 
     def _measure(self) -> int:
-        """The size of the whole log; recovery may begin in the middle of it."""
+        """Return the size of the whole log; recovery may start in the middle of it."""
         total = 0
         with contextlib.suppress(OSError):
             total = sum(path.stat().st_size for path in self._commitlog.iterdir() if path.name.isdigit())

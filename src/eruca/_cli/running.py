@@ -1,4 +1,4 @@
-"""Running servers in one event loop, from the command line's first signal to its last."""
+"""Runs servers in one event loop until a signal stops them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 # What shells report for a process that a signal ended.
 _EXIT_SIGNAL = 128
-# How long a thread that only computes keeps the interpreter while the loop wants it.
+# How long a computing thread keeps the interpreter while the event loop waits for it.
 _SWITCH_S = 0.0001
-# A server makes thousands of requests and answers a second that are not cycles; the collector need not look at each.
-# Looking at a tenth of this at a time made the pauses shorter, and a send cost a fifth more.
+# A server creates thousands of requests and answers per second that are not cycles; the collector need not visit each.
+# A tenth of this made pauses shorter, but sends a fifth slower.
 _NEW_OBJECTS_MAX = 20_000
 
 
@@ -43,18 +43,18 @@ class Startable(Protocol):
 
 @dataclass(slots=True)
 class Service:
-    """A server and what its user wants to hear."""
+    """A server, and what to do around its start."""
 
     server: Startable
     # What to do when its port is taken.
     port_hint: str
     on_started: Callable[[], None] | None = None
-    # However the start went.
+    # Called after the start, also if it failed.
     after_start: Callable[[], None] | None = None
 
 
 def run_loop(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine on the fastest loop there is."""
+    """Run a coroutine on uvloop, or on asyncio's own loop where uvloop is not available."""
     sys.setswitchinterval(_SWITCH_S)
     if sys.platform == "win32":
         return asyncio.run(main)
@@ -64,7 +64,7 @@ def run_loop(main: Coroutine[Any, Any, Result]) -> Result:
 
 
 def run_services(services: Sequence[Service], announce: Callable[[], None]) -> None:
-    """Start servers in order, say so, and stop them in reverse at the first SIGTERM or SIGINT."""
+    """Start servers in order, announce them, and stop them in reverse order at the first SIGTERM or SIGINT."""
     # A fault below Python (a page of a mapped file that the disk cannot read is a SIGBUS) leaves a trace on stderr.
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
@@ -87,7 +87,7 @@ async def _run(services: Sequence[Service], announce: Callable[[], None]) -> Non
 
 
 async def _stop(servers: Sequence[Startable]) -> None:
-    """Stop servers one after the other; what one could not do is raised when all have stopped."""
+    """Stop servers one after the other; the first error is raised when all have stopped."""
     failed: list[Exception] = []
     for server in servers:
         try:
@@ -101,7 +101,7 @@ async def _stop(servers: Sequence[Startable]) -> None:
 
 
 async def _start_unless(stopping: asyncio.Event, service: Service) -> bool:
-    """Start a server; False when a signal came first, which ends the start."""
+    """Start a server. Returns False if a signal came first, which cancels the start."""
     loop = asyncio.get_running_loop()
     starting = loop.create_task(_start(service))
     waiting = loop.create_task(stopping.wait())
@@ -112,13 +112,13 @@ async def _start_unless(stopping: asyncio.Event, service: Service) -> bool:
         await asyncio.wait((starting,))
     if starting.cancelled():
         return False
-    # What is wrong with a start is said, also when a signal came meanwhile.
+    # An error of the start is raised, also if a signal came meanwhile.
     starting.result()
     return not stopping.is_set()
 
 
 def _calm_collector() -> None:
-    """Have the collector leave alone what is there for good (modules, classes, tables), and come less often."""
+    """Make the garbage collector ignore permanent objects (modules, classes, tables) and run less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS_MAX, *gc.get_threshold()[1:])
@@ -138,7 +138,7 @@ async def _start(service: Service) -> None:
 
 @contextmanager
 def handle_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
-    """Have functions called when signals come. Not afterwards: a uvloop that was closed would go on taking them."""
+    """Call functions on signals while the block runs. They are removed after it, because a closed uvloop keeps them."""
     loop = asyncio.get_running_loop()
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
@@ -161,19 +161,19 @@ def _listen_to_signals() -> Iterator[asyncio.Event]:
 
     def stop(number: signal.Signals) -> None:
         if stopping.is_set():
-            click.echo(f"eruca: {number.name} again, stopping at once; the next start will recover", err=True)
+            click.echo(f"eruca: second {number.name}, stopping at once; the next start will recover", err=True)
             os._exit(_EXIT_SIGNAL + number)
         stopping.set()
-        log.info("%s: stopping; once more stops at once", number.name)
+        log.info("%s: stopping; a second signal stops at once", number.name)
 
     def hang_up(in_terminal: bool) -> None:
         if in_terminal and not stopping.is_set():
             stop(signal.SIGHUP)
         elif not in_terminal:
-            log.warning("SIGHUP: there is nothing to reopen or to read again, and the server goes on")
+            log.warning("SIGHUP ignored: there are no log files to reopen and no settings to read again")
 
     handlers = {number: partial(stop, number) for number in (signal.SIGTERM, signal.SIGINT)}
-    # Who was started with nohup ignores it already.
+    # A server started with nohup ignores it already.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         handlers[signal.SIGHUP] = partial(hang_up, _has_terminal())
     with handle_signals(handlers):
@@ -181,5 +181,5 @@ def _listen_to_signals() -> Iterator[asyncio.Event]:
 
 
 def _has_terminal() -> bool:
-    """Does a user sit in front of it? Standard input is closed for some servers."""
+    """Return whether standard input is a terminal; some servers run with it closed."""
     return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()

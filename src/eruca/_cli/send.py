@@ -68,13 +68,15 @@ class Plan:
 @click.command()
 @click.argument("topic")
 @click.argument("bodies", metavar="[BODY]...", nargs=-1)
-@click.option("-t", "--tags", help="The tag consumers may filter by.")
-@click.option("-k", "--keys", help="Keys to find the message by, separated by blanks.")
-@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of your own.")
+@click.option("-t", "--tags", help="The tag, by which consumers can filter.")
+@click.option("-k", "--keys", help="Keys by which the message can be found, separated by spaces.")
+@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated.")
 @click.option("--delay", metavar="TIME", help="Deliver later: 1s 5s 10s 30s, 1m to 10m, 20m, 30m, 1h or 2h.")
-@click.option("--delay-level", type=click.IntRange(1, 18), help="The same by number, where a broker has other times.")
-@click.option("--shard", metavar="KEY", help="Messages of one KEY go to one queue, in order.")
-@click.option("--count", type=click.IntRange(min=1), help="Send each BODY N times; {n} in it becomes the number.")
+@click.option(
+    "--delay-level", type=click.IntRange(1, 18), help="A delay level by number, for brokers with other delays."
+)
+@click.option("--shard", metavar="KEY", help="Send messages with the same KEY to the same queue, in order.")
+@click.option("--count", type=click.IntRange(min=1), help="Send each BODY N times; {n} is replaced by the number.")
 @add_nameserver_option
 @add_output_option
 def send(
@@ -90,17 +92,17 @@ def send(
     nameservers: str,
     output: str,
 ) -> None:
-    """Send messages to TOPIC: each BODY is one, or each line of standard input when there is no BODY.
+    """Send messages to TOPIC: each BODY, or each line of standard input.
 
-    A topic that does not exist is made, where brokers allow it. It works with every broker that speaks the protocol
-    of RocketMQ 4.x; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY name the account where one is needed. The exit status is 0
-    when all messages are stored. Lines without any text are left out, because no client may send empty messages.
+    A topic that does not exist is created if the brokers allow it. This works with every broker that speaks the
+    protocol of RocketMQ 4.x; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY set the account if one is needed. The exit status is
+    0 when all messages are stored. Empty lines are skipped, because messages may not be empty.
 
     \b
     Examples:
       eruca send hello "my first message"
       eruca send orders '{"id": 7}' --tags created --keys "order-7 customer-3"
-      eruca send orders paid shipped --shard order-7          one queue, so in this order
+      eruca send orders paid shipped --shard order-7      one queue, in this order
       eruca send reminders "call back" --delay 30m
       eruca send load "message {n}" --count 10000
       journalctl -n 100 | eruca send logs
@@ -125,7 +127,7 @@ def send(
 def _parse_delay(text: str) -> timedelta:
     match = _DELAY.fullmatch(text)
     if match is None:
-        raise click.BadParameter(f"{text!r} is not a number with s, m, h or d behind it", param_hint="--delay")
+        raise click.BadParameter(f"{text!r} is not a number followed by s, m, h or d", param_hint="--delay")
     return timedelta(**{_DELAY_UNITS[match[2]]: int(match[1])})
 
 
@@ -138,7 +140,7 @@ def _gather_properties(properties: tuple[str, ...]) -> dict[str, str]:
         if name in RESERVED:
             own = {TAGS: "--tags", KEYS: "--keys", DELAY: "--delay"}.get(name)
             raise ConfigError(
-                f"--property {name}: the name belongs to the system", hint=f"use {own}" if own else "choose another one"
+                f"--property {name}: the name is reserved", hint=f"use {own}" if own else "choose another one"
             )
         named[name] = value
     return named

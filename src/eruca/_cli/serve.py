@@ -43,7 +43,7 @@ from eruca._observe.logs import set_up_logs
 from eruca._store.layout import StorePaths
 
 _DATA = Path("eruca-data")
-# Flags that --help shows; the others work too, and `eruca config list` names them.
+# Flags that --help shows; the others work too, and `eruca config list` lists them.
 _EVERYDAY = frozenset(
     {
         "namesrvAddr",
@@ -66,8 +66,8 @@ _EVERYDAY = frozenset(
     }
 )
 _SHORT = {"namesrvAddr": "-n", "connectWhichBroker": "-b"}
-# A first store is small: whoever tries `eruca up` on a laptop does not want a gigabyte for one message. Four index
-# entries a slot, as by default, so that the sizes can be read off the files again.
+# A first store is small: `eruca up` on a laptop should not take a gigabyte for one message. Four index entries per
+# slot, as by default, so that the sizes can be derived from the files.
 _SMALL_STORE = {
     "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
     "mappedFileSizeConsumeQueue": str(30_000 * 20),
@@ -121,25 +121,27 @@ _SHARED = (
         "--config",
         metavar="FILE",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="A .conf file as RocketMQ 4.x has it.",
+        help="A .conf file of RocketMQ 4.x.",
     ),
     click.option(
         "--option",
         "overrides",
         metavar="KEY=VALUE",
         multiple=True,
-        help="Any option by its RocketMQ name, over file and environment.",
+        help="Any option by its RocketMQ name; overrides file and environment.",
     ),
-    click.option("--host", metavar="ADDRESS", help="Address to listen on and to tell clients [default: 127.0.0.1]."),
-    click.option("--insecure", is_flag=True, help="Let other machines in, though nobody has to log in."),
-    click.option("-p", "--print-config", is_flag=True, help="Print all options and where they were set, and stop."),
-    click.option("--log-json", is_flag=True, help="Logs as one JSON object a line."),
+    click.option("--host", metavar="ADDRESS", help="Address to bind and to announce to clients [default: 127.0.0.1]."),
+    click.option(
+        "--insecure", is_flag=True, help="Allow an address that other machines can reach, although there is no login."
+    ),
+    click.option("-p", "--print-config", is_flag=True, help="Print all options and where each was set, then stop."),
+    click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
     click.option(
         "-o",
         "--output",
         type=click.Choice(["table", "json"]),
         default="table",
-        help="How to say that all is up: for people, or one line of JSON.",
+        help="How to print the addresses once it runs: a table, or one line of JSON.",
     ),
 )
 
@@ -151,20 +153,20 @@ _SHARED = (
 def nameserver(
     settings: Settings, host: str | None, insecure: bool, print_config: bool, log_json: bool, output: str
 ) -> None:
-    """Run a name server: brokers register with it, clients ask it where the queues are.
+    """Run a name server, where brokers register and clients look up queues.
 
-    Reads the namesrv.conf of RocketMQ 4.x as it is (-c FILE); over it go variables (ERUCA_LISTEN_PORT), over those
-    flags. Every option has a flag, also those not listed here: see `eruca config list`.
+    Reads the namesrv.conf of RocketMQ 4.x as it is (-c FILE). Environment variables (ERUCA_LISTEN_PORT) override the
+    file, and flags override both. Every option has a flag, also those not listed here: see `eruca config list`.
 
     \b
     Examples:
-      eruca nameserver                                on 127.0.0.1:9876
+      eruca nameserver                             on 127.0.0.1:9876
       eruca nameserver -c namesrv.conf
       eruca nameserver --listen-port 9877
-      eruca nameserver --host 10.0.0.5 --insecure     for other machines; nobody has to log in
+      eruca nameserver --host 10.0.0.5 --insecure  reachable by other machines
     """
     if settings.config is not None:
-        # As in Java: what is changed while it runs is written to the file it was started with.
+        # As in Java: changes at run time are written to the file it was started with.
         settings.suggest("configStorePath", str(settings.config), str(settings.config))
     options = _build_nameserver(settings, host, insecure)
     settings.add_kept(Path(options.config_store_path), NameServerOptions)
@@ -182,16 +184,17 @@ def nameserver(
 def broker(
     settings: Settings, host: str | None, insecure: bool, print_config: bool, log_json: bool, output: str
 ) -> None:
-    """Run a broker: it keeps messages and gives them out.
+    """Run a broker, which stores messages and delivers them to consumers.
 
-    Reads the broker.conf of RocketMQ 4.x as it is (-c FILE); over it go variables (ERUCA_LISTEN_PORT; NAMESRV_ADDR
-    as in Java), over those flags. Every option has a flag, also those not listed here: see `eruca config list`. An
-    existing store keeps the sizes of its files; one written by a Java broker may be opened as it is.
+    Reads the broker.conf of RocketMQ 4.x as it is (-c FILE). Environment variables (ERUCA_LISTEN_PORT) override the
+    file, and flags override both; the file overrides NAMESRV_ADDR, as in Java. Every option has a flag, also those not
+    listed here: see `eruca config list`. An existing store keeps the sizes of its files; a store written by a Java
+    broker can be opened as it is.
 
     \b
     Examples:
-      eruca broker -n 127.0.0.1:9876                      store in ./eruca-data/store
-      eruca broker -c broker.conf -p                      what would be in force, and where it was set
+      eruca broker -n 127.0.0.1:9876       store in ./eruca-data/store
+      eruca broker -c broker.conf -p       print the options in force, and stop
       eruca broker -n 10.0.0.1:9876 --host 10.0.0.5 --insecure
       eruca broker -n 127.0.0.1:9876 --option flushDiskType=SYNC_FLUSH
     """
@@ -202,7 +205,7 @@ def broker(
         return
     start_logs(settings, options.message_log_level, log_json)
     if not (options.nameservers or options.nameserver_domain):
-        click.echo("eruca: no name server is named, so no client finds this broker (-n 127.0.0.1:9876)", err=True)
+        click.echo("eruca: no name server is set, so clients cannot find this broker (-n 127.0.0.1:9876)", err=True)
     service, server = _make_broker(settings, options, store_options)
     run_services([service], lambda: announce(output, _describe_broker(server)))
 
@@ -213,7 +216,7 @@ def broker(
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
     default=_DATA,
-    help="Where everything is kept [default: ./eruca-data].",
+    help="The directory for all data [default: ./eruca-data].",
 )
 @click.option(
     "--nameserver-port", type=click.IntRange(0, 65535), default=9876, help="The name server's port [default: 9876]."
@@ -228,17 +231,18 @@ def up(
     data: Path,
     nameserver_port: int,
 ) -> None:
-    """Start everything: a name server and a broker in one process, ready in a second.
+    """Start a name server and a broker in one process.
 
-    All data is in ./eruca-data, and nothing listens where other machines reach it. A .conf file, variables and flags
-    are the broker's, as for `eruca broker`. A new store has small files (64 MiB); an existing one keeps its sizes.
-    Ctrl-C or SIGTERM stops it with everything on the disk; a second one stops it at once.
+    All data is in ./eruca-data. The servers bind to loopback, so other machines cannot reach them. A .conf file,
+    variables and flags set the options of the broker, as for `eruca broker`. A new store has small files (64 MiB); an
+    existing one keeps its sizes. Ctrl-C or SIGTERM stops it and writes everything to disk; a second one stops it at
+    once.
 
     \b
     Examples:
       eruca up
-      eruca up --data /tmp/try --nameserver-port 9877 --listen-port 10921     a second one beside the first
-      eruca up --host 0.0.0.0 --insecure                                      for other machines, without log-in
+      eruca up --host 0.0.0.0 --insecure   reachable by other machines, without login
+      eruca up --data /tmp/second --nameserver-port 9877 --listen-port 10921
     """
     settings.forget("namesrvAddr", NAMESRV_VARIABLE)
     settings.suggest("storePathRootDir", str(data / "store"))
@@ -248,21 +252,21 @@ def up(
         settings.suggest(key, text)
     options = _build_broker(settings, host, insecure)
     store_options = _fit_store(settings, options)
-    # What both have, the port above all, is the broker's here.
+    # Options that both have, such as the port, are the broker's here.
     shared = {info.java for part in (BrokerOptions, StoreOptions) for info in info_of(part).values()}
     for_nameserver = _build_its_nameserver(settings, shared)
     for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
     if print_config:
         print_settings(settings, output, options, store_options)
         return
-    # People get a panel and then only what is out of the ordinary; -v says more.
+    # After the table only warnings are shown; -v shows more.
     start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
     server = NameServer(for_nameserver)
     first = Service(server, "is another name server running? Stop it, or choose another port: --nameserver-port 9877")
     second, keeper = _make_broker(settings, options, store_options)
 
     def tell_nameservers() -> None:
-        # Where it listens: what clients are told (a published address) may not lead here from inside.
+        # The address it listens on: the one announced to clients may not be reachable from this machine.
         own = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(options.bind_host, options.bind_host)
         known = [f"{own}:{server.server.port}", *split_addresses(options.nameservers)]
         keeper.live.change(nameservers=";".join(dict.fromkeys(known)))
@@ -283,7 +287,7 @@ def _build_nameserver(settings: Settings, host: str | None, insecure: bool) -> N
 
 
 def _build_its_nameserver(settings: Settings, shared: Container[str]) -> NameServerOptions:
-    """The options of the name server beside a broker: those that the broker does not have, and its own file."""
+    """Return the options of the name server beside a broker: those the broker does not have, and its own file."""
     own = Settings((Role.NAMESERVER,), found={key: s for key, s in settings.found.items() if key not in shared})
     own.add_kept(Path(own.build(NameServerOptions).config_store_path), NameServerOptions)
     return own.build(NameServerOptions)
@@ -320,7 +324,7 @@ def _make_broker(settings: Settings, options: BrokerOptions, store_options: Stor
         store_options,
         root,
         progress=watch,
-        # As in Java: what is changed while it runs is written to the file it was started with.
+        # As in Java: changes at run time are written to the file it was started with.
         kept_options=settings.config or in_store,
         overridden=settings.list_overriding(settings.config, in_store),
     )

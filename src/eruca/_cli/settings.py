@@ -1,4 +1,4 @@
-"""The settings of a server: defaults, a `.conf` file, the environment, the command line, each over the one before."""
+"""The settings of a server: defaults, a `.conf` file, the environment, the command line; later ones override."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from eruca.errors import ConfigError
 
 Options = TypeVar("Options")
 
-# What Java's broker and clients read; a `.conf` file goes over it, as in Java.
+# The variable that Java's broker and clients read. A `.conf` file overrides it, as in Java.
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
-# Only variables this close to a real one are taken for typing errors: others may use the prefix too.
+# Only variables this similar to a real one are reported as typing errors: others may use the prefix too.
 _VARIABLE_LIKENESS = 0.85
-# An address of the documentation's own network: asking the system how it would get there sends nothing.
+# An address reserved for documentation. Asking the system for a route to it sends nothing.
 _FAR_AWAY = ("203.0.113.1", 9)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The text of one setting, and where it was said."""
+    """The text of one setting, and where it was set."""
 
     text: str
     source: str
@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Settings:
-    """What was set, by Java key, and what there is to say about it."""
+    """What was set, by Java key, and notes about it for the log."""
 
     roles: tuple[Role, ...]
     # The `.conf` file, if there is one.
@@ -49,17 +49,17 @@ class Settings:
     _suggested: set[str] = field(default_factory=set)
 
     def is_set(self, key: str) -> bool:
-        """Did somebody set it?"""
+        """Return whether an option was set."""
         return key in self.found and key not in self._suggested
 
     def suggest(self, key: str, text: str, source: str = "default of this command") -> None:
-        """Set what nobody has set."""
+        """Set an option unless it was set."""
         if key not in self.found:
             self.found[key] = Setting(text, source)
             self._suggested.add(key)
 
     def add_kept(self, path: Path, *options: type[Any]) -> None:
-        """Take over what an operator changed while the server ran; whatever is set elsewhere goes over it."""
+        """Load what an operator changed while the server ran. What is set elsewhere overrides it."""
         if not path.exists():
             return
         mutable = {info.java for part in options for info in info_of(part).values() if info.mutable}
@@ -69,7 +69,7 @@ class Settings:
                 self._suggested.discard(key)
 
     def list_overriding(self, *files: Path | None) -> dict[str, str]:
-        """The keys that are set by anything but these files, and by what."""
+        """Return the keys that are set by anything but these files, and by what."""
         names = {str(file) for file in files}
         return {
             key: setting.source
@@ -78,12 +78,12 @@ class Settings:
         }
 
     def forget(self, key: str, variable: str) -> None:
-        """Leave out what only a variable says that was not meant for this command."""
+        """Ignore an option if only this variable sets it, which is not meant for this command."""
         if key in self.found and self.found[key].source == f"the variable {variable}":
             del self.found[key]
 
     def build(self, options: type[Options], *, without: Iterable[str] = ()) -> Options:
-        """Make an options object; a bad value is refused with the place it was set."""
+        """Return an options object. Raises ConfigError, which says where the bad value was set."""
         left_out = set(without)
         properties = {key: setting.text for key, setting in self.found.items() if key not in left_out}
         try:
@@ -102,7 +102,7 @@ def gather_settings(
     overrides: Iterable[str] = (),
     flags: Mapping[str, str | None] | None = None,
 ) -> Settings:
-    """Put the layers on top of each other: Java's variable, file, environment, `--option`, flags."""
+    """Combine all sources, later ones overriding: Java's variable, file, environment, `--option`, flags."""
     settings = Settings(roles, config)
     known = options_of(*roles)
     found = settings.found
@@ -147,7 +147,7 @@ def _find_odd_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _explain(settings: Settings) -> list[str]:
-    """What to say about keys that do nothing here, and about those nobody knows."""
+    """Return notes about keys without effect and about unknown keys."""
     known = options_of(*settings.roles)
     without_effect = {key: facts.no_effect for key, facts in known.items() if facts.no_effect}
     for facts in list_options():
@@ -165,7 +165,7 @@ def _explain(settings: Settings) -> list[str]:
 
 
 def build_broker_options(settings: Settings) -> BrokerOptions:
-    """The broker's options, with the rules of Java's start: which id a role may have, how an address looks."""
+    """Return the broker's options, checked as Java does: the id of a role, the form of an address."""
     options = settings.build(BrokerOptions)
     if options.role is BrokerRole.SLAVE and options.broker_id <= 0:
         raise ConfigError("brokerRole=SLAVE needs a brokerId above 0", hint="set brokerId=1")
@@ -177,7 +177,7 @@ def build_broker_options(settings: Settings) -> BrokerOptions:
 
 
 def build_store_options(settings: Settings, root: Path, commitlog: Path | None) -> StoreOptions:
-    """The store's options; a store that is there keeps the sizes it was made with unless somebody sets others."""
+    """Return the store's options. An existing store keeps its file sizes unless others are set."""
     given = settings.build(StoreOptions)
     detected = detect_options(LocalFileSystem(), StorePaths(root, commitlog), given)
     explicit = {
@@ -192,7 +192,7 @@ def build_store_options(settings: Settings, root: Path, commitlog: Path | None) 
 
 
 def is_loopback(host: str) -> bool:
-    """Can only this machine reach an address?"""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -202,17 +202,17 @@ def is_loopback(host: str) -> bool:
 
 
 def require_loopback(what: str, host: str, insecure: bool) -> None:
-    """Refuse to listen where others can reach us, unless the user insists: there are no accounts yet."""
+    """Raise ConfigError for an address that other machines can reach, unless `insecure`: there are no accounts."""
     if not insecure and not is_loopback(host):
         raise ConfigError(
             f"{what} would listen on {host}, where other machines reach it, and there are no accounts yet: "
             "whoever connects could read and delete everything",
-            hint="add --insecure if all of that network may, or listen on 127.0.0.1",
+            hint="pass --insecure to allow everyone in that network, or bind to 127.0.0.1",
         )
 
 
 def choose_told_address(bind: str) -> str:
-    """The address to tell clients when we listen on `bind`: itself, or this machine's when that is a wildcard."""
+    """Return the address to announce when bound to `bind`: the same, or this machine's for a wildcard."""
     if bind not in ("0.0.0.0", "::"):
         return bind
     try:
@@ -224,7 +224,7 @@ def choose_told_address(bind: str) -> str:
 
 
 def describe_settings(settings: Settings, *options: Any) -> list[dict[str, str]]:
-    """Every option in force with its value and where it came from."""
+    """Return every option in force with its value and where it was set."""
     rows = []
     for part in options:
         for name, info in info_of(part).items():

@@ -34,47 +34,47 @@ from eruca._storetools.summary import StoreSummary, describe_store, measure_log
 from eruca._storetools.verify import VerifyReport, verify_store
 from eruca.errors import ConfigError
 
-# How often each command walks the log, for its progress bar.
+# How many times each command reads the log, for its progress bar.
 _VERIFY_WALKS = 2
 _REBUILD_WALKS = 3
 
 
 @click.group()
 def store() -> None:
-    """Look into a store directory, check it, rebuild what is derived from its commit log.
+    """Look into a store directory, check it, rebuild what is derived from its log.
 
-    DIR is what storePathRootDir names: the directory with commitlog/, consumequeue/ and index/ in it, written by
-    Eruca or by Apache RocketMQ 4.x. All but rebuild change nothing and need no lock, so they also work beside a running
-    broker; rebuild needs the store closed.
+    DIR is the directory that storePathRootDir sets, with commitlog/, consumequeue/ and index/ in it, written by Eruca
+    or by Apache RocketMQ 4.x. All commands but rebuild change nothing and need no lock, so they also work while a
+    broker has the store open; rebuild needs the store closed.
 
     \b
     Examples:
       eruca store stat DIR                           topics, queues, offsets, sizes
       eruca store dump DIR --topic orders --limit 5  the first messages of a topic
-      eruca store verify DIR -o json                 check everything, for a program
-      eruca store rebuild DIR                        consume queues and index made again
-      eruca store diverged DIR                       what a master that was replaced had and nobody else
+      eruca store verify DIR -o json                 check everything
+      eruca store rebuild DIR                        rebuild queues and index
+      eruca store diverged DIR                       what only a replaced master had
     """
 
 
 def add_store_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command DIR and the options that say how the store was made."""
+    """Add DIR and the options about the files of a store to a command."""
 
     @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
     @click.option(
         "-c",
         "--config",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="The broker's .conf file, for the sizes the store was made with.",
+        help="The broker's .conf file, for the file sizes of the store.",
     )
     @click.option(
         "--option",
         "settings",
         metavar="KEY=VALUE",
         multiple=True,
-        help="One such setting by its RocketMQ name, e.g. maxIndexNum=2000. Without any, the files tell.",
+        help="One such option, e.g. maxIndexNum=2000. Default: derived from the files.",
     )
-    @click.option("--commitlog", type=click.Path(path_type=Path), help="The commit log, when it is not DIR/commitlog.")
+    @click.option("--commitlog", type=click.Path(path_type=Path), help="The commit log, if it is not DIR/commitlog.")
     @functools.wraps(function)
     def with_properties(config: Path | None, settings: tuple[str, ...], **others: Any) -> None:
         raise_open_files_limit()
@@ -84,7 +84,7 @@ def add_store_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_properties(config: Path | None, settings: Iterable[str]) -> dict[str, str]:
-    """The settings of a .conf file, and over them those of the command line."""
+    """Return the settings of a .conf file, overridden by those of the command line."""
     properties = {} if config is None else read_conf(config)
     known = sorted(info.java for info in info_of(StoreOptions).values())
     for setting in settings:
@@ -102,13 +102,13 @@ def read_properties(config: Path | None, settings: Iterable[str]) -> dict[str, s
 
 
 def raise_open_files_limit() -> None:
-    """Allow as many open files as the system lets us: a store has one for each segment of each queue."""
+    """Raise the limit of open files as far as allowed: a store has one per segment of each queue."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (ValueError, OSError):
-            return  # then it is as it was
+            return  # the limit stays as it is
 
 
 # --- stat -----------------------------------------------------------------------------------------------------------
@@ -117,12 +117,12 @@ def raise_open_files_limit() -> None:
 @store.command()
 @add_store_options
 @add_output_option
-@click.option("--queues", "with_queues", is_flag=True, help="One line for each queue, not only for each topic.")
+@click.option("--queues", "with_queues", is_flag=True, help="One line per queue, not only per topic.")
 def stat(directory: Path, properties: dict[str, str], commitlog: Path | None, output: str, with_queues: bool) -> None:
-    """Say what is in a store: topics, queues, offsets, sizes, index, tables.
+    """Show what is in a store: topics, queues, offsets, sizes, index, tables.
 
-    Reads the tail of the log only, so it is quick however large the store is. Messages are counted by the entries of
-    the consume queues; `verify` counts records.
+    Reads only the end of the log, so it is quick even for a large store. Messages are counted by the entries of the
+    consume queues; `verify` counts records.
 
     \b
     Examples:
@@ -200,7 +200,7 @@ def _draw_summary(summary: StoreSummary, with_queues: bool) -> Iterator[Renderab
 
 
 def add_row_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say how much of the messages to show."""
+    """Add the options that limit how much of the messages is shown to a command."""
     for add in (
         click.option(
             "--body-bytes", type=click.IntRange(min=0), default=120, show_default=True, help="Bytes of a body to show."
@@ -243,8 +243,8 @@ def dump(
 ) -> None:
     """Show the messages of a store, in the order they were stored.
 
-    Reads the commit log alone, so it needs no consume queue or index, and steps over damage. A body that is not text
-    is shown in hexadecimal. JSON has one object a line, with all properties; YAML one document a message.
+    Reads only the commit log, needs no consume queue or index, and skips damaged parts. A body that is not text is
+    shown in hexadecimal. JSON output has one object per line, with all properties; YAML has one document per message.
 
     \b
     Examples:
@@ -308,17 +308,17 @@ def _draw_record(row: RecordRow) -> list[str | Text]:
 @add_row_options
 @add_output_option
 def diverged(directory: Path, file: str | None, output: str, limit: int, body_bytes: int) -> None:
-    """List what this member set aside because its master never had it, or show the messages in one FILE of it.
+    """List what this member set aside because its master never had it, or show the messages in one FILE.
 
-    A master that was replaced while it had messages that no slave had got loses them when it comes back as a slave:
-    its log becomes that of the new master. They stay in DIR/eruca-diverged until somebody deletes them. Send what is
-    still wanted once more; the JSON has topic, properties and positions.
+    A master that is replaced may have messages that no slave has received. When it comes back as a slave, its log
+    becomes that of the new master, and those messages are moved to DIR/eruca-diverged, where they stay until you delete
+    them. Send again what is still needed; the JSON output has topic, properties and positions.
 
     \b
     Examples:
       eruca store diverged DIR
       eruca store diverged DIR 1-4096-8192.log
-      eruca store diverged DIR 1-4096-8192.log --limit 0 --body-bytes 1000000 -o json
+      eruca store diverged DIR 1-4096-8192.log --limit 0 -o json
     """
     if file is None:
         columns = ["file", ">epoch", ">begin", ">end", ">size", "found"]
@@ -344,13 +344,14 @@ def verify(
 ) -> None:
     """Check a whole store: every record with its CRC, every entry of queues and index, every table.
 
-    Names each damaged place by file and position, and a torn tail. Exit status 1 when there is an error; a warning is
-    what the next start repairs by itself. Nothing is changed, and records behind damage stay readable.
+    Reports each damaged place by file and position, and a torn end of the log. The exit status is 1 if there is an
+    error; a warning is something the next start repairs. Nothing is changed, and records behind a damaged place stay
+    readable.
 
     \b
     Examples:
       eruca store verify DIR
-      eruca store verify DIR -o json | jq '.findings[] | select(.kind == "damage") | .position'
+      eruca store verify DIR -o json | jq '.findings[] | select(.kind == "damage")'
     """
     total = _VERIFY_WALKS * measure_log(directory, properties, commitlog=commitlog)
     with show_progress("verifying", total) as progress:
@@ -396,24 +397,24 @@ def _draw_findings(findings: list[Finding], root: str) -> Iterator[RenderableTyp
 @add_store_options
 @add_output_option
 @click.option(
-    "--drop-old", is_flag=True, help="Delete the old consume queues and index when the new ones are in place."
+    "--drop-old", is_flag=True, help="Delete the old consume queues and index once the new ones are in place."
 )
 def rebuild(directory: Path, properties: dict[str, str], commitlog: Path | None, output: str, drop_old: bool) -> None:
-    """Make consume queues and index again from the commit log alone.
+    """Rebuild consume queues and index from the commit log alone.
 
-    The store must be closed; its lock is held meanwhile. The commit log is only read. The new files are written beside
-    the old ones, verified entry by entry, and then swapped in by renaming; the old ones stay as consumequeue.old-<time>
-    and index.old-<time> until you delete them (or with --drop-old go at once). A crash in between leaves a store that
-    opens, and the same command can simply be given again.
+    The store must be closed; it is locked while this runs. The commit log is only read. The new files are written
+    beside the old ones, verified entry by entry, and then renamed into place. The old ones stay as
+    consumequeue.old-<time> and index.old-<time> until you delete them; --drop-old deletes them at once. After a crash
+    the store still opens, and the command can be run again.
 
-    Sizes are those of the old files. Where there are none, or to change them, give the broker's .conf or --option with
-    mappedFileSizeConsumeQueue, maxHashSlotNum and maxIndexNum.
+    File sizes are those of the old files. If there are none, or to change them, pass the broker's .conf or --option
+    with mappedFileSizeConsumeQueue, maxHashSlotNum and maxIndexNum.
 
     \b
     Examples:
       eruca store rebuild DIR
       eruca store rebuild DIR -c broker.conf --drop-old
-      eruca store rebuild DIR --option maxHashSlotNum=500 --option maxIndexNum=2000
+      eruca store rebuild DIR --option maxIndexNum=2000
     """
     total = _REBUILD_WALKS * measure_log(directory, properties, commitlog=commitlog)
     with show_progress("rebuilding", total) as progress:

@@ -25,7 +25,7 @@ from eruca._wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
 from eruca._wire.properties import KEYS, TAGS, UNIQ_KEY
 from eruca.errors import NetError, NoRoute, WireError
 
-# A group every broker has, for reading without leaving a trace.
+# A group that every broker has, to read without leaving a trace.
 _LAST = "last"
 _LAST_COUNT = 10
 _RETRY_S = 1.0
@@ -65,12 +65,12 @@ class Reading:
     "--from",
     "start",
     metavar="last|earliest|latest|TIME",
-    help="Where to begin: the last messages, the first one there is, only new ones, or a time (2026-11-15T07:21:06).",
+    help="Where to start: the last messages, the first one, only new ones, or a time (2026-11-15T07:21:06).",
 )
 @click.option("--count", type=click.IntRange(min=1), help=f"Show this many and stop [default: the last {_LAST_COUNT}].")
-@click.option("-f", "--follow", is_flag=True, help="Wait for more; Ctrl-C ends.")
-@click.option("-t", "--tags", default="*", help="Only messages with these tags: created || paid.")
-@click.option("-g", "--group", help="Go on where this group stopped, and remember how far it came.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more messages; Ctrl-C stops.")
+@click.option("-t", "--tags", default="*", help="Only messages with one of these tags: created || paid.")
+@click.option("-g", "--group", help="Start at the offsets of this group, and commit them.")
 @add_nameserver_option
 @add_output_option
 def tail(
@@ -83,16 +83,17 @@ def tail(
     nameservers: str,
     output: str,
 ) -> None:
-    """Show the messages of TOPIC, oldest first: the last ones, or from --from on, and with --follow those to come.
+    """Show the messages of TOPIC, oldest first.
 
-    It reads all queues by itself and leaves no trace; only with --group it commits offsets, as a consumer of that
-    group would. It works with every broker that speaks the protocol of RocketMQ 4.x; ERUCA_ACCESS_KEY and
-    ERUCA_SECRET_KEY name the account where one is needed.
+    Shows the last messages, or those from --from on, and with --follow also those that arrive. It reads all queues and
+    leaves no trace on the broker; only with --group it commits offsets, as a consumer of that group would. It works
+    with every broker that speaks the protocol of RocketMQ 4.x; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY set the account if
+    one is needed.
 
     \b
     Examples:
       eruca tail hello                              the last 10 messages
-      eruca tail hello --follow                     and all that come
+      eruca tail hello --follow                     and all that arrive
       eruca tail orders --from earliest --tags "created || paid"
       eruca tail orders --from 2026-11-15T07:00:00 --count 5
       eruca tail orders -f -o json | jq -r .body
@@ -180,10 +181,9 @@ class _Tail:
             try:
                 queues = await self._consumer.list_queues(wish.topic)
                 break
-            except NoRoute as error:
+            except NoRoute:
                 if not wish.follow:
-                    hint = f'{error.hint}; or send to it: eruca send {wish.topic} "a message"'
-                    raise NoRoute(error.args[0], hint=hint) from error
+                    raise
                 if not told:
                     click.echo(f"eruca: topic {wish.topic} does not exist yet; waiting for it", err=True)
                 told = True
@@ -191,7 +191,7 @@ class _Tail:
         if not queues:
             raise NoRoute(
                 f"topic {wish.topic} has no queue that can be read",
-                hint="its brokers are down, or its permission forbids reading (mqadmin topicRoute shows both)",
+                hint="its brokers are down (eruca cluster list shows them), or its permission forbids reading",
             )
         if told:
             wish.start = "earliest"  # all of a topic that was waited for is new

@@ -32,15 +32,15 @@ _STATES |= {"undecided": UNDECIDED, "all": frozenset(State)}
 
 @click.group()
 def txn() -> None:
-    """Transactions: what producers prepared, and what became of it.
+    """Transactions: what producers prepared, and what was decided.
 
     \b
     Examples:
-      eruca txn list                          those that nobody has decided, or that were given up
-      eruca txn list --state all --store DIR  all of a store directory, from its commit log alone
-      eruca txn show 7F000001000026A2...      one with its body
-      eruca txn resume 7F000001000026A2...    ask about one again that was given up
-      eruca txn discard 7F000001000026A2...   roll one back in place of its producer
+      eruca txn list                         undecided or given up
+      eruca txn list --state all --store DIR all of a store directory
+      eruca txn show 7F000001000026A2...     one of them, with its body
+      eruca txn resume 7F000001000026A2...   ask the producer again
+      eruca txn discard 7F000001000026A2...  roll it back for the producer
     """
 
 
@@ -50,9 +50,9 @@ def txn() -> None:
     type=click.Choice(list(_STATES)),
     default="undecided",
     show_default=True,
-    help="Only those in this state.",
+    help="Only transactions in this state.",
 )
-@click.option("-g", "--group", help="Only those of this producer group.")
+@click.option("-g", "--group", help="Only transactions of this producer group.")
 @click.option("-t", "--topic", help="Only messages for this topic.")
 @click.option(
     "--store",
@@ -112,12 +112,13 @@ def _draw(row: Transaction) -> Sequence[str]:
 @add_nameserver_option
 @add_output_option
 def show(name: str, nameservers: str, output: str) -> None:
-    """Show one transaction with its message. ID is its message id, or the offset id that `list -o json` gives.
+    """Show one transaction with its message. ID is its message id, or the offset id that `list -o json` shows.
 
     \b
     Examples:
       eruca txn show 7F000001000026A20000000000000000
-      eruca txn show 7F000001000026A20000000000000000 -o json | jq -r .body_base64 | base64 -d
+      eruca txn show 7F000001000026A20000000000000000 -o json |
+          jq -r .body_base64 | base64 -d
     """
 
     async def work(admin: Admin) -> tuple[Transaction, Message]:
@@ -148,14 +149,15 @@ def show(name: str, nameservers: str, output: str) -> None:
 
 @txn.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that were given up.")
-@click.option("-g", "--group", help="With --all: only those of this producer group.")
+@click.option("--all", "everything", is_flag=True, help="All transactions that were given up.")
+@click.option("-g", "--group", help="With --all: only transactions of this producer group.")
 @add_nameserver_option
 @add_output_option
 def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameservers: str, output: str) -> None:
-    """Have brokers ask again about transactions that were given up, as often as about a new one.
+    """Make brokers ask producers again about transactions that were given up.
 
-    A producer of the group must be connected to answer. Those that are not given up are left alone.
+    They are asked as often as about a new transaction. A producer of the group must be connected to answer.
+    Transactions that were not given up are left alone.
 
     \b
     Examples:
@@ -173,18 +175,18 @@ def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameserver
 
 @txn.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that are prepared.")
-@click.option("-g", "--group", help="With --all: only those of this producer group.")
+@click.option("--all", "everything", is_flag=True, help="All prepared transactions.")
+@click.option("-g", "--group", help="With --all: only transactions of this producer group.")
 @add_yes_option
 @add_nameserver_option
 @add_output_option
 def discard(
     ids: tuple[str, ...], everything: bool, group: str | None, yes: bool, nameservers: str, output: str
 ) -> None:
-    """Roll prepared transactions back in place of their producer. This cannot be undone.
+    """Roll back prepared transactions in place of their producer. This cannot be undone.
 
-    Consumers never see the message. Those that were given up are out of the way already: they stay in
-    TRANS_CHECK_MAX_TIME_TOPIC, where `resume` finds them, until their time is over.
+    Consumers never see the message. Transactions that were given up need no discarding: they stay in
+    TRANS_CHECK_MAX_TIME_TOPIC, where `resume` finds them, until they expire.
 
     \b
     Examples:
@@ -203,9 +205,9 @@ def discard(
 
 def _check_choice(ids: tuple[str, ...], everything: bool, group: str | None) -> None:
     if bool(ids) == everything:
-        raise click.UsageError("name the IDs of transactions, or give --all (and not both)")
+        raise click.UsageError("pass either the IDs of transactions or --all")
     if group and not everything:
-        raise click.UsageError("--group goes with --all")
+        raise click.UsageError("--group needs --all")
 
 
 async def _choose(admin: Admin, ids: tuple[str, ...], state: State, group: str | None) -> list[Transaction | Deed]:

@@ -1,18 +1,18 @@
 """Metrics of the clients of this process, by group: how much is sent and consumed, how fast, and what fails.
 
->>> from eruca._client.meters import REGISTRY
->>> REGISTRY.snapshot()['eruca_client_sent_total{group="shop"}']
+>>> from eruca.metrics import CLIENT
+>>> CLIENT.snapshot()['eruca_client_sent_total{group="shop"}']
 
-With the `telemetry` extra, `prometheus_client.REGISTRY.register(PrometheusCollector(REGISTRY))` has them scraped.
+With the `telemetry` extra, `prometheus_client.REGISTRY.register(PrometheusCollector(CLIENT))` has them scraped.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from eruca._observe.metrics import Registry
+from eruca._observe.metrics import CLIENT
 
-REGISTRY: Final = Registry("eruca_client_")
+REGISTRY: Final = CLIENT
 
 
 class SendMeter:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 
+from eruca._ground.badjson import BAD_JSON
 from eruca._ground.limits import ETCD_ANSWER_BYTES_MAX
-from eruca.errors import BAD_JSON, CallTimeout, ConfigError, ConnectFailed, ConnectionLost, EtcdRefused
+from eruca.errors import CallTimeout, ConfigError, ConnectFailed, ConnectionLost, EtcdRefused
 
 if TYPE_CHECKING:
     import httpx

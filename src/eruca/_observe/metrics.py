@@ -180,6 +180,12 @@ class Registry:
         return result
 
 
+#: Metrics of the producers and consumers of this process.
+CLIENT: Final = Registry("eruca_client_")
+#: Metrics of the brokers of this process.
+BROKER: Final = Registry("eruca_broker_")
+
+
 class PrometheusCollector:
     """Exposes a registry to prometheus-client, if that is installed: `REGISTRY.register(PrometheusCollector(ours))`."""
 

@@ -24,10 +24,11 @@ from eruca._client.options import ClientOptions
 from eruca._client.session.calls import Calls
 from eruca._client.session.routes import Route
 from eruca._ground.backoff import Backoff
+from eruca._ground.badjson import BAD_JSON
 from eruca._spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP
-from eruca.errors import BAD_JSON, ConfigError, ConnectFailed, NetError, NoRoute
+from eruca.errors import ConfigError, ConnectFailed, NetError, NoRoute
 
 _Result = TypeVar("_Result")
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from eruca._ground import smallfiles
 from eruca.errors import StoreError, StoreFull, StoreIOError, StoreLayoutError, StoreLocked
 
 # Both support slicing, `find`, `struct.pack_into` and `memoryview`, which is all the store needs.
@@ -117,26 +118,12 @@ class FileSystem(Protocol):
         """Take the exclusive lock of a file, or raise StoreLocked."""
 
 
-# Only the broker's user and group may read messages; Java leaves this to the umask.
-_FILE_MODE = 0o640
-_DIRECTORY_MODE = 0o750
-
 # What to do when a system limit is reached.
 _HINTS = {
     errno.EMFILE: "raise the limit on open files (`ulimit -n`, LimitNOFILE=)",
     errno.ENFILE: "raise fs.file-max on this machine",
     errno.ENOMEM: "raise vm.max_map_count on this machine, or use fewer queues",
 }
-
-
-def _make_directories(path: Path) -> None:
-    if not path.is_dir():
-        _make_directories(path.parent)
-        path.mkdir(_DIRECTORY_MODE, exist_ok=True)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, _FILE_MODE)
 
 
 def translate_os_error(error: OSError, doing: str) -> StoreError:
@@ -346,7 +333,7 @@ class LocalFileSystem:
 
     def create(self, path: Path, size: int, *, staging: Path, durable: bool) -> Mapping:
         try:
-            fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
+            fd = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_TRUNC, smallfiles.FILE_MODE)
             try:
                 os.ftruncate(fd, size)
                 if durable:
@@ -373,17 +360,13 @@ class LocalFileSystem:
 
     def write_file(self, path: Path, data: bytes) -> None:
         try:
-            with open(path, "wb", opener=_open_private) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            smallfiles.write_file(path, data)
         except OSError as error:
             raise translate_os_error(error, f"write {path}") from error
 
     def rename(self, old: Path, new: Path) -> None:
         try:
-            old.replace(new)
-            self.sync_directory(new.parent)
+            smallfiles.rename_file(old, new)
         except OSError as error:
             raise translate_os_error(error, f"rename {old.name} to {new.name}") from error
 
@@ -402,17 +385,13 @@ class LocalFileSystem:
 
     def make_directory(self, path: Path) -> None:
         try:
-            _make_directories(path)
+            smallfiles.make_directories(path)
         except OSError as error:
             raise translate_os_error(error, f"make directory {path}") from error
 
     def sync_directory(self, path: Path) -> None:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            smallfiles.sync_directory(path)
         except OSError as error:
             raise translate_os_error(error, f"sync the directory {path}") from error
 
@@ -455,7 +434,7 @@ class LocalFileSystem:
         if key in _locked_here:
             raise StoreLocked(f"{path.parent} is already open in this process", hint="close it first")
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, smallfiles.FILE_MODE)
         except OSError as error:
             raise translate_os_error(error, f"open {path}") from error
         try:

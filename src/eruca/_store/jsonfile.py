@@ -9,9 +9,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from eruca._ground.badjson import BAD_JSON
 from eruca._ground.limits import TABLE_BYTES_MAX
 from eruca._store.filesystem import FileSystem, replace_file
-from eruca.errors import BAD_JSON, StoreError, TableFull, WireError
+from eruca.errors import StoreError, TableFull, WireError
 
 log = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
-"""A clock that stands still until a test moves it."""
+"""Time for tests."""
 
 from __future__ import annotations
 
 
 class VirtualClock:
-    """Time as a test wants it; implements `eruca._ground.clock.Clock`."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = start_ms

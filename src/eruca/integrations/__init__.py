@@ -1,1 +1,5 @@
-"""Eruca as the broker of other frameworks; each module needs the extra of its name (`pip install "eruca[celery]"`)."""
+"""Eruca as the broker of other frameworks. Each module needs an extra: `eruca[celery]` or `eruca[taskiq]`."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

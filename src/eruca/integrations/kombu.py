@@ -46,7 +46,9 @@ from eruca._client.sync.loopthread import LoopThread, find_loop_thread
 from eruca._wire.names import check_topic
 from eruca.errors import ClientClosed, ErucaError, InvalidName, MessageIllegal, NetError, NoRoute, SendFailed
 
-log = logging.getLogger(__name__)
+__all__ = ["Channel", "Transport"]
+
+_log = logging.getLogger(__name__)
 
 TRANSPORT_ALIASES["eruca"] = "eruca.integrations.kombu:Transport"
 
@@ -118,7 +120,7 @@ async def _bury(message: Message) -> None:
         try:
             await message.bury()
         except ErucaError as error:
-            log.warning("%s could not be buried, tried again: %s", message, error)
+            _log.warning("%s could not be buried, tried again: %s", message, error)
             await asyncio.sleep(_BURY_PAUSE_S)
         else:
             return
@@ -180,7 +182,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             # kombu does the same later, where it would end the worker.
             self.decode_body(payload["body"], payload["properties"].get("body_encoding"))
         except Exception as error:
-            log.error("%s is not one of kombu's and becomes a dead letter: %r", message, error)
+            _log.error("%s is not one of kombu's and becomes a dead letter: %r", message, error)
             self.connection.spawn(_bury(message))
             return None
         return payload
@@ -250,7 +252,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self.connection.run(taken.retry(delay_level=_REQUEUE_LEVEL))
         except ErucaError as error:
             # Nothing is lost: the broker has it, and gives it to whoever gets the queue.
-            log.warning("messages that were not acknowledged could not be given back: %s", error)
+            _log.warning("messages that were not acknowledged could not be given back: %s", error)
             self._taken.clear()
 
     def close(self) -> None:

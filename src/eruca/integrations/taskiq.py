@@ -23,7 +23,9 @@ from eruca._client.produce.producer import Producer
 from eruca._client.push.consumer import Consumer
 from eruca.errors import ClientClosed, ErucaError
 
-log = logging.getLogger(__name__)
+__all__ = ["ErucaBroker"]
+
+_log = logging.getLogger(__name__)
 
 
 class ErucaBroker(AsyncBroker):
@@ -109,7 +111,7 @@ class ErucaBroker(AsyncBroker):
                 body = message.body
             except ErucaError as error:
                 # taskiq acknowledges what it cannot read as a task, but it never gets to see this one.
-                log.error("%s cannot be unpacked and becomes a dead letter: %s", message, error)
+                _log.error("%s cannot be unpacked and becomes a dead letter: %s", message, error)
                 await message.bury()
             else:
                 yield AckableMessage(data=body, ack=message.ack)

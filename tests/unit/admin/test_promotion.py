@@ -69,17 +69,20 @@ def test_the_slave_of_a_pair_with_two_copies_may() -> None:
 
 
 def test_the_slave_of_a_master_that_does_not_wait_may_not() -> None:
-    (reason,) = find_objections(see(make(A, sync=False)), A)
-    assert "ASYNC_MASTER" in reason and f"1 of 2 members answer ({M} does not), and at least 2 must" in reason
-    (reason,) = find_objections(see(make(A, required=1)), A)
-    assert "acknowledged when 1 members have it" in reason
+    (objection,) = find_objections(see(make(A, sync=False)), A)
+    assert "ASYNC_MASTER" in objection.reason and objection.is_about_count
+    assert f"1 of 2 members answer ({M} does not), and at least 2 must" in objection.reason
+    (objection,) = find_objections(see(make(A, required=1)), A)
+    assert "acknowledged when 1 members have it" in objection.reason
 
 
 def test_of_three_with_two_copies_both_slaves_must_answer() -> None:
     everyone = (M, A, B)
     alone = see(make(A, members=everyone))
-    (reason,) = find_objections(alone, A)
-    assert "1 of 3 members answer" in reason and B in reason and "at least 2 must" in reason
+    (objection,) = find_objections(alone, A)
+    assert (
+        "1 of 3 members answer" in objection.reason and B in objection.reason and "at least 2 must" in objection.reason
+    )
     both = see(make(A, members=everyone), make(B, members=everyone))
     assert find_objections(both, A) == find_objections(both, B) == []
     three_copies = see(make(A, members=everyone, required=3))
@@ -96,8 +99,9 @@ def test_the_operator_may_know_better() -> None:
 def test_the_one_with_the_most_data_and_no_other() -> None:
     everyone = (M, A, B)
     situation = see(make(A, tail=900, members=everyone), make(B, tail=1000, members=everyone))
-    (reason,) = find_objections(situation, A)
-    assert f"{B} has more of the log" in reason and "100 bytes would be lost" in reason
+    (objection,) = find_objections(situation, A)
+    assert f"{B} has more of the log" in objection.reason and "100 bytes would be lost" in objection.reason
+    assert not objection.is_about_count
     assert find_objections(situation, B) == []
 
 
@@ -105,8 +109,8 @@ def test_a_newer_mastership_counts_more_than_a_longer_log() -> None:
     everyone = (M, A, B)
     longer = make(A, tail=5000, members=everyone)
     newer = make(B, tail=1200, epochs=((1, 0), (1000, 1100)), members=everyone)
-    (reason,) = find_objections(see(longer, newer), A)
-    assert "all since epoch 1 ended would be lost" in reason
+    (objection,) = find_objections(see(longer, newer), A)
+    assert "all since epoch 1 ended would be lost" in objection.reason
     assert find_objections(see(longer, newer), B) == []
     assert measure(longer) == Standing(1, 5000) and measure(newer) == Standing(1000, 1200)
 
@@ -117,32 +121,32 @@ def test_a_mastership_whose_log_is_not_there_yet_does_not_count() -> None:
 
 
 def test_a_slave_that_knows_nobody_may_not() -> None:
-    (reason,) = find_objections(see(make(A, members=(A,))), A)
-    assert "nobody knows how many members there are" in reason
+    (objection,) = find_objections(see(make(A, members=(A,))), A)
+    assert "the number of members is unknown" in objection.reason
     assert find_objections(see(make(A, members=(A,)), told=2), A) == []
 
 
 def test_a_slave_that_never_heard_its_master_may_not() -> None:
-    (reason,) = find_objections(see(make(A, required=0)), A)
-    assert "nobody has heard of the last master" in reason
+    (objection,) = find_objections(see(make(A, required=0)), A)
+    assert "no member knows the last master" in objection.reason
 
 
 def test_a_master_that_only_we_cannot_reach_is_alive() -> None:
-    (reason,) = find_objections(see(make(A, connected=True)), A)
-    assert "still hears from it" in reason
+    (objection,) = find_objections(see(make(A, connected=True)), A)
+    assert "still hears from it" in objection.reason
 
 
 def test_a_java_master_cannot_be_told() -> None:
     found = find_objections(see(make(A, sync=False), java=(M,)), A)
-    assert "is a Java broker" in found[0]
+    assert "is a Java broker" in found[0].reason
 
 
 def test_when_all_answer_nothing_can_be_lost_in_any_mode() -> None:
     retired = make(M, sync=False, master="", tail=1000)
     slave = make(A, sync=False, tail=1000)
     assert find_objections(see(retired, slave), A) == []
-    (reason,) = find_objections(see(retired, make(A, sync=False, tail=999)), A)
-    assert "1 bytes would be lost" in reason
+    (objection,) = find_objections(see(retired, make(A, sync=False, tail=999)), A)
+    assert "1 bytes would be lost" in objection.reason
     assert find_objections(see(retired, make(A, sync=False, tail=999)), M) == []
 
 
@@ -153,8 +157,8 @@ def test_a_master_that_never_had_a_slave_and_retired_may_come_back() -> None:
 def test_a_master_with_an_empty_store_that_has_heard_of_another_may_not() -> None:
     begun_anew = make(M, members=(M,), required=0, sync=False, tail=0)
     begun_anew.epoch = 1100  # a name server said so
-    (reason,) = find_objections(see(begun_anew), M)
-    assert "nobody knows how many members there are" in reason
+    (objection,) = find_objections(see(begun_anew), M)
+    assert "the number of members is unknown" in objection.reason
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
@@ -193,8 +197,8 @@ def test_a_slave_that_copies_from_the_master_may() -> None:
 
 def test_a_slave_that_does_not_copy_from_it_may_not() -> None:
     master = make(M, role=MASTER, tail=2000)
-    (reason,) = find_objections(see(master, make(A)), A)
-    assert "does not copy from the master" in reason and "lacks 1000 bytes" in reason
+    (objection,) = find_objections(see(master, make(A)), A)
+    assert "does not copy from the master" in objection.reason and "lacks 1000 bytes" in objection.reason
     assert find_objections(see(master, make(A, connected=True, master=B)), A)
 
 
@@ -213,8 +217,8 @@ def test_a_fenced_master_may_go_on_unless_it_was_replaced() -> None:
     # Nobody else has heard of another one, so nobody need be asked.
     assert find_objections(see(fenced), M) == []
     replaced = make(A, epochs=((1, 0), (1000, 1000)))
-    (reason,) = find_objections(see(fenced, replaced), M)
-    assert "all since epoch 1 ended would be lost" in reason
+    (objection,) = find_objections(see(fenced, replaced), M)
+    assert "all since epoch 1 ended would be lost" in objection.reason
 
 
 def test_a_fenced_master_that_has_heard_of_a_successor_needs_the_others() -> None:

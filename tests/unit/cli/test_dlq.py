@@ -48,7 +48,7 @@ def test_groups_and_letters_are_listed(broker: EmbeddedBroker, ids: list[str]) -
     people = run(broker, "list", GROUP, "--key", "key1").stdout
     assert ids[1] in people and ids[0] not in people
     nobody = run(broker, "list", "nobody")
-    assert nobody.exit_code == 1 and "eruca dlq list shows who has some" in nobody.stderr
+    assert nobody.exit_code == 1 and "eruca dlq list shows the groups that have some" in nobody.stderr
 
 
 def test_one_is_shown_with_its_body(broker: EmbeddedBroker, ids: list[str]) -> None:

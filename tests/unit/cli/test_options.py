@@ -267,7 +267,7 @@ def test_wider_addresses_need_an_explicit_word(host: str) -> None:
 def test_no_server_opens_to_others_by_itself(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments, env={"NAMESRV_ADDR": None})
     assert result.exit_code == 1
-    assert "add --insecure" in result.stderr
+    assert "pass --insecure" in result.stderr
     assert "no accounts yet" in result.stderr
 
 

@@ -162,7 +162,7 @@ def test_a_delayed_message_waits_in_the_delay_topic(up: Up) -> None:
         (["send", "t", ""], "the body is empty"),
         (["send", "t", "x", "--delay", "45s"], "no delay level is 0:00:45 (the nearest are 0:00:30 and 0:01:00"),
         (["send", "a.b", "x"], "has a character other than"),
-        (["send", "t", "x", "--property", "KEYS=1"], "the name belongs to the system (use --keys)"),
+        (["send", "t", "x", "--property", "KEYS=1"], "the name is reserved (use --keys)"),
         (["send", "t", "x", "--property", "no"], "expected NAME=VALUE"),
     ],
 )

@@ -16,9 +16,9 @@ import msgspec
 
 from eruca._core.failover.view import MasterEntry, MemberEntry, StateEntry, View
 from eruca._core.replication.epochs import is_epoch
+from eruca._ground.badjson import BAD_JSON
 from eruca._ground.digits import read_digits
 from eruca._net.etcd import KeyValue, Snapshot
-from eruca.errors import BAD_JSON
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 

@@ -1,7 +1,7 @@
 """Replication metrics: the role and epoch of a broker, and the lag of slaves in bytes and in time.
 
->>> from eruca._broker.replication.meters import REGISTRY
->>> REGISTRY.snapshot()['eruca_broker_replication_lag_bytes{broker="broker-a",member="...",slave="..."}']
+>>> from eruca.metrics import BROKER
+>>> BROKER.snapshot()['eruca_broker_replication_lag_bytes{broker="broker-a",member="...",slave="..."}']
 
 `member` is the reporting broker, `slave` the broker it is about: itself on a slave, each of its slaves on a master.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from eruca._observe.metrics import Registry
+from eruca._observe.metrics import BROKER, Registry
 from eruca._wire.bodies import ReplicationState
 from eruca._wire.names import FENCED, MASTER, SLAVE
 
-REGISTRY: Final = Registry("eruca_broker_")
+REGISTRY: Final = BROKER
 
 _ROLES: Final = (MASTER, SLAVE, FENCED)
 _LAG_NAMES: Final = ("replication_lag_bytes", "replication_lag_seconds")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
+import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
 from eruca._client.session.session import Session
-from eruca._store.filesystem import LocalFileSystem, replace_file
+from eruca._ground.smallfiles import rename_file, replace_file
 from eruca._wire.bodies import MessageQueue, ResetOffsetBody, decode_reset_offsets, encode_reset_offsets
-from eruca.errors import ConfigError, ErucaError
+from eruca.errors import ConfigError, ErucaError, StoreIOError
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class LocalOffsets:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         lock = self._path.with_name("offsets.lock").open("wb")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(lock)
         except OSError:
             lock.close()
             raise ConfigError(
@@ -194,10 +194,13 @@ class LocalOffsets:
             self._offsets = merged
 
     def _save(self, offsets: dict[MessageQueue, int]) -> None:
-        disk = LocalFileSystem()
-        if disk.exists(self._path):
-            disk.rename(self._path, self._path.with_name("offsets.json.bak"))
-        replace_file(disk, self._path, encode_reset_offsets(ResetOffsetBody(offset_table=offsets)))
+        content = encode_reset_offsets(ResetOffsetBody(offset_table=offsets))
+        try:
+            if self._path.exists():
+                rename_file(self._path, self._path.with_name("offsets.json.bak"))
+            replace_file(self._path, content)
+        except OSError as error:
+            raise StoreIOError(f"write {self._path}: {error.strerror or error}") from error
 
     async def close(self) -> None:
         """Wait for what is being written, and let others have the file."""
@@ -206,6 +209,18 @@ class LocalOffsets:
         if self._lock is not None:
             await asyncio.to_thread(self._lock.close)
             self._lock = None
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Lock a file for this process until it is closed. Raises OSError when another process has locked it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def make_offsets(session: Session, group: str, *, broadcast: bool, directory: Path) -> OffsetStore:

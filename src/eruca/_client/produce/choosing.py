@@ -84,5 +84,5 @@ def explain_not_writable(route: Route) -> NoRoute:
     """The error for a topic that has brokers, but no queue to write to."""
     return NoRoute(
         f"topic {route.topic} has no queue that can be written to",
-        hint="its brokers are down, or its permission forbids writing (mqadmin topicRoute shows both)",
+        hint="its brokers are down (eruca cluster list shows them), or its permission forbids writing",
     )

@@ -47,8 +47,8 @@ _HINTS = {
     ResponseCode.SYSTEM_BUSY: "the broker is busy; try again in a moment",
     ResponseCode.SERVICE_NOT_AVAILABLE: "is the broker's disk full, or is it a slave? Its log says which",
     ResponseCode.NO_PERMISSION: "the permission of the broker, the topic or the account forbids it",
-    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "the broker does not make groups by itself; create the group first:"
-    " mqadmin updateSubGroup -g GROUP -c CLUSTER",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "the broker does not create groups automatically; set"
+    " autoCreateSubscriptionGroup=true on it",
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "the broker cannot read the subscription expression",
     ResponseCode.MESSAGE_ILLEGAL: "the message breaks a limit of the broker",
 }

@@ -340,11 +340,11 @@ class Routes:
             if not names:
                 hints.append("no broker is registered there")
             elif TEMPLATE_TOPIC not in names:
-                hints.append("brokers there do not make topics by themselves")
+                hints.append("brokers there do not create topics automatically: set autoCreateTopicEnable=true on one")
             near = difflib.get_close_matches(topic, names[:_NAMES_COMPARED], _NAMES_SHOWN)
             if near:
                 hints.append(f"did you mean {' or '.join(near)}?")
-        hints.append(f"create it: mqadmin updateTopic -n {server} -c CLUSTER -t {topic}")
+        hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY")
         what = "has no route any more" if topic in self._routes else "has no route"
         return NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
 

@@ -346,4 +346,5 @@ def _end_with_process() -> None:
 
 
 atexit.register(_end_with_process)
-os.register_at_fork(after_in_child=_leave_to_parent)
+if hasattr(os, "register_at_fork"):  # not on Windows, where no process forks
+    os.register_at_fork(after_in_child=_leave_to_parent)

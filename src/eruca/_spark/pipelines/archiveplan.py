@@ -25,6 +25,7 @@ from eruca.errors import ConfigError
 
 # All topics but those of brokers, of retries and of dead letters.
 ALL_TOPICS: Final = ".*"
+_TOPICS_SHOWN: Final = 10
 
 
 @dataclass(slots=True)
@@ -64,7 +65,8 @@ def plan_topics(
     found = cluster.list_queues(names)
     missing = [name for name in topics if name not in found]
     if missing:
-        raise ConfigError(f"there is no topic {', '.join(missing)}", hint="eruca admin topicList lists them")
+        known = ", ".join(match_topics(cluster, ALL_TOPICS)[:_TOPICS_SHOWN])
+        raise ConfigError(f"there is no topic {', '.join(missing)}", hint=f"the cluster has: {known or 'no topics'}")
     queues = [queue for each in found.values() for queue in each]
     begins, ends = cluster.find_begins(queues), cluster.find_ends(queues)
     archived = contents.read_offsets()

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import msgspec
 
+from eruca._ground.badjson import BAD_JSON
 from eruca._spark.offsets import Offsets, decode_offsets, encode_offsets
 from eruca._spark.pipelines.places import Place
-from eruca.errors import BAD_JSON, ConfigError
+from eruca.errors import ConfigError
 
 MESSAGES: Final = "messages"
 BAD: Final = "bad"

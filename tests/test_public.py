@@ -1,0 +1,136 @@
+"""What users import: every public name resolves and is described, and guides and examples import nothing else."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from eruca._cli.namesdoc import describe, list_modules, write_page
+from tests.paths import REPOSITORY
+
+MODULES = list_modules()
+GUIDES = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "docs" / "zh" / "README.md",
+    *sorted((REPOSITORY / "docs" / "guide").glob("*.md")),
+    *sorted((REPOSITORY / "docs" / "zh" / "guide").glob("*.md")),
+]
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+PRIVATE = re.compile(r"\beruca\._\w+")
+# Blocks of a page are not always whole programs: sessions with `>>>`, or with prose between the lines.
+IMPORT_LINE = re.compile(r"^\s*(?:>>> |\.\.\. )?((?:from\s+eruca|import\s+eruca)\b[^#\n]*?)\s*(?:#.*)?$", re.MULTILINE)
+OPEN_IMPORT = re.compile(r"(from\s+eruca[\w.]*\s+import\s*)\(([^)]*)\)")
+
+
+def list_documented() -> list[tuple[ModuleType, str]]:
+    """Every public name with the module that lists it, those of exported modules included."""
+    found: list[tuple[ModuleType, str]] = []
+
+    def add(module: ModuleType) -> None:
+        for name in module.__all__:
+            found.append((module, name))
+            if isinstance(value := getattr(module, name), ModuleType):
+                add(value)
+
+    for name in MODULES:
+        add(importlib.import_module(name))
+    return found
+
+
+def list_defined(module: ModuleType) -> set[str]:
+    """The names without an underscore that a module assigns or defines at its top; ruff finds imports nobody uses."""
+    names: set[str] = set()
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in names if not name.startswith("_")}
+
+
+def list_page_imports(text: str) -> Iterator[str]:
+    """The imports of Eruca in a page or program, one line each."""
+    joined = OPEN_IMPORT.sub(lambda match: match[1] + " ".join(match[2].split()).rstrip(","), text)
+    yield from (match[1].rstrip(", ") for match in IMPORT_LINE.finditer(joined))
+
+
+def find_private_import(line: str) -> str | None:
+    """What an import statement takes that is not public; None when all of it is."""
+    (statement,) = ast.parse(line).body
+    if isinstance(statement, ast.Import):
+        return next((alias.name for alias in statement.names if alias.name not in MODULES), None)
+    assert isinstance(statement, ast.ImportFrom)
+    if statement.module not in MODULES:
+        return statement.module
+    names = set(importlib.import_module(statement.module).__all__)
+    for alias in statement.names:
+        if alias.name not in names and f"{statement.module}.{alias.name}" not in MODULES:
+            return f"{statement.module}.{alias.name}"
+    return None
+
+
+def find_private(text: str) -> list[str]:
+    """The private names a page or program mentions, and its imports of what is not public."""
+    imported = [found for line in list_page_imports(text) if (found := find_private_import(line))]
+    return sorted({*PRIVATE.findall(text), *imported})
+
+
+def test_the_public_modules_are_those_without_an_underscore() -> None:
+    files = (REPOSITORY / "src" / "eruca").rglob("[a-z]*.py")
+    relative = [path.relative_to(REPOSITORY / "src").with_suffix("") for path in files]
+    public = [path for path in relative if not any(part.startswith("_") for part in path.parts)]
+    packages = {".".join(path.parts[:-1]) for path in public}
+    assert set(MODULES) == packages | {".".join(path.parts) for path in public}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_public_module_lists_its_names(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__doc__
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert list_defined(module) - set(module.__all__) == set()
+
+
+def test_every_public_name_resolves_and_is_described() -> None:
+    names = list_documented()
+    assert len(names) > 100
+    assert [f"{module.__name__}.{name}" for module, name in names if not describe(module, name)] == []
+
+
+def test_every_public_method_is_described() -> None:
+    missing = []
+    for module, name in list_documented():
+        value = getattr(module, name)
+        if not inspect.isclass(value):
+            continue
+        for attribute, member in vars(value).items():
+            is_method = inspect.isroutine(member) or isinstance(member, property | classmethod | staticmethod)
+            if is_method and not attribute.startswith("_") and not inspect.getdoc(getattr(value, attribute)):
+                missing.append(f"{module.__name__}.{name}.{attribute}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", [*GUIDES, *EXAMPLES], ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_guides_and_examples_use_public_names_only(path: Path) -> None:
+    assert find_private(path.read_text(encoding="utf-8")) == []
+
+
+def test_private_names_are_found() -> None:
+    text = "```python\nfrom eruca import Producer, Prodcuer\n>>> import eruca._wire  # why\n```\n"
+    assert find_private(text) == ["eruca.Prodcuer", "eruca._wire"]
+    assert find_private("from eruca.errors import (\n    ErucaError,\n    BAD,\n)\n") == ["eruca.errors.BAD"]
+    assert find_private("from eruca import errors\nimport eruca.sync\nfrom eruca.sync import (  Producer, )\n") == []
+    assert find_private("eruca._store holds it") == ["eruca._store"]
+
+
+def test_the_page_of_names_is_current() -> None:
+    page = REPOSITORY / "docs" / "API_NAMES.md"
+    assert page.read_text(encoding="utf-8") == write_page(), "run `make docs`"
