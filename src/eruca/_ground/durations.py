@@ -16,10 +16,11 @@ _SECONDS_MAX = 100_000_000.0
 
 def to_seconds(name: str, value: Duration, *, at_least: float = 0.0) -> float:
     """A duration in seconds. Raises ConfigError, naming the argument, for anything that is not a duration."""
-    if isinstance(value, timedelta):
-        seconds = value.total_seconds()
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+    given: object = value
+    if isinstance(given, timedelta):
+        seconds = given.total_seconds()
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        seconds = float(given)
     else:
         raise ConfigError(
             f"{name}={value!r}: expected a duration, not {type(value).__name__}",
