@@ -28,6 +28,10 @@ class AsyncClient(Protocol):
 
     options: ClientOptions
 
+    @property
+    def group(self) -> str:
+        """The group it belongs to."""
+
     async def start(self) -> None:
         """Begin."""
 
@@ -58,6 +62,14 @@ class PlainClient(Generic[Twin]):
     def options(self) -> ClientOptions:
         """How it reaches the cluster."""
         return self._twin.options
+
+    @property
+    def group(self) -> str:
+        """The group of the client."""
+        return self._twin.group
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
 
     def start(self) -> None:
         """Make ready and begin; `with` does it."""
@@ -124,6 +136,10 @@ class PlainClient(Generic[Twin]):
             work.close()
             raise
         return thread.run(work, timeout_s, call)
+
+    def _find_patience(self, timeout: Duration | None) -> float | None:
+        """How long a call may take, in seconds, before a loop that is stuck is looked for."""
+        return None if timeout is None else to_seconds("timeout", timeout)
 
     def _call(self, function: Callable[[], Result]) -> Result:
         """Call something of the twin that does not wait, where nothing else happens at the same time."""
