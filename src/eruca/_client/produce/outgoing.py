@@ -246,10 +246,9 @@ def find_delay_level(delay: Duration, *, instead: str = "timer= takes any delay 
 
 
 def _show_level(level_ms: int) -> str:
-    """A level as messageDelayLevel writes it, with its seconds."""
     for unit, seconds in (("h", 3600), ("min", 60)):
         if level_ms % (seconds * 1000) == 0:
-            return f"{level_ms // (seconds * 1000)} {unit} (delay={level_ms // 1000})"
+            return f"{level_ms // (seconds * 1000)} {unit}"
     return f"{level_ms // 1000} s"
 
 
