@@ -34,7 +34,7 @@ def offset() -> None:
       eruca offset reset billing orders --to -2h --dry-run
                                               show the new offsets only
       eruca offset skip billing orders        skip the backlog
-      eruca offset clone billing audit        start another group at the same place
+      eruca offset clone billing audit        start another group there
     """
 
 
