@@ -217,7 +217,8 @@ def diverged(name: str | None, nameservers: str, output: str) -> None:
 
     The log of a slave must be that of its master. A master that is replaced may have messages that no other member has;
     they are removed from its log when it comes back as a slave, and kept in a file below its store directory, which
-    `eruca store diverged DIR FILE` shows. With SYNC_MASTER none of them was acknowledged, unless the promotion was forced.
+    `eruca store diverged DIR FILE` shows. With SYNC_MASTER none of them was acknowledged,
+    unless the promotion was forced.
 
     \b
     Examples:
