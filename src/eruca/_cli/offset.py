@@ -1,4 +1,4 @@
-"""`eruca offset`: where groups are, and moving them to another place."""
+"""`eruca offset`: show and change the offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def offset() -> None:
 
 
 def parse_moment(text: str) -> int:
-    """Where to: `earliest`, `latest`, `now`, `-2h` (ago) or a time; in milliseconds as brokers take it."""
+    """Read a target: `earliest`, `latest`, `now`, `-2h` (ago) or a time. Returns milliseconds."""
     if text == "earliest":
         return EARLIEST
     if text in ("latest", "now"):
