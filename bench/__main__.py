@@ -32,7 +32,7 @@ RESULTS = Path(__file__).resolve().parent.parent / "bench-results"
 )
 def main(names: tuple[str, ...], quick: bool, before: Path | None, results: Path) -> None:
     """Run the benchmarks, each beside plain loops or peers that do the same work in the same run."""
-    # A run that is told to stop still removes its files.
+    # A run that is interrupted still removes its files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)
     documents = []

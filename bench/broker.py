@@ -54,7 +54,7 @@ class _Side:
 
 
 def run_bench(run: Run) -> None:
-    """Measure every load on both brokers, one after the other, several times."""
+    """Measure every load on both brokers, alternately, several times."""
     run.repeats = min(run.repeats, REPEATS)
     with (
         run.scratch() as directory,
@@ -86,7 +86,7 @@ def _measure(run: Run, load: _Load, side: _Side, round_number: list[int]) -> Cal
     def once() -> Sample:
         round_number[0] += 1
         topic = f"Bench_{load.reads or load.mode}_{side.name}"
-        # A topic of its own each time, but for consumers, who come with a new group to the same backlog.
+        # A new topic each time, except for consumers, which read the same backlog with a new group.
         if not load.reads and load.mode != "batch":
             topic = f"{topic}_{round_number[0]}"
         return _describe(run_load(side.nameserver, load.mode, topic, count, "--pid", str(side.pid), *load.arguments))

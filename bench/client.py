@@ -1,8 +1,8 @@
-"""Our clients, async and plain, beside the other Python clients and the official Java client, on the same broker.
+"""Our clients, async and plain, compared with the other Python clients and the official Java client on one broker.
 
-Every client is a process of its own that does the same: one send after the other, 64 sends in flight, and consumption
-of a filled topic by a handler that does nothing. Figures are messages a second; the last two are messages for a second
-of the client's CPU. A client that cannot be installed or run here is named with the reason and left out.
+Every client is a separate process that does the same: one send after the other, 64 sends in flight, and consumption
+of a filled topic by a handler that does nothing. Figures are messages per second; the last two are messages per CPU
+second of the client. A client that cannot be installed or run here is listed with the reason and left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PROBE = 200
 # A slow client is stopped in the middle after this long; what it did until then counts.
 _PART_SECONDS_MAX = 30
 _PROCESS_SECONDS_MAX = 120
-# One of them loses a few in a thousand to a race of its own ("no route info") when threads share a producer.
+# One of them loses a few in a thousand to an internal race ("no route info") when threads share a producer.
 _FAILED_SHARE_MAX = 0.05
 _CPU = "CPU us a message"
 _SETTINGS = {"mappedFileSizeCommitLog": 268_435_456}
@@ -152,7 +152,7 @@ def _list_others(run: Run, peer: Peer) -> list[_Client]:
 
 
 def _probe(run: Run, client: _Client, place: _Place) -> bool:
-    """Does it really run here? If not, the run says why."""
+    """Does it really run here? If not, the run reports why."""
     try:
         _run_client(replace(client, scenario=replace(client.scenario, count=_PROBE, warmup=1)), place)
     except BenchError as error:
@@ -171,7 +171,7 @@ def _fill_topics(run: Run, peer: Peer, place: _Place) -> None:
 
 
 def _java_command(peer: Peer, place: _Place) -> tuple[str, ...]:
-    # The java command compiles a single source file by itself; what that costs lies before the measured part.
+    # The java command compiles a single source file itself; that cost comes before the measured part.
     return ("java", *_JVM_FLAGS, f"-Duser.home={place.home}", "-cp", f"{peer.jars}/*", str(_JAVA_PROGRAM))
 
 
@@ -238,7 +238,7 @@ def _run_client(client: _Client, place: _Place) -> Sample:
 
 
 def _run_program(command: tuple[str, ...], place: _Place) -> dict[str, float]:
-    """Run a load program and give what it printed; the reason when it printed no result."""
+    """Run a load program and return what it printed, or the reason when it printed no result."""
     # The C++ and the Java client write log files into the home directory.
     environment = make_environment(command[0]) | {"HOME": str(place.home)}
     try:

@@ -1,11 +1,11 @@
-"""Messages with any delay: a million within ten minutes on a real broker, and forty days on a virtual clock.
+"""Messages with arbitrary delays: a million within ten minutes on a real broker, and forty days on a virtual clock.
 
-The million is sent before the first one is due. What came of it is read from the store when the broker has stopped: a
-message that is lost, delivered twice or early is an error and no figure. Lateness is the time between the moment a
-message was due and the moment it stood in its topic, where consumers that wait are told at once.
+The million is sent before the first one is due. The result is read from the store when the broker has stopped: a
+message that is lost, delivered twice or early is an error, not a figure. Lateness is the time between the moment a
+message was due and the moment it was stored in its topic, where waiting consumers are woken at once.
 
-Beside it stand what the plain ways of doing it cost: a heap in the memory of a Python process, and a loop that sleeps
-until the first of it is due.
+It is compared with the cost of plain solutions: a heap in the memory of a Python process, and a loop that sleeps
+until its first entry is due.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _watch_memory(process: subprocess.Popen[str]) -> Iterator[list[float]]:
 
 
 async def _send(nameserver: str, size: _Size, memory: list[float]) -> tuple[float, int]:
-    """Send all before the first is due; gives the seconds it took, and when the last is due."""
+    """Send all before the first is due; returns the seconds it took, and when the last is due."""
     generator = random.Random(SEED)
     async with Producer(nameserver, group="bench", timeout=30.0) as producer:
         started = time.monotonic()

@@ -34,7 +34,7 @@ _SEGMENT_BYTES = 256 * 1024 * 1024
 class _Load(Load):
     """A load that may be paced; then its aim is not to be slower than the Java pair."""
 
-    # Only sends at a fixed rate say how long one takes; otherwise the queue before the broker is measured.
+    # Only sends at a fixed rate show how long one takes; otherwise the queue in front of the broker is measured.
     paced: bool = False
 
 
@@ -65,7 +65,7 @@ class _Pair:
 
 
 def run_bench(run: Run) -> None:
-    """Measure every load on both pairs, one after the other, several times; then some with the disk."""
+    """Measure every load on both pairs, alternately, several times; then some with the disk."""
     run.repeats = min(run.repeats, REPEATS)
     java = None if run.before else prepare_server()
     for flush, loads in (("ASYNC_FLUSH", LOADS), ("SYNC_FLUSH", DISK_LOADS)):
@@ -100,7 +100,7 @@ def _measure_load(run: Run, load: _Load, name: str, eruca: _Pair, peer: _Pair, r
 
 
 def _add_latencies(run: Run, load: _Load, figure: Figure) -> None:
-    """Figures of their own for how long a send takes."""
+    """Separate figures for how long a send takes."""
     for key in ("p50 us",) if load.paced else ("p50 us", "p99 us"):
         run.figures.append(
             Figure(
@@ -158,7 +158,7 @@ def _measure(run: Run, load: _Load, pair: _Pair, rounds: list[int]) -> Callable[
 
 
 async def _wait_until_synced(pair: _Pair) -> int:
-    """Whatever is still under way to the slave is not to slow the next measurement down; gives where the logs end."""
+    """Wait for replication, so that it does not slow down the next measurement; returns where the logs end."""
     async with Watch(pair.nameserver) as watch:
         return await watch.wait_until_synced([pair.master, pair.slave], _SYNC_SECONDS_MAX)
 
@@ -217,7 +217,7 @@ def _start_eruca(directory: Path, flush: str, name: str = "eruca", python: Path 
 def _start_broker(
     names: str, store: Path, role: str, number: int, flush: str, python: Path | None = None
 ) -> Iterator[tuple[str, int]]:
-    """A broker of ours; gives where it is and its process id."""
+    """Start a broker of ours; returns its address and its process id."""
     port = find_broker_port()
     settings: dict[str, object] = {
         "brokerName": "eruca",
@@ -235,7 +235,7 @@ def _start_broker(
 
 @contextmanager
 def _start_ours(kind: str, settings: Mapping[str, object], python: Path | None) -> Iterator[int]:
-    """A server of ours in a process of its own; gives the process id."""
+    """Start a server of ours in a separate process; returns the process id."""
     with start_eruca(kind, *(f"--option={key}={value}" for key, value in settings.items()), python=python) as (pid, _):
         yield pid
 

@@ -1,11 +1,11 @@
-"""Runs a benchmark: takes turns between ours and the peers, keeps medians, writes one JSON document.
+"""Runs a benchmark: alternates between ours and the peers, keeps medians, writes one JSON document.
 
 A figure alone says more about the machine than about the program. So every figure has peers that do the plain part
-of the same work, measured in the same run and in turns (ours, peer, ours, peer, ...): what slows the machine down
+of the same work, measured alternately in the same run (ours, peer, ours, peer, ...): what slows the machine down
 slows both, and the ratio stays.
 
-Beside an earlier checkout there are more and shorter rounds. Who goes first alternates, and the two samples of a round
-make one ratio: the median of these ratios counts, and an interval says how sure it is.
+Compared with an earlier checkout there are more and shorter rounds. The order alternates, and the two samples of a
+round make one ratio: the median of these ratios counts, with an interval for its uncertainty.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from eruca.errors import ErucaError
 
 REPEATS = 5
 REPEATS_QUICK = 1
-# What a change may cost beside an earlier checkout; less than this cannot be told from noise.
+# How much a change may cost compared with an earlier checkout; smaller differences are indistinguishable from noise.
 BEFORE_SHARE_MIN = 0.97
 # Rounds beside an earlier checkout: an even number, so that each side goes first equally often. A figure that has taken
 # its time has fewer of them; with ten figures at most, a run ends within about eight minutes.
@@ -115,7 +115,7 @@ class Figure:
         return self.value / _median(self.peers[peer])
 
     def to_json(self) -> dict[str, Any]:
-        """The figure as it stands in the document."""
+        """The figure as it is in the document."""
         aim = None if self.aim is None else {"limit": self.aim.limit, "at_least": self.aim.at_least}
         return {
             "name": self.name,
@@ -154,7 +154,7 @@ class Comparison(Figure):
         return statistics.median(self._ratios(peer, lambda sample: sample.value))
 
     def to_json(self) -> dict[str, Any]:
-        """The figure as it stands in the document."""
+        """The figure as it is in the document."""
         document = super().to_json()
         ratios = self._ratios(_BEFORE, lambda sample: sample.value)
         (peer,) = document["peers"]
@@ -220,7 +220,7 @@ class Run:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """An empty directory that is gone afterwards."""
+        """An empty directory that is removed afterwards."""
         path = Path(tempfile.mkdtemp(dir=self.directory))
         try:
             yield path
@@ -229,7 +229,7 @@ class Run:
 
     @contextmanager
     def show(self, what: str, steps: int) -> Iterator[Callable[[], None]]:
-        """Show that something is going on; the function it gives marks one of the steps as done."""
+        """Show progress; the returned function marks one of the steps as done."""
         task = self._progress.add_task(what, total=steps)
         try:
             yield lambda: self._progress.advance(task)
@@ -291,7 +291,7 @@ def make_environment(python: str | Path) -> dict[str, str]:
 
 
 def describe_before(python: Path) -> dict[str, Any]:
-    """Which commit the earlier checkout is at, and what it says of itself."""
+    """The commit of the earlier checkout, and what it reports about itself."""
     checkout = python.parents[2]
     program = "import json; from bench.runner import describe_machine; print(json.dumps(describe_machine()))"
     said: dict[str, Any] = json.loads(_ask([str(python), "-c", program], checkout))
@@ -418,7 +418,7 @@ def _format_ratio(peer: dict[str, Any]) -> str:
 def _format_verdict(figure: dict[str, Any]) -> str:
     if figure["met"] is False:
         for low, high in [peer["interval"] for peer in figure["peers"] if "interval" in peer]:
-            # The rounds differ too much to say so.
+            # The rounds differ too much for a verdict.
             if low < figure["aim"]["limit"] < high:
                 return "[yellow]unclear[/yellow]"
     return {None: "", True: "[green]met[/green]", False: "[red]not met[/red]"}[figure["met"]]
@@ -440,7 +440,7 @@ def _format_details(figure: dict[str, Any]) -> Iterator[str]:
 def find_interval(values: list[float]) -> tuple[float, float]:
     """Two of the values, between which the true median lies 95 times in 100; with fewer than six, all lie between them.
 
-    As many are left out at either end as tosses of a coin allow: each value lies above the true median or below it.
+    As many are left out at either end as a binomial distribution allows: each value is above or below the true median.
     """
     ordered = sorted(values)
     left_out = 0

@@ -1,9 +1,9 @@
-"""Our Spark sources and sink beside the Kafka connector: the same session, the same rows, brokers on the same cores.
+"""Our Spark sources and sink compared with the Kafka connector: same session, same rows, brokers on the same cores.
 
-Both brokers are up all the time, each with its own defaults (neither waits for the disk), and both sides take turns. A
-read goes to a sink that drops its rows, a write comes from rows that Spark makes on the way. CPU is that of all
-processes that take part: the JVM, the Python workers it starts, and the broker in question. Beside an earlier checkout
-each has a session and brokers of its own, and Kafka's side is not measured.
+Both brokers run all the time, each with its own defaults (neither waits for the disk), and both sides alternate. A
+read goes to a sink that drops its rows, a write comes from rows that Spark generates. CPU is that of all
+processes involved: the JVM, the Python workers it starts, and the respective broker. Compared with an earlier checkout
+each has its own session and brokers, and Kafka's side is not measured.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SETTINGS = {"mappedFileSizeCommitLog": 268_435_456}
 # What Kafka's source has too, of ours.
 _COMMON_COLUMNS = ("topic", "queueId", "queueOffset", "keys", "body", "storeTimestamp")
 _CPU = "CPU us a row"
-# What Spark says of the time of a batch.
+# Spark's timings of a batch.
 _BATCH_PARTS = ("latestOffset", "queryPlanning", "walCommit", "getBatch", "addBatch", "commitOffsets")
 _STREAM_SECONDS_MAX = 120
 _POLL_S = 0.05
@@ -208,7 +208,7 @@ def _drop(rows: DataFrame) -> None:
 
 
 def _time(stage: _Stage, whose: str, rows: int, work: Callable[[], None]) -> Sample:
-    """Rows a second, and the CPU of everybody who took part."""
+    """Rows per second, and the CPU of all processes involved."""
     before = stage.meter.read()
     begun = time.perf_counter()
     work()
@@ -303,7 +303,7 @@ def _measure_store(run: Run, stage: _Stage, rows: int) -> None:
 
 
 def _check_store(records: DataFrame, count: int) -> None:
-    """All are there, with all their properties and right CRCs, and as large as the figure says, to a byte a digit."""
+    """All are there, with all their properties and right CRCs, and of the stated size, to a byte per digit."""
     found = records.agg(
         F.count("*"), F.count_if("crcOk"), F.sum(F.size("properties")), F.min("size"), F.max("size")
     ).first()

@@ -208,7 +208,7 @@ def measure_group_commit(run: Run, workload: Workload, seconds: float) -> None:
 async def commit_in_groups(run: Run, workload: Workload, seconds: float) -> Sample:
     """Append and wait for the acknowledgement, again and again, in many tasks."""
     numbers = count()
-    # Each sync that acknowledges somebody leaves its own position here.
+    # Each sync that acknowledges something leaves its position here.
     syncs: set[int] = set()
     acknowledged = 0
     with run.scratch() as root, ThreadPoolExecutor(2) as executor:
@@ -248,7 +248,7 @@ async def commit_in_groups(run: Run, workload: Workload, seconds: float) -> Samp
 
 
 def fill(run: Run, root: Path, workload: Workload, records: int) -> int:
-    """Make the store that is read and recovered; gives the length of its log."""
+    """Create the store that is read and recovered; returns the length of its log."""
     with run.show("filling a store", records // CHUNK) as step, ThreadPoolExecutor(2) as executor:
         store = open_bench_store(root, executor)
         for first in range(0, records, CHUNK):
@@ -351,7 +351,7 @@ def measure_memory(run: Run) -> None:
 
 
 def grow(run: Run, python: Path, checkout: Path) -> Sample:
-    """Let the store of a process grow, and look at its memory at each stage."""
+    """Let the store of a process grow, and measure its memory at each stage."""
     sizes = _GROWTH_MIB_QUICK if run.quick else _GROWTH_MIB_BESIDE if run.before else _GROWTH_MIB
     with run.scratch() as root:
         command = [str(python), "-m", "bench.parts.growth", str(root), *map(str, sizes)]

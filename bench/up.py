@@ -1,6 +1,6 @@
-"""How long `eruca up` takes to its first send and to its end, and how much memory it has of its own.
+"""How long `eruca up` takes to its first send and to its end, and how much anonymous memory it has.
 
-Beside it stands a bare server: a Python process that imports the same loop, listens, and answers one line.
+It is compared with a bare server: a Python process that imports the same loop, listens, and answers one line.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Pieces of the benchmarks that are none by themselves."""
+"""Parts of the benchmarks that are not benchmarks themselves."""

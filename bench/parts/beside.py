@@ -102,7 +102,7 @@ class _Process:
 
     def _write(self, wish: str) -> None:
         assert self._process.stdin is not None
-        # One that has ended says why when it is read.
+        # A process that has ended reports why when it is read.
         with suppress(BrokenPipeError):
             self._process.stdin.write(f"{wish}\n")
             self._process.stdin.flush()

@@ -53,13 +53,13 @@ class _LongLived(Peer):
 
 
 def prepare_server() -> Peer:
-    """The Java peer as whoever runs it for good starts it."""
+    """The Java peer as it is started in production."""
     found = prepare_peer()
     return _LongLived(found.jars, found.classes)
 
 
 def run_load(nameserver: str, mode: str, topic: str, count: int, *arguments: str) -> dict[str, float]:
-    """Run the program to its end; gives what it measured."""
+    """Run the program to its end; returns what it measured."""
     command = [str(PEER / "bench.sh"), "--namesrv", nameserver, "--mode", mode, "--topic", topic]
     command += ["--count", str(count), *arguments]
     ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=_SECONDS_MAX, check=False, text=True)
@@ -74,7 +74,7 @@ def run_load(nameserver: str, mode: str, topic: str, count: int, *arguments: str
 
 @contextmanager
 def start_eruca(kind: str, *arguments: str, python: Path | None = None) -> Iterator[tuple[int, str]]:
-    """Run a server of ours in a process of its own; yields the process id and the line it prints when it is ready."""
+    """Run a server of ours in a separate process; yields the process id and the line it prints when it is ready."""
     command = [str(python or sys.executable), "-m", "eruca", kind, "--output", "json", *arguments]
     environment = make_environment(command[0])
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:

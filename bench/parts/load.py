@@ -24,7 +24,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a program is told to do."""
+    """The arguments of a load program."""
 
     scenario: str
     name_server: str
@@ -34,7 +34,7 @@ class Load:
     warmup: int
     seconds_max: float
     in_flight: int
-    # Threads of a consumer; 0 for what the client takes by itself.
+    # Threads of a consumer; 0 for the client's default.
     threads: int
     size: int
     broker_pid: int
@@ -89,7 +89,7 @@ class Meter:
         return time.perf_counter(), used.ru_utime + used.ru_stime, read_cpu_seconds(self._broker)
 
     def print_result(self, messages: int, failed: int = 0) -> None:
-        """Tell what was measured."""
+        """Report what was measured."""
         wall, own, broker = (end - begin for begin, end in zip(self._begun, self._ended, strict=True))
         result = {
             "messages": messages,
@@ -105,13 +105,13 @@ def read_cpu_seconds(pid: int) -> float:
     """CPU seconds another process has used; 0 for none."""
     if not pid:
         return 0.0
-    # The name in parentheses may hold anything; user and system time are the 12th and 13th fields behind it.
+    # The name in parentheses may contain anything; user and system time are the 12th and 13th fields after it.
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 class Turns:
-    """Hands out the messages of a part to whoever sends next, until all are out or the time is over."""
+    """Hands out the messages of a part to the next sender, until all are sent or the time is over."""
 
     def __init__(self, count: int, deadline: float) -> None:
         # Taking the next of an iterator of C is one step, so that threads need no lock.
@@ -180,7 +180,7 @@ def send_one_by_one(send: Callable[[], None]) -> Part:
 
 
 def send_from_threads(send: Callable[[], None], number: int) -> Part:
-    """So many threads, each of which sends one message after the other."""
+    """`number` threads, each of which sends one message after the other."""
     send_part = send_one_by_one(send)
 
     def run_part(turns: Turns, outcome: Outcome) -> None:
@@ -237,7 +237,7 @@ class Arrivals:
             self._when_done()
 
     def print_result(self, *, complete: bool) -> None:
-        """Tell what was measured, up to now when the time was over before the last message."""
+        """Report what was measured, up to now if the time was over before the last message."""
         number = self._load.count
         if not complete:
             number = min(next(self._numbers), self._load.count)

@@ -1,4 +1,4 @@
-"""Load through our own clients, `eruca` or, with --plain, `eruca.sync`. Run as a process of its own."""
+"""Load through our own clients, `eruca` or, with --plain, `eruca.sync`. Run as a separate process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONCURRENCY = 20
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run as the command line specifies."""
     load = read_load()
     if load.plain:
         if load.scenario == "consume":

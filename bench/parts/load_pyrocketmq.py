@@ -20,7 +20,7 @@ from bench.parts.load import (
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run as the command line specifies."""
     load = read_load()
     # Not requirements of ours, so there is nothing to import them by name for.
     jpype = import_module("jpype")

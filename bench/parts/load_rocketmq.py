@@ -1,4 +1,4 @@
-"""Load through the `rocketmq` package, a wrapper around the C++ client. Run as a process of its own."""
+"""Load through the `rocketmq` package, a wrapper around the C++ client. Run as a separate process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.parts.load import (
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run as the command line specifies."""
     load = read_load()
     # Not a requirement of ours, so there is nothing to import it by name for.
     client = import_module("rocketmq.client")

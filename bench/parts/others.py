@@ -1,4 +1,4 @@
-"""The environment of the other Python clients: made from a lock of its own and never mixed with ours."""
+"""The environment of the other Python clients: created from a separate lock file and never mixed with ours."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bench.runner import BenchError
 from tests.paths import REPOSITORY
 
 LOCK = REPOSITORY / "requirements" / "bench.txt"
-# Inside ours, so that whoever ignores or removes that one does so with this.
+# Inside ours, so that ignoring or removing that one includes this.
 ENVIRONMENT = REPOSITORY / ".venv" / "others"
 _SECONDS_MAX = 300
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps")
 
 
 def read_lock() -> dict[str, str]:
-    """The lock as text by package: each begins at a line's start and goes on indented."""
+    """The lock as text by package: each starts at the beginning of a line and continues indented."""
     blocks: dict[str, str] = {}
     name = ""
     for line in LOCK.read_text(encoding="utf-8").splitlines(keepends=True):
@@ -38,9 +38,9 @@ def find_version(package: str) -> str:
 
 
 def install(packages: tuple[str, ...]) -> Path:
-    """Install locked packages unless an earlier run did; gives the Python that has them.
+    """Install locked packages unless an earlier run did; returns the Python that has them.
 
-    Each client is installed by itself, because one that cannot be must not take the others along.
+    Each client is installed separately, because one that fails must not affect the others.
     """
     python = ENVIRONMENT / "bin" / "python"
     blocks = read_lock()
@@ -68,7 +68,7 @@ def _run(command: list[str]) -> None:
 
 
 def find_reason(printed: str) -> str:
-    """The line that says why something failed: pip's first ERROR, else a traceback's or a crash's last line."""
+    """The line with the reason of a failure: pip's first ERROR, otherwise a traceback's or a crash's last line."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
     return (errors or lines[-1:] or [""])[0][:300]

@@ -1,4 +1,4 @@
-"""Plain loops: what the machine and Python give at best for the same bytes, without a store around them."""
+"""Plain loops: the best that the machine and Python can do with the same bytes, without a store around them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The rows of a benchmark, measured on demand: a process of its own in either of two checkouts. NAME DIRECTORY SIZES
+"""The rows of a benchmark, measured on request: a separate process in either of two checkouts. NAME DIRECTORY SIZES
 
-It runs `bench.NAME` of the checkout that it is started in, which knows how to measure that checkout. All it needs there
+It runs `bench.NAME` of the checkout it is started in, which knows how to measure that checkout. All it needs there
 is `run_bench`, a `QUICK` to put the sizes into, and a `Run.measure` for each row. It prints lines of JSON: a row that
-is ready, and each sample of it. A line that it reads says `again` or `next`.
+is ready, and each sample of it. It reads lines with `again` or `next`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.runner import Aim, Figure, Measurement, Run, Sample
 
 
 class _Rows(Run):
-    """Measures ours as often as it is told to, and no peers."""
+    """Measures our side as often as requested, and no peers."""
 
     def __init__(self, directory: Path, answers: TextIO) -> None:
         super().__init__(directory, quick=True, progress=Progress(disable=True))
@@ -30,7 +30,7 @@ class _Rows(Run):
     def measure(
         self, name: str, unit: str, ours: Measurement, peers: dict[str, Measurement], *, aim: Aim | None = None
     ) -> Figure:
-        """Tell that the row is ready, and wait for what to do."""
+        """Report that the row is ready, and wait for a command."""
         samples: list[Sample] = []
         self._tell({"name": name, "unit": unit})
         while (wish := sys.stdin.readline()) == "again\n":
@@ -38,7 +38,7 @@ class _Rows(Run):
             self._tell({"value": samples[-1].value, "details": samples[-1].details})
         if not wish:
             sys.exit()
-        # Some rows are made from others, and want samples of everybody. They are not told to anybody.
+        # Some rows are computed from others, and need samples of all. They are not reported.
         samples = samples or [ours()]
         return Figure(name, unit, samples, {peer: samples for peer in peers}, aim)
 

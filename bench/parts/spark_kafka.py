@@ -24,7 +24,7 @@ from tests.interop.javapeer import LOOPBACK, START_SECONDS_MAX, JavaProcess, Pee
 _POMS = Path(__file__).parent / "kafka"
 _FETCH_SECONDS_MAX = 900
 _CONNECTOR = "spark-sql-kafka-0-10_2.13"
-# Those of its own start script.
+# As in its own start script.
 _JVM_FLAGS = (
     "-Xms1g",
     "-Xmx1g",
@@ -85,7 +85,7 @@ def _fetch(cache: Path, name: str) -> Path:
     if folder.is_dir():
         return folder
     with tempfile.TemporaryDirectory(dir=cache) as directory:
-        # Maven wants its project in a folder of its own.
+        # Maven needs its project in a separate folder.
         staging = Path(directory)
         shutil.copyfile(pom, staging / "pom.xml")
         command = ["mvn", "-q", "-B", "-f", str(staging / "pom.xml"), "dependency:copy-dependencies"]
@@ -107,7 +107,7 @@ def _run(command: list[str], seconds: float) -> None:
 
 
 class KafkaBroker(JavaProcess):
-    """One broker that is its own controller, with the defaults of its own; it is up when this returns."""
+    """One broker that is its own controller, with its own defaults; it is running when this returns."""
 
     def __init__(self, jars: KafkaJars, home: Path) -> None:
         home.mkdir(parents=True)

@@ -68,7 +68,7 @@ def started_session(home: Path, cores: int, jars: Sequence[Path]) -> Iterator[tu
     finally:
         with suppress(Exception):
             gateway.shutdown()
-        # It ends when nobody holds its input any more.
+        # It ends when its input is closed.
         process.stdin.close()
         try:
             process.wait(_STOP_SECONDS_MAX)
@@ -84,8 +84,8 @@ class CpuMeter:
     def __init__(self, driver: int, brokers: Mapping[str, int]) -> None:
         self._driver = driver
         self._brokers = dict(brokers)
-        # The daemon that starts the workers does not wait for them, so what one took is gone with it. They end
-        # when they were idle for a minute: what they were last seen with is what they took.
+        # The daemon that starts the workers does not wait for them, so a worker's CPU time is lost with it. They end
+        # after a minute of idling: the last observed value is taken as their total.
         self._workers: dict[int, float] = {}
 
     def read(self) -> dict[str, float]:
@@ -108,7 +108,7 @@ def _read_processes() -> tuple[dict[int, tuple[float, float]], dict[int, list[in
         if not path.name.isdigit():
             continue
         try:
-            # The name in parentheses may hold anything; what is wanted stands behind it.
+            # The name in parentheses may contain anything; the wanted fields follow it.
             fields = (path / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             continue  # it has ended meanwhile

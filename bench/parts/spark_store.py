@@ -19,7 +19,7 @@ _BATCH = 2000
 
 
 def fill_store(directory: Path, rows: int) -> None:
-    """Write so many orders, each with a key, a tag and an id."""
+    """Write `rows` orders, each with a key, a tag and an id."""
     host = pack_host("127.0.0.1", 10911)
     store = open_store(directory, StoreOptions(commitlog_segment_bytes=_SEGMENT_BYTES))
     try:

@@ -1,7 +1,7 @@
 """Every exception Eruca raises, on one screen.
 
 An error answers three questions: what is wrong (the message), may I try again (`retryable`), and what do I do next
-(`hint`, a command or a setting). Foreign exceptions are turned into these at one boundary per room.
+(`hint`, a command or a setting). Foreign exceptions are converted to these at one boundary per room.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class WireError(ErucaError):
 
 
 class StoreError(ErucaError):
-    """The store directory cannot do what was asked."""
+    """The store directory cannot do what was requested."""
 
 
 class StoreLocked(StoreError):
@@ -87,13 +87,13 @@ class StoreClosed(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room on the disk; appends resume by themselves when space returns."""
+    """There is no room on the disk; appends resume automatically when space returns."""
 
     retryable = True
 
 
 class StoreReadOnly(StoreError):
-    """The store takes no appends now, because this broker is not the master."""
+    """The store accepts no appends now, because this broker is not the master."""
 
     retryable = True
 
@@ -109,7 +109,7 @@ class MessageIllegal(StoreError):
 
 
 class BatchTooLarge(MessageIllegal):
-    """A batch has more messages, or its records more bytes, than one batch may have. Nothing of it is stored."""
+    """A batch has more messages, or its records more bytes, than allowed. Nothing of it is stored."""
 
 
 class TableCorrupt(StoreError):
@@ -117,17 +117,17 @@ class TableCorrupt(StoreError):
 
 
 class TableUnsaved(StoreError):
-    """A change of a JSON table is not on the disk; it is tried again as long as the server runs."""
+    """A change of a JSON table is not on the disk; saving is retried as long as the server runs."""
 
     retryable = True
 
 
 class TableFull(StoreError):
-    """A table has as much in it as it may have; what is not used any more has to go first."""
+    """A table has reached its size limit; unused entries must be removed first."""
 
 
 class ReplicaCorrupt(StoreError):
-    """A master sent bytes that are not records; the log was cut back to the last good one, where copying goes on."""
+    """A master sent bytes that are not records; the log was cut back to the last good one, where copying resumes."""
 
     retryable = True
 
@@ -151,27 +151,31 @@ class CallTimeout(NetError):
 
 
 class TooManyCalls(NetError):
-    """As many calls wait for answers as the bound allows."""
+    """The limit on calls waiting for answers is reached."""
 
 
 class EtcdRefused(ErucaError):
-    """etcd answered that it will not do what was asked; `code` is gRPC's."""
+    """etcd refused a request; `code` is the gRPC status."""
 
     def __init__(self, message: str, *, code: int) -> None:
         super().__init__(message)
         self.code = code
 
 
+class SerializationError(ErucaError):
+    """A serializer cannot turn an object into a body, or a deserializer cannot turn a body into an object."""
+
+
 class NoRoute(ErucaError):
-    """No name server knows where a topic is; the hint says why and what to do."""
+    """No name server knows the topic; the hint says why and what to do."""
 
 
 class ClientClosed(ErucaError):
-    """The producer or consumer is not started, or closed already."""
+    """The producer or consumer is not started, or is already closed."""
 
 
 class SendFailed(ErucaError):
-    """A message could not be stored; `attempts` says what each try met. The last one is the cause."""
+    """A message could not be stored; `attempts` lists the result of each try. The last one is the cause."""
 
     def __init__(self, message: str, attempts: list[str], *, retryable: bool = True, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -180,11 +184,11 @@ class SendFailed(ErucaError):
 
 
 class FilterFailed(ErucaError):
-    """A filter class cannot be taken, or did something it may not."""
+    """A filter class was refused, or did something it may not do."""
 
 
 class RequestTimeout(ErucaError):
-    """Nobody replied to a request message in time."""
+    """No reply to a request message arrived in time."""
 
     retryable = True
 
@@ -206,13 +210,13 @@ class QueueNotOurs(ErucaError):
     """A queue belongs to another member of the group, or is not assigned."""
 
 
-# System error, busy, service not available, no permission, no buyer id, not in the current unit: what Java's client
-# takes for reasons to try another broker, and topic not exist (17), which a broker that just started may answer.
+# System error, busy, service not available, no permission, no buyer id, not in the current unit: codes after which
+# Java's client tries another broker; and topic not exist (17), which a broker that just started may answer.
 _RETRYABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205})
 
 
 class RequestRefused(ErucaError):
-    """A request is answered with a response code other than success.
+    """A request was answered with a response code other than success.
 
     Handlers raise it to refuse; callers get it when a peer refused. `code` is a ResponseCode.
     """
@@ -221,5 +225,5 @@ class RequestRefused(ErucaError):
         super().__init__(remark, hint=hint)
         self.code = code
         self.remark = remark
-        # Another broker, or the same one in a moment, may well do it.
+        # Another broker, or the same one in a moment, may succeed.
         self.retryable = code in _RETRYABLE_CODES

@@ -1,7 +1,7 @@
-"""Failing calls: a fixed story in which every file-system call fails once, each in every way it can.
+"""Failing calls: a fixed scenario in which every file-system call fails once, each in every way it can.
 
-The story is told twice: once to count its calls, then with one of them failing. What fails is tried again, as a broker
-does, and must then work; whatever was acknowledged before, between and after must be there when the power goes.
+The scenario runs twice: once to count its calls, then with one of them failing. A failed operation is retried, as a
+broker does, and must then work; everything acknowledged before, between and after must survive a power loss.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _kill(world: World) -> None:
 
 
 def _go_on_counting(world: World, before: SimulatedDisk) -> None:
-    """Let the count of calls go on, so that a fault can be meant for a call of the recovery."""
+    """Continue counting calls, so that a fault can target a call of the recovery."""
     world.disk.plan, world.disk.calls = before.plan, before.calls
     world.disk.trace, world.disk.injected = before.trace, before.injected
 
@@ -90,7 +90,7 @@ def _open(world: World) -> None:
     world.open()
 
 
-# The stories; each name is part of a case's name, so that a failure says what was going on.
+# The scenarios; each name is part of a case's name, so that a failure shows what was going on.
 STORIES: dict[str, tuple[Step, ...]] = {
     "sync": (_open, _write, _restart, _write),
     "transient": (_open, _write, _restart, _write),
@@ -101,7 +101,7 @@ STORIES: dict[str, tuple[Step, ...]] = {
 
 
 def do(world: World, work: Callable[[], object]) -> None:
-    """Do something; when the disk refuses, look at the damage and try again."""
+    """Do something; when the disk refuses, check the damage and try again."""
     for _ in range(_TRIES_MAX):
         failures = len(world.errors)
         world.attempt(work)
@@ -112,7 +112,7 @@ def do(world: World, work: Callable[[], object]) -> None:
 
 
 def _check_promises(world: World) -> None:
-    """Whatever is acknowledged must be there if the power goes now; the story itself goes on with its own disk."""
+    """Everything acknowledged must survive a power loss now; the scenario itself continues with its own disk."""
     twin = World("twin", random.Random(1), world.options)
     twin.clock = world.clock
     twin.number = world.number
@@ -152,7 +152,7 @@ def _tell(name: str, fault: tuple[int, Fault] | None) -> World:
 
 
 def run_calls(case: int) -> None:
-    """Tell one story with one call failing, then lose the power and look."""
+    """Run one scenario with one call failing, then lose the power and check."""
     name, number, kind = list_cases()[case]
     world = _tell(name, (number, kind))
     expect(bool(world.disk.injected) or world.disk.calls < number, "the fault never struck")

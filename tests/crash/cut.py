@@ -93,7 +93,7 @@ def make_base(shape: str) -> Base:
     last = ledger.records[max(ledger.records)]
     killed = disk.kill()
     store.close()
-    # Nobody wrote down that the disk has the last record: if it did, the cut would be damage.
+    # There is no record that the last record was on the disk: otherwise the cut would count as damage.
     disk.journal.tree[str(ROOT / "checkpoint")].damage(24, bytes(16))  # type: ignore[union-attr]
     disk.remove(ROOT / "config" / "erucaQueueEnds")
     ledger.acknowledge(last.position)
@@ -124,7 +124,7 @@ def describe_cut(case: int) -> str:
 
 
 def run_cut(case: int) -> None:
-    """Cut the record as a case says, open, look, write on, and open again, twice."""
+    """Cut the record as a case specifies, open, check, continue writing, and open again, twice."""
     chosen = list_cut_cases()[case]
     base = make_base(chosen.shape)
     torn = _make_torn(base, chosen, random.Random(f"cut:{case}"))
@@ -162,7 +162,7 @@ def _make_torn(base: Base, case: Case, rng: random.Random) -> bytes:
 def _check_cut(base: Base, case: Case, image: bytes, disk: FileSystem, root: Path) -> None:
     at = base.last.position
     is_whole = image[at : at + len(base.last.data)] == base.last.data
-    # Letters of topic and properties that became other letters cannot be told from a record: nothing checks them.
+    # Bytes of topic and properties that became other bytes cannot be detected: they have no checksum.
     looks_whole = case.rest != "zeros" and type(inspect_record(image, at, len(image), True, at)) is RecordView
     ledger = base.ledger.copy()
     clock = VirtualClock()

@@ -1,7 +1,7 @@
 """Any file of a store damaged in any way, after a clean stop or after a kill, and then a start.
 
-What must hold afterwards: no wrong body is delivered, no offset is given twice, what is missing is named, and no reader
-stands still. A start may refuse, if it names the file.
+What must hold afterwards: no wrong body is delivered, no offset is used twice, what is missing is reported, and no
+reader is stuck. A start may refuse, if it names the file.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Base:
 
     # Messages by queue and offset, with all that readers may get from the log.
     messages: dict[QueueKey, dict[int, Record]] = field(default_factory=dict)
-    # Where the log began in the end: what lies before it was deleted.
+    # Where the log began at the end: everything before it was deleted.
     start: int = 0
     disk: SimulatedDisk = field(default_factory=SimulatedDisk)
     offsets: int = 0
@@ -78,7 +78,7 @@ class Case:
 
 
 def find_case(number: int) -> Case:
-    """What a number stands for: every part and both ends get the same share."""
+    """The meaning of a case number: every part and both ends get the same share."""
     return Case(number, number % BASES, number % 2 == 0, PARTS[number // 2 % len(PARTS)])
 
 
@@ -106,7 +106,7 @@ def make_base(number: int, clean: bool) -> Base:
     store.detach_topic("gone")()
     for written in range(rng.randint(120, 180)):
         clock.advance(rng.choice((0, 1000, 5000)))
-        # Some queues are quiet in the end: nothing in the last segments tells of them.
+        # Some queues are idle at the end: nothing in the last segments mentions them.
         choices = _QUEUES if written < 60 else _QUEUES[:3]
         topic, queue_id = rng.choice(choices)
         message = store.append(draw_message(rng, written, topic=topic, queue_id=queue_id))
@@ -178,7 +178,7 @@ def list_targets(disk: SimulatedDisk, part: str) -> list[Path]:
 
 
 def do_damage(disk: SimulatedDisk, targets: list[Path], rng: random.Random) -> tuple[str, Path]:
-    """Damage one of these files; gives how, and which."""
+    """Damage one of these files; returns how, and which."""
     path, how = rng.choice(targets), rng.choice(HOW)
     image = disk.journal.tree[str(path)]
     assert isinstance(image, FileImage)
@@ -249,7 +249,7 @@ def _listen() -> Iterator[_Heard]:
 
 
 def run_damage(number: int) -> str:
-    """Damage a store, open it, and hold it against what it promised; gives what became of it in a word."""
+    """Damage a store, open it, and compare it with what it promised; returns the result as a word."""
     case = find_case(number)
     rng = random.Random(f"damage:{number}")
     base = make_base(case.base, case.clean)
@@ -301,7 +301,7 @@ def _judge(base: Base, store: MessageStore, heard: _Heard, doing: str, appended:
 
 
 def _read_queue(store: MessageStore, key: QueueKey, name: str) -> tuple[dict[int, Record], set[int]]:
-    """Read a queue as a consumer does; gives what it delivers, and what it names as damaged."""
+    """Read a queue as a consumer does; returns what it delivers, and what it reports as damaged."""
     queue = store.queues.get(*key)
     seen: dict[int, Record] = {}
     damaged: set[int] = set()

@@ -22,7 +22,7 @@ def _make_base() -> Base:
 
 
 def _make_disk(variant: int) -> tuple[SimulatedDisk, int]:
-    """A killed store with one damaged record in an early segment and garbage behind the last; gives where it is."""
+    """A killed store with one damaged record in an early segment and garbage after the last; returns its place."""
     rng = random.Random(f"interrupted:{variant}")
     base = _make_base()
     disk = base.killed.kill()

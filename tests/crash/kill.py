@@ -21,7 +21,7 @@ _ROUNDS = 3
 
 
 def run_kill(seed: int) -> None:
-    """One seed: one directory, a few processes killed one after the other, each after some acknowledgements."""
+    """One seed: one directory, several processes killed in turn, each after some acknowledgements."""
     rng = random.Random(f"kill:{seed}")
     folder = Path(tempfile.mkdtemp(prefix="eruca-kill-"))
     try:

@@ -1,4 +1,4 @@
-"""What a store has been told and what it has promised, kept beside it so that a crash can be judged.
+"""What was given to a store and what it has promised, kept beside it so that a crash can be judged.
 
 The ledger is the model: after any crash the log may hold only records that were appended, where they were appended,
 and must hold all that were acknowledged.
@@ -81,7 +81,7 @@ class Ledger:
         self.records[stored.position] = stored
 
     def acknowledge(self, position: int) -> None:
-        """Remember that the store says the disk has everything before a position."""
+        """Note the store's claim that everything before a position is on the disk."""
         if position <= self.synced_end:
             return
         for stored in self.records.values():
@@ -97,7 +97,7 @@ class Ledger:
         )
 
     def is_clear(self, stored: Stored) -> bool:
-        """Does a record lie before any that was changed unseen?"""
+        """Is a record before any that was changed without detection?"""
         return self.altered_from is None or stored.end <= self.altered_from
 
     @property
@@ -108,7 +108,7 @@ class Ledger:
     # -- judging -----------------------------------------------------------------------------------------------------
 
     def check(self, store: MessageStore, *, torn_sectors: bool = False) -> None:
-        """Hold a store that has just been opened against the ledger, then go on from what it has."""
+        """Compare a store that has just been opened with the ledger, then continue from what it has."""
         found = self._check_log(store, torn_sectors)
         self._check_damage(store)
         self._check_queues(store, found)

@@ -1,7 +1,7 @@
 """Damage in the middle of the log, with good records behind it.
 
-Whatever is hit, the records behind it stay readable, each once and at its own offset; the damage is reported, logged,
-and named by `verify_store`.
+Whatever is hit, the records after it stay readable, each once and at its own offset; the damage is reported, logged,
+and listed by `verify_store`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def make_base(*, step_ms: int = 0, with_checkpoint: bool = True) -> Base:
 
 
 class _ErrorCounter(logging.Handler):
-    """Counts what the store says at level ERROR."""
+    """Counts what the store logs at level ERROR."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -120,7 +120,7 @@ def run_middle(seed: int) -> None:
 
 
 def _run_head(disk: SimulatedDisk, ledger: Ledger, rng: random.Random) -> None:
-    """Flip a bit of a head where the format has no checksum, so nobody can know; other topics must not suffer."""
+    """Flip a bit of a head where the format has no checksum, so it cannot be detected; other topics must not suffer."""
     stored = rng.choice(sorted(ledger.records.values(), key=lambda record: record.position))
     write_log(disk, stored.position + 12, _flip(stored.data[12:84], rng))
     store = open_store(ROOT, OPTIONS, disk=disk, clock=disk.clock)

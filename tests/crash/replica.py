@@ -1,6 +1,6 @@
 """Two brokers that copy each other's log, take over from each other, and lose power at any moment.
 
-What both disks had is acknowledged. Whoever leads must have all of it, and in the end both logs are the same.
+What both disks had is acknowledged. Each master must have all of it, and at the end both logs are the same.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _expect_same(leader: Member, follower: Member) -> None:
         damage = [(item.position, item.end) for item in member.store.damage.items]
         member.store.close()
         report = verify_store(ROOT, properties, disk=member.disk)
-        # Only what a master lost in a crash before it went on, and nothing that its slave made worse.
+        # Only what a master lost in a crash before it continued, and nothing that its slave made worse.
         found = [item for item in report.findings if item.kind not in (Kind.DAMAGE, Kind.LOST)]
         expect(not found, f"{found[:2]} beside {damage}")
 

@@ -1,7 +1,7 @@
-"""Consume queues and index that rotted: what recovery does not trust, or can see to be wrong, it builds again.
+"""Corrupted consume queues and index: recovery rebuilds what it does not trust, or recognizes as wrong.
 
-A checkpoint says which entries are on the disk for certain; what lies behind it is made again after a crash whatever it
-looks like. Before it, an entry that is wrong is found when the next message of its queue comes by in the log.
+A checkpoint records which entries are certainly on the disk; those after it are rebuilt after a crash whatever they
+look like. Before it, a wrong entry is found when the next message of its queue appears in the log.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def run_rot(seed: int) -> None:
     rng = random.Random(f"rot:{seed}")
     base = make_base(seed % 5)
     kind = KINDS[seed % len(KINDS)]
-    # Only after a crash are queues and index looked at; that they are gone is seen in any case.
+    # Queues and index are checked only after a crash; missing ones are noticed in any case.
     crashed = not kind.startswith("n") or rng.random() < 0.5
     disk = (base.killed if crashed else base.closed).kill()
     if kind.startswith("queue"):

@@ -1,7 +1,7 @@
 """Every crash scenario by name: what `make torture` runs whole, and `make test` in slices.
 
 A scenario is a function of one number. For the random ones it is a seed; for the exhaustive ones it counts the cases.
-Either way the number tells everything, so a failure is replayed by giving it again.
+Either way the number determines everything, so a failure is replayed by passing it again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Scenario:
 
     name: str
     what: str
-    # Gives what became of the case in a word, or nothing.
+    # Returns the result of the case as a word, or nothing.
     run: Callable[[int], str | None]
     count: Callable[[], int]
     describe: Callable[[int], str] = lambda case: f"seed {case}"

@@ -18,7 +18,7 @@ _OPEN_TRIES_MAX = 50
 
 
 def run_weather(seed: int) -> None:
-    """One seed: bad weather, a clear sky, a power loss, and a look at what is left."""
+    """One seed: a failing disk, a recovered one, a power loss, and a check of what is left."""
     rng = random.Random(f"weather:{seed}")
     world = World(f"weather:{seed}", rng, draw_options(rng), inline=rng.random() < 0.3)
     world.open()

@@ -1,6 +1,6 @@
 """One store on one fault disk with its ledger, and the things that happen to it.
 
-Everything is drawn from a `random.Random`, so a seed tells the whole story. A thing that happens either works or
+Everything is drawn from a `random.Random`, so a seed determines the whole run. An operation either works or
 raises one of the store's own errors; anything else is a finding.
 """
 
@@ -117,7 +117,7 @@ class World:
         self.number = 0
         self.errors: list[StoreError] = []
         self._store: MessageStore | None = None
-        # Tables: what load may give, the last one being the newest.
+        # Tables: what load may return, the last one being the newest.
         self.saved: list[int] = [0]
 
     @property
@@ -158,7 +158,7 @@ class World:
             self.note_synced(store)
 
     def note_synced(self, store: MessageStore) -> None:
-        """Take over what the store says is on the disk."""
+        """Take over what the store reports as being on the disk."""
         self.ledger.acknowledge(store.flusher.flushed)
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class World:
         self.leave(self.disk.crash(mode, seed=self.rng.getrandbits(32)))
 
     def leave(self, disk: SimulatedDisk) -> None:
-        """Go on with what is left of the disk; the store is gone without a word."""
+        """Continue with what is left of the disk; the store was not closed."""
         expect(not self.disk.bus_errors, f"a full disk would have killed the process: {self.disk.bus_errors}")
         self.disk = disk
         self._store = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-# Failed assertions of the checks are to say as much as those of tests.
+# Failed assertions in the checks should be as detailed as those in tests.
 pytest.register_assert_rewrite(
     "tests.clients.stage",
     *[f"tests.delivery.{name}" for name in ("plans", "pythonparts", "replaycases", "toolcases")],

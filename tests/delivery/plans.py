@@ -1,7 +1,7 @@
-"""What is to happen to each message of a part of delivery, from a seed, and what must come of it.
+"""Plans: what happens to each message of a delivery part, from a seed, and the expected result.
 
-A plan goes to the Java program as it is (`DeliveryCases.java`), and to ours (`pythonparts.py`); both give back facts of
-the same kind, and `check_*` compares them with the plan. Messages are their numbers.
+A plan goes unchanged to the Java program (`DeliveryCases.java`) and to ours (`pythonparts.py`); both return facts of
+the same kind, and `check_*` compares them with the plan. Messages are identified by their numbers.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ QUEUES = 8
 TIMES_MAX = 3
 # The first four of the default levels.
 LEVEL_MS = {1: 1000, 2: 5000, 3: 10_000, 4: 30_000}
-# What a busy machine may add, which is less than a level is from the next; `make bench ONLY=delay` has the figure.
+# What a busy machine may add, less than the difference between two levels; `make bench ONLY=delay` measures it.
 LATE_MS_MAX = 2000
-# The first letter is what the sender says, the others what it answers when it is asked.
+# The first letter is what the sender decides, the others what it answers when it is asked.
 OUTCOMES = ("c", "r", "uc", "ur", "uuc", "uur")
 # Java's hash is the same for both.
 COLLIDING = ("Aa", "BB")
-# All want the last messages, one of each queue: Java's client may tell of what it passed by only when a held pull ends.
+# All subscribe to the last message of each queue: Java's client may report skipped messages only when a held pull ends.
 TAG_GROUPS = {"one": "Aa || end", "two": "BB || green || end", "none": "nothing || end", "all": "*"}
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of delivery: the case that does it, what it is told, and what must come of it."""
+    """One part of delivery: the case that runs it, its input, and the expected result."""
 
     case: str
     plan: dict[str, Any]
-    # Raises AssertionError; gives what to print.
+    # Raises AssertionError; returns what to print.
     check: Callable[[dict[str, Any], Facts], str]
-    # Too long for the slice that `make test` takes.
+    # Too long for the slice that `make test` runs.
     is_whole: bool = False
 
 
@@ -58,7 +58,7 @@ def plan_order(count: int) -> dict[str, Any]:
 
 
 def check_order(plan: dict[str, Any], facts: Facts) -> str:
-    """Each queue in the order in which it was sent, one message at a time, nothing twice but what was put off."""
+    """Each queue in the order of sending, one message at a time, nothing twice except what was suspended."""
     queues, suspends = plan["queues"], plan["suspends"]
     sent = {str(queue): [n for n, where in enumerate(queues) if where == queue] for queue in range(QUEUES)}
     assert facts["done"] == sent
@@ -79,14 +79,15 @@ def plan_retries(count: int, level: int, most: int = TIMES_MAX) -> dict[str, Any
 
 
 def check_retries(plan: dict[str, Any], facts: Facts) -> str:
-    """Each message came as often as it failed and once more, counted; dead letters are exactly the hopeless ones."""
+    """Each message arrived once more than it failed, with the right count; exactly the hopeless ones are dead
+    letters."""
     failures, most, level = plan["failures"], plan["most"], plan["level"]
     assert facts["times"] == {str(n): list(range(min(count, most) + 1)) for n, count in enumerate(failures)}
     hopeless = [number for number, count in enumerate(failures) if count > most]
     assert facts["dead"] == {str(number): most + 1 for number in hopeless}
     assert facts["letters"] == len(hopeless)
     for levels in facts["levels"].values():
-        # The broker takes level 3 for the first time, 4 for the second and so on.
+        # The broker uses level 3 for the first retry, 4 for the second and so on.
         assert levels == [None, *[str(level or 3 + times) for times in range(len(levels) - 1)]]
     retries = sum(min(count, most) for count in failures)
     return f"{len(failures)} messages, {retries} retries, {len(hopeless)} dead letters"
@@ -122,7 +123,7 @@ def plan_transactions(count: int) -> dict[str, Any]:
 
 
 def check_transactions(plan: dict[str, Any], facts: Facts) -> str:
-    """Exactly what was committed, at once or when asked, can be seen, once; each open one was asked about."""
+    """Exactly the committed messages, at once or after a check, are visible, once; each open one was checked."""
     outcomes = plan["outcomes"]
     assert facts["visible"] == [number for number, outcome in enumerate(outcomes) if outcome.endswith("c")]
     assert facts["asked about decided ones"] == 0
@@ -138,7 +139,7 @@ def check_transactions(plan: dict[str, Any], facts: Facts) -> str:
 
 
 def plan_tags(count: int) -> dict[str, Any]:
-    """The tag of each message, among them two that a broker cannot tell apart, and none."""
+    """The tag of each message, including two that a broker cannot distinguish, and none."""
     dice = _random("tags")
     tags = [dice.choice([*COLLIDING, "green", "中文", None]) for _ in range(count - 4)] + ["end"] * 4
     return {"messages": [{"TAGS": tag} if tag else {} for tag in tags], "groups": TAG_GROUPS}
@@ -148,7 +149,7 @@ def _wants_tag(expression: str, properties: Mapping[str, str]) -> bool:
     return expression == "*" or properties.get("TAGS") in expression.split(" || ")
 
 
-# Written twice: for the broker, and as we would say it.
+# Written twice: for the broker, and as a Python predicate.
 _SQL: dict[str, tuple[str, Callable[[Mapping[str, str]], bool]]] = {
     "number": ("n > 10", lambda have: "n" in have and int(have["n"]) > 10),
     "between": (
@@ -192,7 +193,7 @@ def _check_filter(facts: Facts, plan: dict[str, Any], wants: Callable[[str, Mapp
 
 
 def check_tags(plan: dict[str, Any], facts: Facts) -> str:
-    """Each group got what it wants, once, and its offsets went past the rest."""
+    """Each group got its messages, once, and its offsets moved past the rest."""
     return _check_filter(facts, plan, lambda group, have: _wants_tag(plan["groups"][group], have))
 
 
@@ -205,7 +206,7 @@ def check_sql(plan: dict[str, Any], facts: Facts) -> str:
 
 
 def check_reset(plan: dict[str, Any], facts: Facts) -> str:
-    """All messages once, and after the reset those behind the time again."""
+    """All messages once, and after the reset those after the time again."""
     half = plan["half"]
     assert facts["first"] == list(range(2 * half))
     assert facts["to"] == [half // 4] * 4

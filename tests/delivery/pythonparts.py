@@ -1,6 +1,6 @@
-"""The parts of delivery with our clients: each does what its plan says and gives the facts that `plans.py` checks.
+"""The parts of delivery with our clients: each executes its plan and returns the facts that `plans.py` checks.
 
-They are what `DeliveryCases.java` and `DeliveryRequests.java` do with Java's.
+They correspond to `DeliveryCases.java` and `DeliveryRequests.java` with Java's clients.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eruca import Consumer, Message, Outcome, Producer, PullConsumer, Receipt, Sql
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import ResetOffsetHeader
 from eruca._wire.names import DLQ_PREFIX
@@ -57,7 +58,7 @@ async def _send_all(producer: Producer, topic: str, numbers: range) -> None:
 
 
 async def _wait_for_commits(nameserver: str, group: str, topic: str, counts: list[int]) -> None:
-    """Wait until a group has committed so many messages of each queue."""
+    """Wait until a group has committed this many messages in each queue."""
     async with PullConsumer(nameserver, group=group, auto_commit=False) as looker:
         queues = sorted(await looker.list_queues(topic), key=lambda queue: queue.queue_id)
 
@@ -142,7 +143,7 @@ async def retries(nameserver: str, name: str, plan: Plan) -> Facts:
         async with consumer:
             await _send_all(producer, name, range(len(failures)))
             await wait_until(lambda: sum(map(len, seen.values())) >= calls, "all calls", _PATIENCE_SECONDS)
-            letters = await fetch_topic(producer.session, DLQ_PREFIX + name, hopeless)
+            letters = await fetch_topic(producer._session, DLQ_PREFIX + name, hopeless)
     return {
         "times": {str(number): [message.attempts for message in seen[number]] for number in sorted(seen)},
         "levels": {
@@ -168,7 +169,9 @@ async def delays(nameserver: str, name: str, plan: Plan) -> Facts:
     ):
         await create_topic(producer, name)
         async with consumer:
-            receipts = [await producer.send(name, b"%d" % number, delay=level) for number, level in enumerate(levels)]
+            receipts = [
+                await producer.send(name, b"%d" % number, delay_level=level) for number, level in enumerate(levels)
+            ]
             # The record that waits, stored when it was sent.
             due = [
                 (await looker.view(receipt.offset_id)).stored_at + timedelta(milliseconds=plan["millis"][str(level)])
@@ -211,9 +214,9 @@ async def transactions(nameserver: str, name: str, plan: Plan) -> Facts:
             await send(number)
         open_ones = {number: len(outcome) - 1 for number, outcome in enumerate(outcomes) if len(outcome) > 1}
         await wait_until(lambda: all(asked[number] >= times for number, times in open_ones.items()), "all asked")
-        # A broker that asks about nothing any more has heard every answer.
+        # A broker that sends no more checks has received every answer.
         await wait_until(lambda: loop.time() - last_asked > SILENCE_SECONDS, "silence")
-        session = producer.session
+        session = producer._session
         visible = [
             message for queue in await list_queues(session, name) for message in await read_queue(session, queue)
         ]
@@ -270,7 +273,7 @@ async def reset(nameserver: str, name: str, plan: Plan) -> Facts:
         async with consumer:
             await _send_all(producer, name, range(half))
             await collector.wait(half)
-            # Brokers take the message nearest to a time, before or behind it: no send may take as long as this.
+            # Brokers choose the message nearest to a time, before or after it: no send may take as long as this.
             later = datetime.now(UTC) + timedelta(seconds=2)
             await wait_until(lambda: datetime.now(UTC) > later, "later")
             await _send_all(producer, name, range(half, 2 * half))
@@ -281,7 +284,7 @@ async def reset(nameserver: str, name: str, plan: Plan) -> Facts:
             header = ResetOffsetHeader(
                 topic=name, group=name, timestamp=round(middle.timestamp() * 1000), is_force=True
             )
-            table = await ask_broker(producer.session, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+            table = await ask_broker(producer._session, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
             await collector.wait(3 * half)
             again = _numbers(collector.messages[2 * half :])
     await _wait_for_commits(nameserver, name, name, [half // 2] * 4)

@@ -1,7 +1,7 @@
-"""Replay, whoever asks for it and whoever is asked: groups that go back, skip, or take another's place.
+"""Replay with any tool and any system: groups that go back, skip, or continue from another group's offsets.
 
-A case is given a running system and a tool. Each has a topic of its own with an old and a new half, a good moment
-apart, and a group that has consumed all of it.
+A case gets a running system and a tool. Each has its own topic with an old and a new half, a good moment apart, and a
+group that has consumed all of it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from tests.unit.cli.upprocess import run_here
 HALF = 12
 OLD = [f"old {number}" for number in range(HALF)]
 NEW = [f"new {number}" for number in range(HALF)]
-# The moment between the halves, longer than a send takes: so that also who searches for the nearest message finds the
-# right one.
+# The pause between the halves, longer than a send takes, so that a search for the nearest message finds the right one.
 GAP_MS = 1500
 
 
@@ -163,7 +162,7 @@ async def _is_past(time_ms: float) -> bool:
 
 
 class Reader:
-    """A member of the group with our client, which counts what it was given."""
+    """A member of the group with our client, which counts the messages it received."""
 
     def __init__(self, scene: Scene) -> None:
         self.seen: Counter[str] = Counter()
@@ -176,7 +175,7 @@ class Reader:
         self.seen[message.body.decode()] += 1
 
     async def has(self, bodies: list[str], times: int) -> bool:
-        """Was it given each of these so often?"""
+        """Whether it received each of these this often."""
         return all(self.seen[body] >= times for body in bodies)
 
     async def __aenter__(self) -> Reader:
@@ -191,7 +190,7 @@ class Reader:
 
 
 async def reset_while_away(scene: Scene, tool: Tool) -> None:
-    """Nobody is connected: the offsets are written, and the next member begins there."""
+    """No member is connected: the offsets are written, and the next member begins there."""
     await scene.consume_all()
     await tool.reset(scene.group, scene.topic, scene.moment_ms)
     found = await scene.read_offsets(scene.group)
@@ -203,7 +202,7 @@ async def reset_while_away(scene: Scene, tool: Tool) -> None:
 
 
 async def reset_while_here(scene: Scene, tool: Tool) -> None:
-    """A member of ours is connected: it is told, and goes back by itself."""
+    """An Eruca member is connected: it is told, and goes back."""
     async with Reader(scene) as reader:
         await wait_until(lambda: reader.has(OLD + NEW, 1), "the first round")
         await wait_until(lambda: scene.is_at(scene.group, scene.ends), "the offsets of the first round")
@@ -214,7 +213,7 @@ async def reset_while_here(scene: Scene, tool: Tool) -> None:
 
 
 async def skip_backlog(scene: Scene, tool: Tool) -> None:
-    """What a group has not consumed is passed over."""
+    """Messages that a group has not consumed are skipped."""
     await scene.consume_all()
     address = scene.admin.find_master(next(iter(scene.ends)).broker_name)
     for queue in scene.ends:
@@ -244,7 +243,7 @@ CASES: list[Case] = [reset_while_away, reset_while_here, skip_backlog, clone_gro
 
 
 async def run_case(case: Case, cluster: Cluster, tool: Tool, name: str) -> int:
-    """Make a scene and play a case in it; gives how many messages there were."""
+    """Set up a scene and run a case in it; return how many messages there were."""
     async with Admin(cluster.name_server) as admin:
         scene = Scene(cluster, admin, name)
         await scene.fill()
@@ -254,7 +253,7 @@ async def run_case(case: Case, cluster: Cluster, tool: Tool, name: str) -> int:
 
 
 async def reset_java_member(peer: Peer, cluster: Cluster, tool: Tool, name: str, home: Path) -> int:
-    """A member of the official client is told, and goes back after its ten seconds; gives how many it was given."""
+    """A member with the official client is told, and goes back after ten seconds; return how many messages it got."""
     async with Admin(cluster.name_server) as admin:
         scene = Scene(cluster, admin, name)
         await scene.fill()

@@ -1,7 +1,7 @@
-"""SQL92 expressions with what the rules of the language make of them, given the properties of one message.
+"""SQL92 expressions with their results by the rules of the language, given the properties of one message.
 
-An answer is `true`, `false`, `null`, `error` (the properties do not fit the expression) or `refused` (it is not one).
-Only `true` lets a message through. Each group names its rule; `test_sql92.py` asks our filter and Java's about all.
+A result is `true`, `false`, `null`, `error` (the properties do not fit the expression) or `refused` (it is not valid).
+Only `true` lets a message through. Each group names its rule; `test_sql92.py` checks our filter and Java's against all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A message whose bytes rotted in an old segment: consumers name it, step over it, and get all the others."""
+"""A message that was corrupted in an old segment: consumers report it, skip it, and get all the others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def find_body(home: Path, number: int) -> tuple[Path, int]:
 
 
 def read_all(broker: EmbeddedBroker, wanted: int) -> list[bytes]:
-    """What a consumer of a new group gets until it has so many."""
+    """Return what a consumer of a new group gets until it has this many."""
     seen: list[bytes] = []
     with sync.PullConsumer(broker.nameserver, group="audit", subscribe="orders", start="earliest") as consumer:
         while len(seen) < wanted:

@@ -1,4 +1,4 @@
-"""The filter server as its users run it: processes of their own, a consumer with a module, and modules that attack."""
+"""The filter server as users run it: separate processes, a consumer with a module, and modules that attack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT = 600
 SECONDS_MAX = PATIENCE_S
 # What one process of a filter server may grow by while modules ask it for 4 GiB.
 GROWTH_MB_MAX = 200
-# Attacks of each kind at least, and the messages that go to others meanwhile.
+# The minimum number of attacks of each kind, and the messages sent to other groups meanwhile.
 ATTACKS_MIN = 10
 BASELINE = 100
 WITNESSES = 200
@@ -37,14 +37,14 @@ WITNESSES = 200
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A name server and a broker that takes filter servers."""
+    """A name server and a broker that accepts filter servers."""
     with Up(tmp_path_factory.mktemp("up"), *choose_ports(), "--filter-server-nums", "1") as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """The same, for tests that start and end filter servers themselves."""
+    """The same, for tests that start and stop filter servers themselves."""
     with Up(tmp_path_factory.mktemp("bare"), *choose_ports(), "--filter-server-nums", "1") as started:
         yield started
 
@@ -60,7 +60,7 @@ def filter_server(up: Up) -> Iterator[Up]:
 
 
 async def wait_until(is_so: Callable[[], bool | Awaitable[bool]], what: str) -> None:
-    """Look again and again until something is so."""
+    """Poll until a condition holds."""
     try:
         async with asyncio.timeout(SECONDS_MAX):
             while True:
@@ -78,14 +78,14 @@ async def list_filter_servers(session: Session, topic: str) -> list[str]:
 
 
 async def measure_lags(consumer: PullConsumer, topic: str) -> list[int]:
-    """How far the group's stored offsets are from the ends of its queues."""
+    """Return the distance of the group's stored offsets from the ends of its queues."""
     queues = await consumer.list_queues(topic)
     return [await consumer.end_offset(queue) - (await consumer.committed(queue) or 0) for queue in queues]
 
 
 @asynccontextmanager
 async def consume(up: Up, group: str, wanted: str | ClassFilter, topic: str, got: list[str]) -> AsyncIterator[Consumer]:
-    """A consumer that writes down what it gets."""
+    """A consumer that records what it gets."""
     consumer = Consumer(up.address, group=group, start="earliest", offsets_interval_ms=100)
 
     @consumer.handler(topic, tags=wanted)
@@ -154,7 +154,7 @@ def read_memory_mb(process: Up) -> float:
 
 
 async def time_messages(producer: Producer, got: list[str], count: int) -> list[float]:
-    """Send messages one after the other; how long each takes to its consumer, in milliseconds."""
+    """Send messages one after the other; return how long each takes to reach its consumer, in milliseconds."""
     loop = asyncio.get_running_loop()
     waits = []
     for _ in range(count):
@@ -182,13 +182,13 @@ class Attack:
         self.is_over = asyncio.Event()
 
     async def run(self, kind: str) -> None:
-        """Attack again and again with one kind of module, until it has been enough."""
+        """Attack repeatedly with one kind of module, until told to stop."""
         async with PullConsumer(self._up.address, group=f"attack-{kind}", auto_commit=False) as consumer:
             queues = await consumer.list_queues(self._topic)
             number = 0
             while number < ATTACKS_MIN or not self.is_over.is_set():
                 number += 1
-                # Another constant makes it another module, so that what is known of the last one does not help.
+                # Another constant makes it another module, so that cached results of the last one do not help.
                 module = ClassFilter(NAME, make_hostile(kind, number))
                 for answer in await asyncio.gather(
                     *[self._pull(consumer, queue, module) for queue in queues], return_exceptions=True
@@ -237,7 +237,7 @@ async def test_hostile_modules_are_stopped_and_nobody_else_notices(up: Up, filte
     grown = await asyncio.to_thread(read_memory_mb, filter_server) - before
     assert sorted(filtered) == sorted(f"W{number}" for number in range(BASELINE + WITNESSES))
     stopped = {
-        "instructions": sum("instructions on one message" in reason for reason in attack.reasons),
+        "instructions": sum("instructions for one message" in reason for reason in attack.reasons),
         "memory": sum("unreachable" in reason for reason in attack.reasons),
         "stack": sum("calls nest deeper" in reason for reason in attack.reasons),
     }
@@ -287,7 +287,7 @@ def test_a_java_consumer_uploads_a_module(up: Up, filter_server: Up, peer: Peer,
         "group": "java-readers",
         "topic": "ForJava",
         "className": NAME,
-        # Java's client takes a text for the source; the base64 of a module is one.
+        # Java's client expects source text; the base64 of a module is accepted as one.
         "source": base64.b64encode(modules.want_first("A")).decode(),
         "count": len(expected),
     }
@@ -319,7 +319,7 @@ class OnlyA(FilterClass):
             await wait_until(lambda: len(got) >= sum(body[0] == "A" for body in bodies), "all wanted messages")
         async with PullConsumer(bare.address, group="strangers") as consumer:
             queue = (await consumer.list_queues("Installed"))[0]
-            with pytest.raises(RequestRefused, match="takes no uploads"):
+            with pytest.raises(RequestRefused, match="accepts no uploads"):
                 await consumer.pull(queue, 0, tags=ClassFilter(NAME, modules.EVERYTHING))
     finally:
         await asyncio.to_thread(server.end)
@@ -343,4 +343,4 @@ async def test_a_broker_takes_none_unless_told(tmp_path: Path) -> None:
     finally:
         await asyncio.to_thread(up.end)
     assert status == 0
-    assert "this broker takes no filter servers: set filterServerNums" in said
+    assert "this broker does not accept filter servers: set filterServerNums" in said

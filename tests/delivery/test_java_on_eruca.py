@@ -1,7 +1,7 @@
 """Java producers and consumers against Eruca: each part of delivery with many messages and an exact account.
 
-All parts begin together, eight at a time in one Java process, because most of their time is waiting. The suite as a
-whole runs them against the Java broker as well, which shows that what is expected here is what that one does.
+All parts start together, eight at a time in one Java process, because they mostly wait. The whole suite also runs them
+against the Java broker, which shows that the expectations match its behaviour.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def start_program(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def find_facts(
     system: Cluster, start_program: Callable[[], BehaviourProgram], request: pytest.FixtureRequest
 ) -> FindFacts:
-    """Begin all parts that this run wants of this system; gives what one of them found."""
+    """Start all selected parts for this system; return a function that fetches the result of one of them."""
     wanted = [name for kind, name in map(_read_parameters, request.session.items) if kind == system.kind]
-    # Two parts may be the same case with two plans; a process tells its cases apart by name only.
+    # Two parts may be the same case with two plans; a process distinguishes its cases by name only.
     programs: dict[str, BehaviourProgram] = {}
     taken: list[tuple[BehaviourProgram, str]] = []
     for name in wanted:

@@ -9,7 +9,7 @@ from tests.figures import note_figures
 from tests.torture.delivery import PARTS, Settings, run
 
 KILLS = 3
-# Another one explores; the one that failed repeats.
+# Choose another seed to explore, or the failed one to reproduce a failure.
 SEED = int(os.environ.get("ERUCA_DELIVERY_SEED", "1"))
 
 

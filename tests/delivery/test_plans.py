@@ -1,4 +1,4 @@
-"""The checks behind the parts of delivery: facts of a run that went well pass, and anything wrong is found."""
+"""The checks of the delivery parts: facts of a good run pass, and every error is found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.interop.behaviour import Facts
 
 
 def _make_good(name: str) -> Facts:
-    """What a run finds in which all goes well."""
+    """The facts of a run without errors."""
     plan = PARTS[name].plan
     if name == "order":
         done = {str(queue): [n for n, where in enumerate(plan["queues"]) if where == queue] for queue in range(QUEUES)}
@@ -43,7 +43,7 @@ def _swap(numbers: list[Any]) -> None:
     numbers[3], numbers[4] = numbers[4], numbers[3]
 
 
-# What goes wrong, by part; each changes good facts.
+# Errors, by part; each modifies good facts.
 WRONGS: list[tuple[str, str, Any]] = [
     ("order", "out of order", lambda facts: _swap(facts["done"]["0"])),
     ("order", "lost", lambda facts: facts["done"]["7"].pop()),

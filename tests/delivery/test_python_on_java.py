@@ -1,7 +1,7 @@
 """Our clients against the Java broker: each part of delivery with many messages and an exact account.
 
-The plans and what must come of them are those of `test_java_on_eruca.py`. All parts begin together, each with a loop of
-its own in a thread. The suite as a whole runs them against Eruca as well.
+The plans and the expected results are those of `test_java_on_eruca.py`. All parts start together, each with its own
+loop in a thread. The whole suite also runs them against Eruca.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FindFacts = Callable[[str], Facts]
 
 @pytest.fixture
 def excuse_calls() -> Callable[[BlockBuster], None]:
-    """Let loops that run side by side wait for each other's imports; no more may block."""
+    """Allow loops that run in parallel to block on each other's imports, and on nothing else."""
 
     def excuse(buster: BlockBuster) -> None:
         del buster.functions["threading.Lock.acquire"]
@@ -40,7 +40,7 @@ def excuse_calls() -> Callable[[BlockBuster], None]:
 
 @pytest.fixture(scope="session")
 def find_python_facts(system: Cluster, request: pytest.FixtureRequest) -> Iterator[FindFacts]:
-    """What one part of this system found; the first one asked for lets all begin that this run wants."""
+    """Return the result of one part for this system; the first request starts all selected parts."""
     wanted = [name for kind, name in map(_read_parameters, request.session.items) if kind == system.kind]
     begun: dict[str, Future[Facts]] = {}
     threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="part")

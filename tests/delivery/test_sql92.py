@@ -1,4 +1,4 @@
-"""The SQL92 suite: what the rules say, what our filter says, what Java's classes say, and what either broker sends."""
+"""The SQL92 suite: the rules, our filter, Java's classes, and what either broker sends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEED = 20_064
 RULES = sorted({case.rule for case in SQL_CASES})
 READABLE = {case.expression: compile_sql(case.expression) for case in SQL_CASES if case.answer != REFUSED}
 UNREADABLE = sorted({case.expression for case in SQL_CASES if case.answer == REFUSED})
-# Each expression is put to every one of them, not only to those of its own cases.
+# Each expression is evaluated with every one of them, not only with those of its own cases.
 MESSAGES = [dict(pairs) for pairs in sorted({tuple(sorted(case.properties.items())) for case in SQL_CASES})]
 
 
@@ -48,7 +48,7 @@ def answer(expression: str, properties: dict[str, str]) -> str:
 
 
 def list_differences(answers: Iterable[tuple[SqlCase, str]]) -> list[str]:
-    """The cases that were answered in another way than the table says."""
+    """Return the cases whose result differs from the table."""
     return [
         f"{case.expression!r} with {case.properties}: {found}, not {case.answer} ({case.rule})"
         for case, found in answers
@@ -79,7 +79,7 @@ def test_a_refusal_points_at_the_position(expression: str) -> None:
     position = caught.value.position
     assert 0 <= position <= len(expression)
     assert str(caught.value).startswith(f"at character {position + 1} of ")
-    # All that comes before is good: a wrong character in its place is the first thing that is wrong.
+    # Everything before it is valid: a wrong character in its place is the first error.
     with pytest.raises(SqlError) as shorter:
         compile_sql(expression[:position] + "!")
     assert shorter.value.position == position
@@ -91,7 +91,7 @@ def test_the_classes_of_java_answer_the_same(peer: Peer, tmp_path: Path) -> None
         answers = program.ask({"cases": [[case.expression, case.properties] for case in SQL_CASES]})
         all_answers = program.ask({"cases": matrix})
     assert list_differences(zip(SQL_CASES, answers, strict=True)) == []
-    # Every expression with every message, where there is no rule to read but ours and Java's can be compared.
+    # Every expression with every message: there is no rule to check, but ours and Java's can be compared.
     found = [answer(*one) for one in matrix]
     differing = [one for one in zip(matrix, found, all_answers, strict=True) if one[1] != one[2]]
     assert differing == []
@@ -99,7 +99,7 @@ def test_the_classes_of_java_answer_the_same(peer: Peer, tmp_path: Path) -> None
 
 
 def make_expression(dice: random.Random, depth: int) -> str:
-    """Any expression of the grammar, most of them such as a broker takes."""
+    """Any expression of the grammar, most of them valid for a broker."""
 
     def value() -> str:
         return dice.choice(["a", "a", "b", "1", "2", "-5", "1.5", "100000000000", "'x'", "'1'", "TRUE", "NULL"])
@@ -155,7 +155,7 @@ async def test_a_broker_sends_what_the_table_says(system: Cluster) -> None:
             properties = {name: value for name, value in have.items() if name not in {"TAGS", "KEYS"}}
             keys = [have["KEYS"]] if "KEYS" in have else []
             await producer.send(TOPIC, b"x", tags=have.get("TAGS"), keys=keys, properties=properties)
-        stored = await fetch_queue(producer.session, queue, len(MESSAGES))
+        stored = await fetch_queue(producer._session, queue, len(MESSAGES))
         kept = [parse_properties(message.record.properties) for message in stored]
         assert all(have.items() <= found.items() for have, found in zip(MESSAGES, kept, strict=True))
         differing = []
@@ -171,7 +171,7 @@ async def test_a_broker_sends_what_the_table_says(system: Cluster) -> None:
 
 
 async def _pull_all(consumer: PullConsumer, queue: MessageQueue, text: str) -> list[int]:
-    """The offsets of all messages that a broker sends for an expression; it must come to the end."""
+    """Return the offsets of all messages that a broker sends for an expression, up to the end of the queue."""
     found: list[int] = []
     offset = 0
     while offset < len(MESSAGES):
@@ -183,8 +183,8 @@ async def _pull_all(consumer: PullConsumer, queue: MessageQueue, text: str) -> l
 
 
 async def _check(producer: Producer, text: str) -> RequestRefused | None:
-    """Let the broker read an expression, as consumers do before they subscribe; gives its refusal."""
-    session = producer.session
+    """Let the broker check an expression, as consumers do before they subscribe; return its refusal."""
+    session = producer._session
     data = SubscriptionData(topic=TOPIC, sub_string=text, sub_version=1, expression_type=SQL92)
     try:
         await session.calls.check_subscription(await find_broker(session), session.client_id, TOPIC, data)
@@ -213,8 +213,8 @@ async def test_length_and_depth_are_bounded_at_the_broker(system: Cluster) -> No
         assert await _check(producer, longest) is None
         assert await _check(producer, "NOT " * half + "a") is None
         for text, why in (
-            (longest + " ", f"the most is {SQL_CHARS_MAX}"),
-            ("a = 1 OR " * 100_000 + "a = 2", f"the most is {SQL_CHARS_MAX}"),
+            (longest + " ", f"the maximum is {SQL_CHARS_MAX}"),
+            ("a = 1 OR " * 100_000 + "a = 2", f"the maximum is {SQL_CHARS_MAX}"),
             ("NOT " * (SQL_DEPTH_MAX + 1) + "a", f"more than {SQL_DEPTH_MAX}"),
             ("(1 = 1 AND " * 600 + "a" + ")" * 600, f"more than {SQL_DEPTH_MAX}"),
         ):

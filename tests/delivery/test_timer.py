@@ -1,4 +1,4 @@
-"""Any delay, from end to end: our producer and consumer, a broker of our own, and what it leaves for a Java broker."""
+"""Arbitrary delays, end to end: our producer and consumer, our broker, and what it leaves for a Java broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["allow_new_files"]
 
 SEED = 20261115
 COUNT = 300
-# What a busy machine may add; the figure itself is `make bench ONLY=delay`.
+# What a busy machine may add; `make bench ONLY=delay` measures it.
 LATE_MS_MAX = 2000
 
 
@@ -35,7 +35,7 @@ async def broker(tmp_path: Path, allow_new_files: None) -> AsyncIterator[Embedde
 
 
 async def consume(broker: EmbeddedBroker, count: int, settle_s: float = 0.0) -> list[tuple[bytes, int, int]]:
-    """Body, due time and time of arrival in milliseconds of so many messages, and of what comes a moment later."""
+    """Return body, due time and arrival time (ms) of this many messages, and of what arrives a moment later."""
     found: list[tuple[bytes, int, int]] = []
     complete = asyncio.Event()
     consumer = Consumer(broker.nameserver, group="readers", start="earliest")

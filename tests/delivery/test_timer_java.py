@@ -22,7 +22,7 @@ __all__ = ["allow_new_files"]
 
 COUNT = 50
 OPTIONS = make_options(1024 * 1024)
-# Not before Java has come and gone, which takes some ten seconds.
+# Not before Java was started and stopped, which takes about ten seconds.
 DELAY = timedelta(seconds=45)
 
 pytestmark = pytest.mark.whole

@@ -11,7 +11,7 @@ import pytest
 from tests.delivery.toolcases import use_dead_letters, use_transactions
 from tests.interop.brokers import SETTINGS, ErucaCluster
 
-# A transaction is asked about once, and then soon given up; the time is enough to discard one before that.
+# A transaction is checked once, and given up soon after; the time is enough to discard one before that.
 QUICK = {**SETTINGS, "transactionCheckMax": 1, "transactionTimeOut": 3000, "transactionCheckInterval": 500}
 
 

@@ -13,7 +13,8 @@ from eruca import Consumer, Message, Outcome
 from eruca._admin import deadletters
 from eruca._admin.session import Admin
 from eruca._admin.transactions import State
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.names import DLQ_PREFIX
 from tests.figures import note_figures
 from tests.interop.brokers import Cluster
@@ -33,13 +34,13 @@ DECIDED = 5
 
 
 class Desk:
-    """Where an operator sits."""
+    """The environment of an operator."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
     async def run(self, *arguments: str, status: int = 0) -> list[dict[str, Any]]:
-        """Run a command; gives the rows it shows."""
+        """Run a command; return the rows it prints."""
         words = [*arguments, "-n", self.cluster.name_server]
         done = await asyncio.to_thread(run_here, *words)
         assert done.returncode == status, done.stderr
@@ -47,7 +48,7 @@ class Desk:
 
 
 class Group:
-    """A consumer group that fails on everything until it is told to go on."""
+    """A consumer group that fails on everything until it is told to succeed."""
 
     def __init__(self, cluster: Cluster, group: str, topic: str, *, fails: bool) -> None:
         self.fails = fails
@@ -63,12 +64,12 @@ class Group:
         return Outcome.DONE
 
     async def has(self, count: int) -> bool:
-        """Has it consumed so many?"""
+        """Whether it has consumed this many."""
         return self.seen.total() >= count
 
 
 async def use_dead_letters(cluster: Cluster, home: Path, name: str) -> None:
-    """Messages that a group failed on are listed, taken out and sent again: to that group alone, then to everybody."""
+    """Dead letters are listed, exported and sent again: to their group alone, then to all groups."""
     desk, topic, group = Desk(cluster), f"Tools-{name}", f"Failing-{name}"
     bodies = Counter(f"body {number}" for number in range(LETTERS))
     async with Admin(cluster.name_server) as admin:
@@ -147,7 +148,7 @@ async def use_transactions(cluster: Cluster, store: Path, name: str) -> None:
 
         async with TransactionalProducer(cluster.name_server, group=TRANSACTION_GROUP, check=check) as producer:
             await producer.send(topic, b"hello")
-            await producer.session.heartbeat()
+            await producer._session.heartbeat()
             (deed,) = await desk.run("txn", "resume", f"{name}-lost", "-o", "json")
             assert deed["outcome"] == "resumed"
             await wait_for_state(admin, f"{name}-lost", State.COMMITTED)

@@ -108,7 +108,7 @@ def compare_values(java: Any, ours: Any, path: str) -> Iterator[str]:
 
 
 def compare_entries(java: list[Any], ours: list[Any], path: str) -> Iterator[str]:
-    """Each of our entries must have the shape of one of Java's; the first difference of each is told."""
+    """Each of our entries must have the shape of one of Java's; the first difference of each is reported."""
     if not java:
         return
     for entry in ours:

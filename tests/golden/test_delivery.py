@@ -1,4 +1,4 @@
-"""A store of the Java broker goes on under ours: what was delayed is delivered, what was undecided is asked about."""
+"""A store of the Java broker continues under ours: delayed messages are delivered, undecided ones are checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.broker.peer import Peer, find_port
 
 HOUR_MS = 3_600_000
 NEVER_MS = 1000 * HOUR_MS
-# What differs between two copies of a message: where it lies and when it was stored.
+# What differs between two copies of a message: its position and its store time.
 PLACE = {"position": 0, "queue_offset": 0, "store_timestamp": 0, "size": 0}
 
 allow_new_files = _allow_new_files
@@ -52,7 +52,7 @@ async def broker(root: Path, clock: VirtualClock) -> AsyncIterator[Broker]:
 
 
 def fields(message: Record, **more: object) -> dict[str, object]:
-    """Everything a copy must share with its original; the order of properties is nobody's promise."""
+    """Everything a copy must share with its original; the order of properties is not guaranteed."""
     names = set(Record.__struct_fields__) - {"properties"} - PLACE.keys()
     return {name: getattr(message, name) for name in names} | {"properties": message.read_properties()} | more
 
@@ -130,7 +130,7 @@ async def test_java_s_committed_messages_obey_our_rule(broker: Broker) -> None:
 
 
 async def test_a_message_given_back_is_stored_as_java_stored_it(broker: Broker) -> None:
-    """Java's consumer gave these back with level 1; ours does the same, and the copies must be equal."""
+    """Java's consumer sent these back with level 1; ours does the same, and the copies must be equal."""
     peer = Peer(broker)
     try:
         theirs = {

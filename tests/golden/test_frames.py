@@ -64,7 +64,7 @@ def is_cut(row: Row) -> bool:
 
 
 def complete(row: Row) -> bytes:
-    """Give the whole frame. Where the recording is cut inside the stack dump, end that string and the object, and fill
+    """Return the whole frame. Where the recording is cut inside the stack dump, end that string and the object, and pad
     with blanks up to the length the frame announces."""
     raw = bytes.fromhex(row["rawHex"])
     if not is_cut(row):

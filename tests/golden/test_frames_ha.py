@@ -20,7 +20,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def read_row(row: dict[str, Any]) -> bytes:
-    """Give the bytes of one read; the capture keeps at most 4096 of them, zeros stand for the others."""
+    """Return the bytes of one read; the capture keeps at most 4096 of them, the others are zeros."""
     return bytes.fromhex(row["hex"]).ljust(row["len"], b"\0")
 
 
@@ -63,7 +63,7 @@ def test_chunks(rows: list[dict[str, Any]]) -> None:
     assert pending == b""
     assert chunks[0] == LogChunk(0, b"")
     log = b"".join(chunk.data for chunk in chunks)
-    # Chunks follow one another without gap, and a heartbeat says where the next one will start.
+    # Chunks follow each other without gaps, and a heartbeat announces where the next one will start.
     position = 0
     for chunk in chunks:
         assert chunk.position == position

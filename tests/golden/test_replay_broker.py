@@ -1,8 +1,8 @@
 """The recorded requests to the Java broker, sent to ours in their order: the answers have the shape of Java's.
 
-The recording has one example of each kind, so much that came before an answer is not in it. What is missing is made:
-heartbeats, offsets, a half message (`PREPARED`), and requests that only their answers tell of (`UNSEEN`). What our
-broker asks clients is compared with what Java's asked, and answered with the recorded answers.
+The recording has one example of each kind, so much that came before an answer is not in it. What is missing is created:
+heartbeats, offsets, a half message (`PREPARED`), and requests known only from their answers (`UNSEEN`). Requests of our
+broker to clients are compared with Java's, and answered with the recorded answers.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Replay:
         self._waiting: set[tuple[int, int]] = set()
         self._asked: dict[tuple[int, int], Command] = {}
         self._opaque = OWN_OPAQUE
-        # Ids of messages as our broker gave them.
+        # Ids of messages as our broker assigned them.
         self.message_ids: list[str] = []
         self.batch_ids: list[str] = []
         self.halves: list[dict[str, str]] = []
@@ -176,7 +176,7 @@ class Replay:
         return self._lines[conn]
 
     async def ask(self, conn: int, code: int, header: Header | None = None, body: bytes = b"") -> Command:
-        """Send a request of our own making and give its answer, which must be a success."""
+        """Send a request that is not in the recording and return its answer, which must be a success."""
         self._opaque += 1
         command = make_request(code, header, body, opaque=self._opaque)
         line = await self.line(conn)
@@ -245,7 +245,7 @@ def feed(raw: bytes) -> Command:
     return command
 
 
-# --- requests that only their answers tell of -------------------------------------------------------------------------
+# --- requests known only from their answers ---------------------------------------------------------------------------
 
 
 def pull(
@@ -324,7 +324,7 @@ async def join_producers(replay: Replay, row: Row) -> None:
 
 
 async def join_consumers(replay: Replay, row: Row) -> None:
-    """The consumer that is told of its group is there; the second recording has its heartbeat."""
+    """The consumer that is notified about its group is connected; the second recording has its heartbeat."""
     if replay.kind == "binary":
         return
     listed = next(row for row in replay.rows if row["requestCode"] == 38 and row["kind"] == "response")
@@ -357,7 +357,7 @@ async def commit_offsets(replay: Replay, row: Row) -> None:
 
 
 async def consume_directly(replay: Replay, row: Row) -> None:
-    """A tool wants a message to be consumed."""
+    """A tool requests that a message be consumed."""
     header = ConsumeDirectlyHeader(
         consumer_group="Ex_CG",
         client_id=row["header"]["extFields"]["clientId"],
@@ -374,7 +374,7 @@ PREPARED: dict[tuple[str, int], Callable[[Replay, Row], Awaitable[None]]] = {
     ("c2s", RequestCode.GET_CONSUME_STATS): commit_offsets,
     ("s2c", RequestCode.CONSUME_MESSAGE_DIRECTLY): consume_directly,
 }
-# Fields that say where a message is.
+# Fields that locate a message.
 MOVED: dict[int, Callable[[Replay], dict[str, str]]] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: lambda replay: {"offset": str(decode_offset_id(replay.batch_ids[1]).position)},
     RequestCode.END_TRANSACTION: lambda replay: {

@@ -1,7 +1,7 @@
 """The recorded requests to the Java name server, sent to ours in their order: the answers have the shape of Java's.
 
 The recording has one example of each kind, so a request whose answer is not the first of its kind is not in it; those
-are made from what the answer says. Each connection of the recording is a connection here.
+are created from what the answer contains. Each connection of the recording is a connection here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEFT_OUT = {
 }
 # What had been set before the recording began.
 ORDER_CONFIG = ("ORDER_TOPIC_CONFIG", "Ex_Order", "broker-a:4")
-# Requests that only their answers tell of.
+# Requests known only from their answers.
 UNSEEN: dict[tuple[int, int], Header] = {
     (RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.TOPIC_NOT_EXIST): RouteHeader("Ex_Auto"),
     (RequestCode.GET_KV_CONFIG, ResponseCode.QUERY_NOT_FOUND): KVConfigHeader("NS1", "NOPE"),
@@ -77,7 +77,7 @@ def read_recording(kind: str) -> Recording:
         if code in LEFT_OUT:
             continue
         if row["kind"] == "response":
-            if key(row) in answers:  # nobody asked for it above
+            if key(row) in answers:  # not requested above
                 request = make_unseen(row)
                 add_exchange(recording, kind, row, request)
         elif key(row) in answers and row["kind"] == "request":
@@ -118,7 +118,7 @@ EXCHANGES = [exchange for recording in RECORDINGS.values() for exchange in recor
 
 
 async def replay(recording: Recording, folder: Path) -> dict[str, Command]:
-    """Send everything to a fresh name server; gives our answers by the names of the exchanges."""
+    """Send everything to a fresh name server; returns our answers by the names of the exchanges."""
     options = NameServerOptions(
         listen_port=0, kv_config_path=str(folder / "kv.json"), config_store_path=str(folder / "namesrv.conf")
     )
@@ -161,7 +161,7 @@ def test_recordings_are_whole() -> None:
     assert len(RECORDINGS["binary"].exchanges) == 4
     assert len({exchange.name for exchange in EXCHANGES}) == len(EXCHANGES)
     silent = [step for recording in RECORDINGS.values() for step in recording.steps if step[2] is None]
-    assert len(silent) == 4  # three oneway registrations and the code nobody knows
+    assert len(silent) == 4  # three oneway registrations and the unknown code
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.name)

@@ -1,4 +1,4 @@
-"""The comparison of shapes tells same from different; otherwise the replays prove nothing."""
+"""The comparison of shapes distinguishes same from different; otherwise the replays would prove nothing."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ TORN_AT = 652926
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The four stores, to be looked at only."""
+    """The four stores, for reading only."""
     where = tmp_path_factory.mktemp("golden")
     return {name: unpack_golden(name, where) for name in NAMES}
 
@@ -100,7 +100,7 @@ def test_the_store_without_queues_says_which_records_have_no_entry(stores: dict[
 def check_counts(name: str, summary: StoreSummary) -> None:
     """Every queue that Java serves has as many messages as it serves from this log.
 
-    It never serves the topics of its own transactions whole, and while it served it delivered some delayed messages.
+    It never serves all of its own transaction topics, and while it served it delivered some delayed messages.
     """
     served = Counter(
         (message["topic"], message["queueId"])

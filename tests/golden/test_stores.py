@@ -58,11 +58,11 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 
 def deliver_what_java_delivered_early(store: MessageStore, clock: VirtualClock, expected: dict[str, Any]) -> None:
-    """Do to the rebuilt store what the Java broker did to it before it was asked for its messages.
+    """Do to the rebuilt store what the Java broker did to it before its messages were requested.
 
     When Java rebuilds consume queues it has not read its delay levels yet, takes every delay for one second, and so
-    delivered the ten messages of level 18 two hours early. They are not in the store we are given; delivering them by
-    hand here must give the very records Java wrote.
+    delivered the ten messages of level 18 two hours early. They are not in the given store; delivering them by
+    hand here must produce the very records Java wrote.
     """
     log_end = store.log.tail
     early = sorted(
@@ -204,7 +204,7 @@ def read_all(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("how", ["recovery", "append"])
 def test_derived_files_equal_javas_bytes(how: str, tmp_path: Path) -> None:
-    """Queues and index made again from the clean store's commit log alone are Java's, up to the write position."""
+    """Queues and index rebuilt from the clean store's commit log alone equal Java's, up to the write position."""
     java_root = unpack_golden("clean", tmp_path / "java")
     root = unpack_golden("clean", tmp_path / "ours")
     make_again: Callable[[Path], None] = recover_without_derived if how == "recovery" else append_every_record

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# Failed assertions of what tests share are to say as much as those of tests.
+# Failed assertions in shared code should be as detailed as those in tests.
 pytest.register_assert_rewrite(
     "tests.clients.stage",
     *[f"tests.replication.{name}" for name in ("pairs", "groups", "following", "killing", "faults", "electing")],

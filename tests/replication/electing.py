@@ -22,13 +22,13 @@ from tests.patience import PATIENCE_S
 from tests.replication.etcdserver import EtcdServer
 
 WAIT_S = PATIENCE_S
-# With a lease so short, a machine that is busy with other tests changes masters by itself: not for the slice.
+# With such a short lease, masters change on their own on a machine that is busy with other tests: not for the slice.
 LEASE_S = 1
 RULES = Rules(cold_s=1.0, slave_timeout_s=0.6, alone_s=1.6, hold_s=1.0)
 
 
 class FakeBroker:
-    """A log that is a number, copied from its master whenever somebody looks."""
+    """A log that is only a number, copied from its master on every access."""
 
     def __init__(self, cluster: Cluster, number: int, client: EtcdClient) -> None:
         self._cluster = cluster
@@ -43,7 +43,7 @@ class FakeBroker:
         self.history: list[str] = []
         self.known: set[str] = set()
         options = BrokerOptions(host=f"member{number}", broker_id=number, failover_lease_s=LEASE_S)
-        clock, this = SystemClock(), cast(Any, self)  # it stands for both roles and copies
+        clock, this = SystemClock(), cast(Any, self)  # it serves as both roles and copies
         self.driver = FailoverDriver(options, Standing(options), clock, this, this, client, Gate(clock), rules=RULES)
 
     async def become_master(self, epoch: int, *, why: str) -> None:
@@ -95,7 +95,7 @@ class FakeBroker:
         return self.driver.phase is Phase.LEADING and self.driver.gate.is_open()
 
     async def kill(self) -> None:
-        """Die without a word to etcd."""
+        """Crash without notifying etcd."""
         await self.driver._fall_silent()
         await self.driver._client.close()
 
@@ -164,7 +164,7 @@ class Cluster:
         return all(view is not None and not self.keys.find_damaged(view) for view in views)
 
     async def produce(self) -> None:
-        """Send to whoever is the master, as long as one is."""
+        """Send to the current master while there is one."""
         while True:
             for broker in self.brokers.values():
                 if broker.driver.gate.is_open():

@@ -1,4 +1,4 @@
-"""A real etcd on loopback for tests: free ports, a directory of its own, timing that suits a test."""
+"""A real etcd on loopback for tests: free ports, its own directory, timing that suits a test."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class EtcdServer:
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
 
@@ -103,7 +103,7 @@ class EtcdServer:
         await asyncio.to_thread(process.wait)
 
     async def lose_data(self) -> None:
-        """Have it start again with nothing, as when somebody empties its data directory."""
+        """Restart it without data, as if its data directory had been emptied."""
         await self.stop()
         await asyncio.to_thread(shutil.rmtree, self._folder / "data")
         await self.start()

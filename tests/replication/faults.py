@@ -1,7 +1,7 @@
 """Network faults between the members of a broker name, under load on all of them, whatever their roles.
 
-Senders reach every member all the time, so whoever would acknowledge without having the right to is caught: its
-messages are not in the log that is left, or lie at places that another one acknowledged, or in another order.
+Senders reach every member all the time, so a member that acknowledges without the right to do so is caught: its
+messages are not in the final log, or are at positions that another one acknowledged, or in another order.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tests.replication.load import DirectLoad, Ledger
 from tests.replication.pairs import QUEUES, Member
 from tests.replication.proxy import TcpProxy, Way
 
-# Connections that are dropped are two things, reset or silent. A process that stands still is no fault of a network,
-# but looks like one to the others, and it may go on in the middle of a sentence.
+# Dropped connections come in two kinds, reset or silent. A stopped process is not a network fault, but looks like one
+# to the others, and it may continue in the middle of anything.
 KINDS = ("delay", "reset", "silence", "half-close", "corrupt", "one-way", "freeze")
-# Links are given up soon, so that much happens while the weather is bad.
+# Links time out soon, so that much happens during a fault.
 _QUICK = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 1200}
 _FLUSH_MODES = ("ASYNC_FLUSH", "SYNC_FLUSH")
 _MORE = 20
@@ -57,7 +57,7 @@ class Settings:
 
 @dataclass
 class Result:
-    """What was seen in one run."""
+    """The observations of one run."""
 
     settings: Settings
     episodes: list[str] = field(default_factory=list)
@@ -66,14 +66,14 @@ class Result:
     # Changes of the master, and promotions that were refused because something might have been lost.
     changes: int = 0
     refused: int = 0
-    # Promotions that were cut off half-way, so that nobody was the master, and that the operator gave again.
+    # Promotions that were interrupted half-way, which left no master, and that the operator repeated.
     again: int = 0
     line: str = ""
     seconds: float = 0.0
     violations: list[str] = field(default_factory=list)
 
     def summarise(self) -> str:
-        """What was counted, for people."""
+        """Summarise the counts for people."""
         settings = self.settings
         how = "etcd" if settings.etcd else "operator"
         return (
@@ -99,7 +99,7 @@ async def run(settings: Settings, home: Path) -> Result:
             faults=True,
             settings=options,
         ) as group,
-        Admin(group.names.address, ClientOptions(instance="senders", call_timeout_ms=1000)) as admin,
+        Admin(group.names.address, ClientOptions(instance="senders", call_timeout=1)) as admin,
         AsyncExitStack() as stack,
     ):
         loads = [DirectLoad(admin.calls, ledger, member.address, queues=QUEUES) for member in group.members]
@@ -199,7 +199,7 @@ class _Episode:
                     proxy.weather[way].is_dark = True
 
     async def _promote(self, master: Member, until: float) -> None:
-        """What an operator does who thinks that the master is gone; tries again as long as the weather is bad."""
+        """Act as an operator who thinks that the master is gone; retries while the fault lasts."""
         while True:
             try:
                 await self._group.promote_another(master)
@@ -212,7 +212,7 @@ class _Episode:
             await asyncio.sleep(_AGAIN_S)
 
     async def _promote_again(self) -> None:
-        """What an operator does whose command was cut off half-way, when the weather is fine: give it again."""
+        """Act as an operator whose command was interrupted half-way: repeat it after the fault is over."""
         group = self._group
         deadline = time.monotonic() + _PROGRESS_SECONDS_MAX
         while True:

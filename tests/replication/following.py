@@ -1,9 +1,10 @@
-"""A slave follows a master, each ours or Java's: equal segments, and the official client goes on when the master dies.
+"""A slave follows a master, each ours or Java's: equal segments, and the official client continues when the master
+dies.
 
-The pair is asked to replicate before it answers (SYNC_MASTER). Two groups of push consumers are half-way when the
-master is killed. `live` goes on in the same process. `resumed` is stopped just before, after its last commits the
-slave cannot have heard of, and comes back in a new consumer: what it gets twice must lie behind the offsets that the
-slave had.
+The pair replicates before it responds (SYNC_MASTER). Two groups of push consumers are half-way when the master is
+killed. `live` continues in the same process. `resumed` is stopped just before, after its last commits that the slave
+cannot have seen, and comes back in a new consumer: messages it gets twice must be behind the offsets that the slave
+had.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class Settings:
     segment_bytes: int = 1024 * 1024
     # The share of the messages that the master has before its slave is started for the first time.
     late_share: float = 0.0
-    # The slave's log begins where the master's does, also when it came late; otherwise with the last segment.
+    # The slave's log begins where the master's does, even if it joined late; otherwise with the last segment.
     copies_all: bool = True
-    # The official client consumes, and goes on from the slave.
+    # The official client consumes, and continues from the slave.
     consumes: bool = True
     flush: str = "ASYNC_FLUSH"
     seconds_max: float = SETTLE_SECONDS_MAX
@@ -61,13 +62,13 @@ class Settings:
 
 @dataclass
 class Result:
-    """What was seen in one run."""
+    """The observations of one run."""
 
     settings: Settings
     statuses: Counter[str] = field(default_factory=Counter)
     tail: int = 0
     comparison: Comparison | None = None
-    # By group: what came, also what came after the kill, and what the slave knew.
+    # By group: what arrived, what arrived after the kill, and what the slave knew.
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
     sent_s: float = 0.0
     # From the last answer until the slave had everything.
@@ -76,7 +77,7 @@ class Result:
     violations: list[str] = field(default_factory=list)
 
     def summarise(self) -> str:
-        """What was counted, for people."""
+        """Summarise the counts for people."""
         settings = self.settings
         head = f"{settings.slave} slave of {settings.master} master"
         late = f", slave after {settings.late_share:.0%}" if settings.late_share else ""
@@ -145,7 +146,7 @@ class _Stage:
         return self.home / name / "store"
 
     async def list_complaints(self, name: str) -> list[str]:
-        """Mistakes of ours that were logged."""
+        """Internal errors that were logged."""
         broker = self._running.get(name)
         return await broker.list_complaints() if isinstance(broker, Member) else []
 
@@ -160,7 +161,7 @@ async def run(settings: Settings, home: Path, peer: Peer | None) -> Result:
         _staging(settings, home, peer, names.address, watch) as stage,
         _consuming(settings, home, peer) as program,
         Producer(
-            names.address, group="feeder", timeout=_SEND_SECONDS, options=ClientOptions(route_interval_ms=500)
+            names.address, group="feeder", timeout=_SEND_SECONDS, options=ClientOptions(route_interval=0.5)
         ) as producer,
     ):
         await stage.start("master")
@@ -218,7 +219,7 @@ async def _consuming(settings: Settings, home: Path, peer: Peer | None) -> Async
 
 
 async def _wait_for_slave(producer: Producer, watch: Watch, stage: _Stage) -> None:
-    """Wait until the master says that its slave has what is sent to it."""
+    """Wait until the master reports that its slave has what is sent to it."""
     await watch.create_topic(stage.address("master"), _PROBE, 1)
 
     async def probe() -> SendStatus | None:
@@ -267,7 +268,7 @@ async def _tell(program: JavaProgram, action: str, seconds: float = 0.0, **field
 async def _kill_under_consumers(
     program: JavaProgram, stage: _Stage, queues: list[MessageQueue], names: str, result: Result
 ) -> None:
-    """Have both groups half-way, the last commits of one unknown to the slave; kill the master; let both go on."""
+    """Bring both groups half-way, the last commits of one unknown to the slave; kill the master; let both continue."""
     settings = result.settings
     count = settings.messages
     await _tell(program, "await", settings.seconds_max, group=RESUMED, count=int(count * 0.2))
@@ -291,7 +292,7 @@ async def _kill_under_consumers(
         facts["before"] = before[group]
         facts["unsynced"] = sum(max(0, told[group][queue] - known[group][queue]) for queue in known[group])
         result.groups[group] = facts
-    # What would come twice comes with the last ones; the position of each queue was taken before.
+    # Duplicates arrive together with the last messages; the position of each queue was taken before.
     for group in (LIVE, RESUMED):
         await _tell(program, "persist", name=f"{group}-{1 if group == LIVE else 2}")
         facts = await _tell(program, "tell", group=group)

@@ -1,7 +1,7 @@
 """All members of one broker name, with what elects or promotes them, and a ledger of what they acknowledged.
 
-`faults=True` puts a proxy before every member: others, and the operator, reach it through that. Whoever measures talks
-to the members themselves. With etcd each member has a proxy to etcd of its own.
+`faults=True` puts a proxy in front of every member: other members and the operator reach it through the proxy.
+Measurements use the members' real addresses. With etcd, each member has its own proxy to etcd.
 """
 
 from __future__ import annotations
@@ -127,13 +127,13 @@ class Group:
             self.proxies.append([await self._stack.enter_async_context(proxy) for proxy in proxies])
 
     def _make_rng(self) -> random.Random:
-        """Chance of its own for each proxy, so that traffic does not change what else is planned."""
+        """A separate random generator for each proxy, so that traffic does not change what else is planned."""
         return random.Random(self.rng.random())
 
     # -- who is what -------------------------------------------------------------------------------------------------
 
     async def read_states(self) -> dict[Member, ReplicationState]:
-        """What every member that answers says of itself."""
+        """Return the state of every member that responds."""
         found = await asyncio.gather(*[self._read_state(member) for member in self.members])
         return {member: state for member, state in zip(self.members, found, strict=True) if state is not None}
 
@@ -148,7 +148,7 @@ class Group:
     async def wait_for(
         self, is_wanted: Callable[[dict[Member, ReplicationState]], bool], what: str, seconds: float = HEAL_SECONDS_MAX
     ) -> dict[Member, ReplicationState]:
-        """Wait until the members say what is wanted."""
+        """Wait until the members report what is expected."""
         deadline = time.monotonic() + seconds
         while not is_wanted(states := await self.read_states()):
             if time.monotonic() >= deadline:
@@ -158,12 +158,12 @@ class Group:
         return states
 
     async def wait_for_master(self, seconds: float = HEAL_SECONDS_MAX, *, but: Member | None = None) -> Member:
-        """Wait until somebody says that it is the master and takes messages."""
+        """Wait until a member reports that it is the master and accepts messages."""
         states = await self.wait_for(lambda found: bool(_list_masters(found, but)), "a master", seconds)
         return _list_masters(states, but)[0]
 
     async def wait_until_whole(self, seconds: float = HEAL_SECONDS_MAX) -> Member:
-        """Wait until all are there and know each other, one is the master, the others have what it has; gives it."""
+        """Wait until all members are present, know each other, and are in sync with one master; return it."""
         states = await self.wait_for(self._is_whole, "one master and the others in sync", seconds)
         return _list_masters(states, None)[0]
 
@@ -176,11 +176,11 @@ class Group:
         slaves = states[masters[0]].slaves
         if len(slaves) < len(self.members) - 1 or not all(slave.in_sync for slave in slaves):
             return False
-        # A member that was not told yet who the others are could not say who is missing later.
+        # A member that does not know the others yet could not tell later which one is missing.
         return all(len(state.members) >= len(self.members) for state in states.values())
 
     async def promote_another(self, old: Member, *, by_command: bool = False) -> Member:
-        """What an operator does when the master is gone: the one with the most data becomes the master.
+        """Act as an operator when the master is gone: the member with the most data becomes the master.
 
         Raises ErucaError when that is refused; with `by_command` it is an assertion.
         """
@@ -197,26 +197,26 @@ class Group:
         return chosen
 
     async def read_logs(self, size: int = 1500) -> str:
-        """The last words of all members."""
+        """The ends of all members' logs."""
         logs = [f"--- {member.home.name}\n{await member.read_log(size)}" for member in self.members]
         return "\n".join(logs)
 
     async def list_complaints(self) -> list[str]:
-        """Mistakes that any member has logged."""
+        """Internal errors that any member has logged."""
         return [f"{m.home.name} logged: {line}" for m in self.members for line in await m.list_complaints()]
 
     # -- in the end --------------------------------------------------------------------------------------------------
 
     async def finish(self, ledger: Ledger) -> tuple[list[str], str]:
-        """Stop everybody cleanly and hold the logs against each other and against the ledger.
+        """Stop all members cleanly and compare the logs with each other and with the ledger.
 
-        Gives what is wrong, and a line about what was compared.
+        Returns what is wrong, and a line about what was compared.
         """
         master = await self.wait_until_whole()
         await self.watch.wait_until_synced([member.address for member in self.members], HEAL_SECONDS_MAX)
         listed = {m: {tail.file for tail in state.diverged} for m, state in (await self.read_states()).items()}
         faults = []
-        # Slaves first: a master that ends would have itself replaced.
+        # Slaves first: a master that stops would be replaced.
         for member in sorted(self.members, key=lambda each: each is master):
             status = await member.end()
             faults += [f"{member.home.name} ended with {status}"] if status else []

@@ -1,7 +1,7 @@
-"""The master is killed with `kill -9` under load, again and again, and another member takes its place each time.
+"""The master is killed repeatedly with `kill -9` under load, and another member takes its place each time.
 
-Without etcd an operator promotes; with etcd the members elect. The killed one is started again as it was configured
-and comes back as a slave. Producers and consumers are never told anything.
+Without etcd an operator promotes; with etcd the members elect. The killed member is restarted with its configuration
+and comes back as a slave. Producers and consumers are not told anything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Settings:
 
 @dataclass
 class Result:
-    """What was seen in one run."""
+    """The observations of one run."""
 
     settings: Settings
     kills: int = 0
@@ -60,7 +60,7 @@ class Result:
     violations: list[str] = field(default_factory=list)
 
     def summarise(self) -> str:
-        """What was counted, for people."""
+        """Summarise the counts for people."""
         settings = self.settings
         how = "etcd elects" if settings.etcd else "operator promotes"
         repeated = self.consumed.total() - len(self.consumed)
@@ -89,12 +89,12 @@ class _JavaConsumer:
         self._program.ask({**request, "count": _NUMBERS_MAX, "gate": _NUMBERS_MAX + 1})
 
     def list_lacking(self, numbers: list[int]) -> list[int]:
-        """Those of some messages that did not come."""
+        """Return which of some messages did not arrive."""
         (row,) = self._program.ask({"do": "lacks", "group": JAVA_CONSUMERS, "numbers": numbers})
         return list(row["lacking"])
 
     def count(self) -> tuple[int, int]:
-        """How many came, and how many of them more than once."""
+        """Return how many arrived, and how many of them more than once."""
         (row,) = self._program.ask({"do": "tell", "group": JAVA_CONSUMERS})
         return row["distinct"], row["repeated"]
 
@@ -107,7 +107,7 @@ class _Clients:
     """Producers and consumers that only know the name server."""
 
     def __init__(self, group: Group) -> None:
-        options = ClientOptions(route_interval_ms=500, call_timeout_ms=1000)
+        options = ClientOptions(route_interval=0.5, call_timeout=1)
         self.ledger = Ledger()
         self.consumed: Counter[int] = Counter()
         self.producer = Producer(
@@ -122,7 +122,7 @@ class _Clients:
             self.consumed[read_number(message.body)] += 1
 
     async def start_java(self, stack: AsyncExitStack, peer: Peer, home: Path, names: str) -> None:
-        """A consumer of the official client shall come too."""
+        """Add a consumer with the official client."""
         self._java = await asyncio.to_thread(_JavaConsumer, peer, home, names)
         stack.push_async_callback(asyncio.to_thread, self._java.close)
 
@@ -155,14 +155,14 @@ class _Clients:
             wanted = set(new[:_MORE])
 
     async def wait_for_all(self) -> list[int]:
-        """Wait until everything acknowledged is consumed; gives what is not."""
+        """Wait until everything acknowledged is consumed; return what is not."""
         wanted = {attempt.number for attempt in self.ledger.list_acknowledged()}
         with suppress(AssertionError):
             await wait_until(lambda: wanted <= self.consumed.keys(), "all consumed", _RESUME_SECONDS_MAX)
         return sorted(wanted - self.consumed.keys())
 
     async def wait_for_java(self) -> tuple[list[int], str]:
-        """Wait until the official consumer has everything too; gives what it has not, and a line about it."""
+        """Wait until the official consumer has everything too; return what it lacks, and a line about it."""
         if self._java is None:
             return [], ""
         lacking = [attempt.number for attempt in self.ledger.list_acknowledged()]
@@ -210,7 +210,7 @@ async def run(settings: Settings, home: Path, peer: Peer | None = None) -> Resul
 
 
 async def _kill(settings: Settings, group: Group) -> float:
-    """Kill the master, have it replaced, start it again, and wait until all is well; gives when it was killed."""
+    """Kill the master, have it replaced, restart it, and wait until all is well; return when it was killed."""
     master = await group.wait_for_master()
     moment = time.monotonic()
     await master.kill()
@@ -220,6 +220,6 @@ async def _kill(settings: Settings, group: Group) -> float:
     await asyncio.sleep(group.rng.uniform(0, 0.3))
     await master.start()
     leading = await group.wait_until_whole()
-    # The one that was killed comes back as a slave, whatever its configuration says.
+    # The killed member comes back as a slave, whatever its configuration is.
     assert settings.etcd or leading is heir, f"{leading.address} leads, not {heir.address}"
     return moment

@@ -1,7 +1,7 @@
-"""Who sends, and what they were told: a ledger of every send, held against the log afterwards.
+"""Senders and a ledger of their results: every send is compared with the log afterwards.
 
-A message is acknowledged when its send was answered with 0. Whatever becomes of the brokers, it must be in the log
-that is left in the end, at the position and the offset of its answer.
+A message is acknowledged when the response to its send was 0. Whatever happens to the brokers, it must be in the final
+log, at the position and the offset of its response.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CODES = {
     SendStatus.SLAVE_NOT_AVAILABLE: int(ResponseCode.SLAVE_NOT_AVAILABLE),
 }
 ACKNOWLEDGED = int(ResponseCode.SUCCESS)
-# Of an attempt that nobody answered.
+# For an attempt without a response.
 NO_ANSWER = -1
 
 
@@ -54,7 +54,7 @@ class Attempt:
     """One send and its answer."""
 
     number: int
-    # Whom it was sent to, as far as the sender knows.
+    # The member it was sent to, as far as the sender knows.
     member: str
     begun: float
     answered: float = 0.0
@@ -73,7 +73,7 @@ class Ledger:
         self._numbers = itertools.count()
 
     def begin(self, member: str = "") -> Attempt:
-        """A message with a number of its own is about to be sent."""
+        """Record a message with a unique number that is about to be sent."""
         attempt = Attempt(next(self._numbers), member, time.monotonic())
         self.attempts.append(attempt)
         return attempt
@@ -88,7 +88,7 @@ class Ledger:
 
     @property
     def codes(self) -> Counter[int]:
-        """How often each answer was given."""
+        """Count each kind of response."""
         return Counter(attempt.code for attempt in self.attempts)
 
     def list_acknowledged(self) -> list[Attempt]:
@@ -96,7 +96,7 @@ class Ledger:
         return [attempt for attempt in self.attempts if attempt.code == ACKNOWLEDGED]
 
     def find_pauses(self, moments: Iterable[float]) -> list[float]:
-        """How long nobody who asked after each moment was acknowledged: from the moment to the first such answer."""
+        """Return the time from each moment to the first acknowledgement of a send that started after it."""
         done = sorted((attempt.answered, attempt.begun) for attempt in self.list_acknowledged())
         pauses = []
         for moment in moments:
@@ -114,7 +114,7 @@ class Ledger:
     # -- against the log ---------------------------------------------------------------------------------------------
 
     def list_faults(self, records: Sequence[Stored], topic: str = TOPIC) -> list[str]:
-        """What the log that is left says other than the ledger. Nothing, when all is well."""
+        """Return the differences between the final log and the ledger. None if all is well."""
         by_position = {record.position: record for record in records if record.topic == topic}
         faults = [
             *describe("acknowledged and lost", (a for a in self.list_acknowledged() if a.position not in by_position)),
@@ -151,9 +151,9 @@ class Ledger:
         return describe("two messages acknowledged for one place", disputes)
 
     def list_disorder(self) -> list[str]:
-        """Acknowledged messages that lie before others which were acknowledged before they were sent.
+        """Find acknowledged messages that are before others which were acknowledged before they were sent.
 
-        One log cannot do that, and two masters that take turns without knowing can.
+        This cannot happen in one log, but can with two masters that alternate without knowing.
         """
         disorder = []
         latest: Attempt | None = None
@@ -175,7 +175,7 @@ def describe(what: str, found: Iterable[Any]) -> list[str]:
 
 
 class ProducerLoad:
-    """A producer that sends without end, with what a user's would do: routes, retries, time-outs."""
+    """A producer that sends endlessly, like a user's: with routes, retries and timeouts."""
 
     def __init__(self, producer: Producer, ledger: Ledger, *, tasks: int = 4, pause_s: float = 0.002) -> None:
         self._producer, self._ledger = producer, ledger
@@ -201,7 +201,7 @@ class ProducerLoad:
 
 
 async def send_to(calls: Calls, ledger: Ledger, address: str, queues: int, timeout_ms: int = 5000) -> Attempt:
-    """Send the next message to a member, whatever its role is and whatever routes say."""
+    """Send the next message to a member, whatever its role is and whatever the routes are."""
     attempt = ledger.begin(address)
     header = SendMessageV2Header(
         producer_group="direct",
@@ -230,7 +230,7 @@ async def send_to(calls: Calls, ledger: Ledger, address: str, queues: int, timeo
 
 
 class DirectLoad:
-    """Sends to one member without end, whatever its role is and whatever routes say: what it acknowledges counts."""
+    """Sends to one member endlessly, whatever its role is and whatever the routes are: what it acknowledges counts."""
 
     def __init__(
         self,
@@ -269,9 +269,9 @@ async def send_all(
     workers: int = 8,
     on_done: Callable[[int], Awaitable[None] | None] | None = None,
 ) -> Counter[str]:
-    """Send numbered messages as fast as they are taken, batches and single ones; gives how often each status came.
+    """Send numbered messages as fast as they are accepted, batches and single ones; return the count of each status.
 
-    A batch that fails is sent again, so that each number is there at least once.
+    A batch that fails is sent again, so that each number is stored at least once.
     """
     statuses: Counter[str] = Counter()
     starts = iter(range(numbers.start, numbers.stop, batch))
@@ -280,7 +280,7 @@ async def send_all(
         for start in starts:
             chunk = range(start, min(numbers.stop, start + batch))
             queue = queues[start // batch % len(queues)]
-            # One in ten goes out message by message, with what users add to messages.
+            # One in ten is sent message by message, with the properties that users add.
             if start // batch % 10 == 0:
                 for each in chunk:
                     receipt = await producer.send(

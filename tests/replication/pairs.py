@@ -1,7 +1,7 @@
-"""Masters and slaves in processes of their own: ours, which may be killed and started again, and Java's.
+"""Masters and slaves in separate processes: ours, which may be killed and restarted, and Java's.
 
-All brokers of a test share one name server of ours and one broker name. Addresses may be told that are not those a
-broker listens on, so that a proxy stands between it and whoever learnt of it.
+All brokers of a test share one Eruca name server and one broker name. A broker may announce an address other than the
+one it listens on, so that a proxy is between it and others.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class OurProcess:
         self.on_up(json.loads(line))
 
     def on_up(self, facts: dict[str, Any]) -> None:
-        """It says that it is up."""
+        """Whether it reports that it is up."""
 
     @property
     def pid(self) -> int:
@@ -101,12 +101,12 @@ class OurProcess:
         await self.end(signal.SIGKILL)
 
     def freeze(self, frozen: bool) -> None:
-        """Let the process stand still, or go on."""
+        """Stop the process, or let it continue."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
     async def end(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
-        """Have it end, if it runs; gives its exit status."""
+        """Terminate it if it runs; return its exit status."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -116,14 +116,14 @@ class OurProcess:
         return process.returncode or 0
 
     async def read_log(self, size: int = 3000) -> str:
-        """What it logged last."""
+        """Return the end of its log."""
         return (await asyncio.to_thread(self._read_all))[-size:]
 
     def _read_all(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
     async def list_complaints(self) -> list[str]:
-        """Mistakes of its own that it has logged."""
+        """Return the internal errors that it has logged."""
         text = await asyncio.to_thread(self._read_all)
         return [line for line in text.splitlines() if re.search(r"\bERROR\b|Traceback|Error:", line)]
 
@@ -163,7 +163,7 @@ class Member(OurProcess):
         self.store = home / "store"
         self.broker_id = broker_id
         self.name_server = name_server
-        # Where it listens, and where others are told that it does.
+        # Where it listens, and the address that it announces.
         self.address = f"{LOOPBACK}:{self.port}"
         self.told_address = f"{told_host}:{self.port}"
         options = {
@@ -213,7 +213,7 @@ def start_java_member(
 
 
 async def run_command(*arguments: str) -> tuple[int, str, str]:
-    """Run `eruca` with some arguments; gives its exit status, what it printed, and what it said besides."""
+    """Run `eruca` with some arguments; return its exit status, stdout and stderr."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "eruca", *arguments),
         stdout=asyncio.subprocess.PIPE,
@@ -230,7 +230,7 @@ async def run_command(*arguments: str) -> tuple[int, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """How far the log of a broker reaches, and how much of it is not in its queues yet."""
+    """The end of a broker's log, and how much of it is not in its queues yet."""
 
     start: int
     end: int
@@ -241,7 +241,7 @@ class Watch:
     """Asks brokers directly, whatever their roles are."""
 
     def __init__(self, name_server: str, call_timeout_ms: int = 2000) -> None:
-        self._admin = Admin(name_server, ClientOptions(call_timeout_ms=call_timeout_ms, route_interval_ms=200))
+        self._admin = Admin(name_server, ClientOptions(call_timeout=call_timeout_ms / 1000, route_interval=0.2))
 
     async def __aenter__(self) -> Self:
         await self._admin.__aenter__()
@@ -258,18 +258,18 @@ class Watch:
         return self._admin
 
     async def ask(self, address: str, code: RequestCode) -> Any:
-        """Ask something without a header; gives the body of the answer."""
+        """Send a request without a header; return the body of the response."""
         return (await self._admin.calls.ask(address, build_request(code, EmptyHeader())))[1]
 
     async def find_tail(self, address: str) -> Tail:
-        """How far a broker's log reaches."""
+        """Return the end of a broker's log."""
         table = (await self.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)).table
         return Tail(
             int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]), int(table["dispatchBehindBytes"])
         )
 
     async def wait_until_synced(self, addresses: Sequence[str], seconds: float = PATIENCE_SECONDS) -> int:
-        """Wait until the logs of all end at the same place, with all of it in their queues; gives the place."""
+        """Wait until all logs end at the same position and are in their queues; return the position."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         seen: object = None
@@ -286,7 +286,7 @@ class Watch:
         raise AssertionError(f"not in sync after {seconds:.0f} s: {seen}")
 
     async def create_topic(self, address: str, topic: str, queues: int = QUEUES) -> list[MessageQueue]:
-        """Make a topic on a broker and wait until the name server knows it; gives its queues."""
+        """Create a topic on a broker and wait until the name server knows it; return its queues."""
         header = CreateTopicHeader(
             topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6
         )
@@ -309,7 +309,7 @@ class Watch:
         return [MessageQueue(BROKER_NAME, number, topic) for number in range(queues)]
 
     async def list_members(self) -> dict[int, str]:
-        """Who is registered under the broker name, by id."""
+        """Return the brokers registered under the broker name, by id."""
         route = await self._admin.calls.ask(
             self._admin.options.nameservers, build_request(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader())
         )

@@ -1,7 +1,8 @@
-"""A TCP proxy that stands between two servers and makes bad weather: late, silent, cut, half closed, wrong bytes.
+"""A TCP proxy between two servers that makes network faults: delays, silence, resets, half-closed connections, wrong
+bytes.
 
-Each of the two ways through it has weather of its own, which may change while connections are open. What is held back
-is not lost, as with TCP itself: it arrives when the way is free again, unless the connection ended meanwhile.
+Each direction has its own faults, which may change while connections are open. Data that is held back is not lost, as
+with TCP itself: it arrives when the direction is free again, unless the connection was closed meanwhile.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Self
 _CHUNK_BYTES = 64 * 1024
 # What one way of one connection holds before it stops reading, like the buffers of a network.
 _HELD_BYTES_MAX = 256 * 1024
-# Who waits in the dark looks this often whether the other side has given up.
+# A blocked direction checks this often whether the other side has closed.
 _POLL_S = 0.01
 
 
 class Way(enum.Enum):
-    """Seen from who connects: what it says, and what it is told."""
+    """Seen from the connecting side: what it sends, and what it receives."""
 
     THERE = "there"
     BACK = "back"
@@ -43,7 +44,7 @@ class Weather:
 
     @property
     def is_dark(self) -> bool:
-        """Nothing arrives, and nobody is told."""
+        """Nothing arrives, and neither side is notified."""
         return not self._light.is_set()
 
     @is_dark.setter
@@ -94,7 +95,7 @@ class _Pipe:
         self.is_cut = False
 
     def cut(self) -> None:
-        """End this way alone: whoever listens is told that no more comes."""
+        """Close this direction alone: the receiver sees the end of the stream."""
         self.is_cut = True
         self._changed.set()
         with suppress(OSError, RuntimeError):
@@ -149,7 +150,7 @@ class _Pipe:
                     self._writer.write_eof()
                 return
             if self.is_cut:
-                continue  # nobody listens any more
+                continue  # the receiver has closed
             self._writer.write(self._weather.change(data))
             await self._writer.drain()
 
@@ -237,7 +238,7 @@ class TcpProxy:
             connection.abort()
 
     def half_close(self, way: Way) -> int:
-        """End one way of every connection; the other stays open. Gives how many there were."""
+        """Close one direction of every connection; the other stays open. Return how many there were."""
         for connection in self._connections:
             connection.pipes[way].cut()
         return len(self._connections)

@@ -1,4 +1,4 @@
-"""The log of a store as it lies on the disk: segments compared byte by byte, and the records in it.
+"""The log of a store on disk: segments compared byte by byte, and the records in them.
 
 Nothing is locked, so both sides of a pair may be running: what a broker has written to its mapped files is what a
 reader of these files sees.
@@ -113,7 +113,7 @@ def read_diverged(path: Path) -> Iterator[Stored]:
     while at < len(data):
         view = inspect_record(data, at, len(data), True, begin + at)
         if not isinstance(view, RecordView):
-            # The blank end of a segment is not always whole here, and says no more than where the next one begins.
+            # The blank end of a segment is not always complete here, and only marks where the next one begins.
             assert isinstance(view, BlankView), f"{path.name} is no log at {at}: {view}"
             at += view.size
             continue
@@ -122,7 +122,7 @@ def read_diverged(path: Path) -> Iterator[Stored]:
 
 
 def find_tail(store: Path) -> int:
-    """The position behind the last record of a log."""
+    """Return the position after the last record of a log."""
     segments = list_segments(store)
     tail = min(segments, default=0)
     for start, path in segments.items():
@@ -162,7 +162,7 @@ def compare_logs(one: Path, other: Path, end: int | None = None) -> Comparison:
 
 
 def _find_difference(one: Path, other: Path, count: int) -> int | None:
-    """The first of so many bytes that differs, or None."""
+    """Return the first differing byte of this many, or None."""
     at = 0
     with one.open("rb") as first, other.open("rb") as second:
         while at < count:
@@ -178,7 +178,7 @@ def _find_difference(one: Path, other: Path, count: int) -> int | None:
 
 
 def list_queue_faults(records: list[Stored], topic: str) -> list[str]:
-    """What is wrong with the offsets of a topic's queues: each must be one more than the one before it."""
+    """Return what is wrong with the offsets of a topic's queues: each must be one more than the previous."""
     following: dict[int, int] = {}
     faults = []
     is_whole = bool(records) and records[0].position == 0

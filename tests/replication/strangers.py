@@ -1,8 +1,8 @@
-"""Strangers that have the name of a master and its slave, and frames that lie about masterships, under load.
+"""Strangers with the name of a master and its slave, and forged frames about masterships, under load.
 
 Strangers are brokers of other stores: new ones, and older ones with more masterships than ours. They start as masters
-or as slaves with the same name server. Somebody else registers masters that do not exist, and tells members roles that
-nobody asked for. Nothing acknowledged may be lost, no log may be cut, and only an operator changes the master.
+or as slaves with the same name server. Forged requests register masters that do not exist, and tell members to change
+their roles. Nothing acknowledged may be lost, no log may be cut, and only an operator changes the master.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass
 class Result:
-    """What was seen in one run."""
+    """The observations of one run."""
 
     settings: Settings
     steps: Counter[str] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Result:
     violations: list[str] = field(default_factory=list)
 
     def summarise(self) -> str:
-        """What was counted, for people."""
+        """Summarise the counts for people."""
         steps = ", ".join(f"{count} {name}" for name, count in sorted(self.steps.items()))
         return f"strangers, seed {self.settings.seed}: {steps}; {self.line}; {self.seconds:.0f} s"
 
@@ -71,7 +71,7 @@ async def run(settings: Settings, home: Path) -> Result:
     result, ledger = Result(settings), Ledger()
     async with (
         Group(home, members=2, seed=settings.seed) as group,
-        Admin(group.names.address, ClientOptions(instance="senders", call_timeout_ms=1000)) as admin,
+        Admin(group.names.address, ClientOptions(instance="senders", call_timeout=1)) as admin,
         AsyncExitStack() as stack,
     ):
         for member in group.members:
@@ -109,7 +109,7 @@ class _Visit:
             await self._elsewhere.end()
 
     async def step(self) -> None:
-        """Let one thing happen, and look whether members are what they were."""
+        """Cause one event, and check whether the members keep their roles."""
         kind = self._plan.choice(KINDS)
         self._result.steps[kind] += 1
         master = await self._group.wait_until_whole()
@@ -159,14 +159,14 @@ class _Visit:
         try:
             await stranger.start()
         except AssertionError:
-            if "another broker is named" not in await stranger.read_log():
+            if "another broker is already named" not in await stranger.read_log():
                 self._complain(f"a stranger did not start for another reason: {await stranger.read_log()}")
             return
         self._complain(f"a second master of the name started, after {masterships} masterships")
         await stranger.end()
 
     async def _start_slave(self) -> None:
-        """A slave with a log of its own copies nothing, and keeps what it has."""
+        """A slave with its own log copies nothing, and keeps what it has."""
         masterships = self._plan.randint(1, 50)
         stranger = await self._make(masterships, broker_id=_STRANGE_ID, role="SLAVE")
         await stranger.start()
@@ -184,7 +184,7 @@ class _Visit:
     # -- frames ------------------------------------------------------------------------------------------------------
 
     async def _register(self, master: Member) -> None:
-        """Register masters that do not exist; who knows the store may have the name for as long as it is connected."""
+        """Register masters that do not exist; one that knows the store may have the name while it is connected."""
         state = (await self._group.read_states())[master]
         near = state.epoch + self._plan.randint(1, EPOCH_AHEAD_MAX // 2)
         epoch = self._plan.choice((near, near, *_OUT_OF_BOUNDS, state.epoch, 1))
@@ -207,7 +207,7 @@ class _Visit:
             await asyncio.sleep(0.05)
 
     async def _tell_roles(self, master: Member) -> None:
-        """Tell every member roles with epochs that cannot be, and to follow a broker of another store."""
+        """Tell every member to take roles with impossible epochs, and to follow a broker of another store."""
         if self._elsewhere is None:
             self._elsewhere = await self._make(3, broker_id=0, role="SYNC_MASTER", name_server="127.0.0.1:1")
             await self._elsewhere.start()

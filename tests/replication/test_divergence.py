@@ -1,4 +1,4 @@
-"""What only the old master had is never dropped silently.
+"""Messages that only the old master had are never dropped silently.
 
 A promotion that would lose acknowledged messages is refused unless forced. What is left behind is in a file when the
 old master is back, and the file is listed.
@@ -36,7 +36,7 @@ async def test_a_tail_that_only_the_old_master_has_is_set_aside_and_listed(role:
         common = await group.watch.wait_until_synced([old.address, heir.address])
         cut_off(group)
         codes = {await send(group, ledger, old) for _ in range(COUNT)}
-        # A SYNC_MASTER stores, and says that nobody else has it; an ASYNC_MASTER acknowledges.
+        # A SYNC_MASTER stores, and reports that no slave has it; an ASYNC_MASTER acknowledges.
         assert codes == {OK} if role == "ASYNC_MASTER" else codes <= NOT_SYNCED
         await old.kill()
         promotion = ("cluster", "promote", heir.told_address, "-n", group.names.address)
@@ -71,12 +71,12 @@ async def test_a_tail_that_only_the_old_master_has_is_set_aside_and_listed(role:
 
 
 async def send(group: Group, ledger: Ledger, member: Member) -> int:
-    """Send one message to a member; gives what it answers."""
+    """Send one message to a member; return the response."""
     return (await send_to(group.watch.admin.calls, ledger, member.address, QUEUES)).code
 
 
 def cut_off(group: Group) -> None:
-    """Let nobody reach the first member but those who know where it really is."""
+    """Hide the first member from all that do not know its real address."""
     for proxy in group.proxies[0]:
         for way in Way:
             proxy.weather[way].is_dark = True
@@ -84,7 +84,7 @@ def cut_off(group: Group) -> None:
 
 
 async def check_listed(group: Group, old: Member, begin: int) -> None:
-    """The old master has its tail in a file, and the command says where."""
+    """The old master has its tail in a file, and the command shows where."""
     status, printed, said = await run_command("cluster", "diverged", "-n", group.names.address, "-o", "json")
     assert status == 0, said
     (row,) = [json.loads(line) for line in printed.splitlines()]

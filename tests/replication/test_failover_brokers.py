@@ -32,7 +32,7 @@ from tests.unit.broker.peer import find_port
 from tests.unit.broker.replication.members import Group, read_log, tail_of, wait_for_copy, wait_until
 from tests.unit.broker.requests import try_send
 
-# With a lease so short, a machine that is busy with other tests changes masters by itself: not for the slice.
+# With such a short lease, masters change on their own on a machine that is busy with other tests: not for the slice.
 LEASE_S = 1
 pytestmark = pytest.mark.whole
 
@@ -90,7 +90,7 @@ class Elected:
         await wait_until(lambda: all(driver.in_sync == set(numbers) for driver in drivers), f"the set {numbers}")
 
     async def kill(self, number: int) -> Broker:
-        """Let a member vanish without a word to etcd or anybody."""
+        """Let a member vanish without notifying etcd or other members."""
         broker = self.brokers.pop(number)
         driver = driver_of(broker)
         await driver._fall_silent()
@@ -182,7 +182,7 @@ async def test_a_member_that_starts_alone_after_etcd_lost_its_data_waits_for_the
     assert [message.body for message in stored(master, "T", 0)] == bodies
     await elected.wait_for_set(0, 1, 2)
     await elected.group.connect(master).send("T", body=b"after")
-    # And while all of them run, nobody has to do anything.
+    # While all of them run, no operator is needed.
     await elected.etcd.lose_data()
     again = await elected.wait_for_master(0, 1, 2)
     assert [message.body for message in stored(again, "T", 0)] == [*bodies, b"after"]
@@ -222,7 +222,7 @@ async def test_tail_that_was_never_acknowledged_is_set_aside(elected: Elected) -
     await elected.wait_for_set(0, 1)
     peer = elected.group.connect(master)
     await peer.send("T", body=b"acknowledged")
-    # The slave's link stands still, and with it the acknowledgement.
+    # The slave's link is blocked, and with it the acknowledgement.
     await elected.brokers[1].replication.follower.stop()
     answer = await try_send(peer, body=b"not acknowledged")
     assert answer.code in (ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)
@@ -313,7 +313,7 @@ async def test_producer_sees_a_short_pause(elected: Elected, caplog: pytest.LogC
     await elected.wait_for_set(0, 1, 2)
     pauses: list[float] = []
     sent: list[bytes] = []
-    options = ClientOptions(route_interval_ms=200, call_timeout_ms=1000)
+    options = ClientOptions(route_interval=0.2, call_timeout=1)
     async with Producer(
         elected.group.nameserver.address, group="feeder", timeout=2.0, try_timeout=1.0, options=options
     ) as producer:
@@ -350,7 +350,7 @@ async def test_producer_sees_a_short_pause(elected: Elected, caplog: pytest.LogC
 
 
 async def test_what_contradicts_itself_is_refused_at_the_start(elected: Elected) -> None:
-    with pytest.raises(ConfigError, match="only `etcd` is known"):
+    with pytest.raises(ConfigError, match="only `etcd` is supported"):
         await elected.group.add(0, failover="zookeeper")
     with pytest.raises(ConfigError, match="etcdEndpoints"):
         await elected.group.add(0, failover="etcd")

@@ -1,4 +1,4 @@
-"""Automatic failover where what is written to etcd, or read from it, is damaged on its way, or in it."""
+"""Automatic failover when data written to or read from etcd is corrupted in transit, or in etcd itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def test_foreign_key_is_not_believed(cluster: Cluster, caplog: pytest.LogC
     await cluster.start(0)
     await cluster.wait_for_master(0)
     await cluster.client.put(cluster.keys.member(7), b"not ours")
-    await cluster.wait_for(lambda: "does not hold what one of us wrote" in caplog.text, "a word")
+    await cluster.wait_for(lambda: "does not hold a valid value" in caplog.text, "a word")
     await cluster.client.delete_prefix(cluster.keys.member(7))
     assert (await cluster.wait_for_master(0)).epoch == 1000
 
@@ -37,8 +37,8 @@ async def test_a_key_that_is_damaged_in_etcd_is_made_good(
     damaged = found.value.replace(b'"epoch":', b'"epoch":9')
     assert damaged != found.value
     await cluster.client.put(key, damaged, found.lease)
-    await cluster.wait_for(lambda: f"{key} does not hold what one of us wrote" in caplog.text, "a word")
-    # A master whose key is damaged is not one any more, and is elected anew like anybody else.
+    await cluster.wait_for(lambda: f"{key} does not hold a valid value" in caplog.text, "a word")
+    # A master whose key is damaged is no longer the master, and stands for election like any other member.
     await cluster.wait_for_master(0, 1)
     await cluster.wait_for(cluster.is_readable, "keys that can be read")
     await cluster.wait_for_set(0, 1)
@@ -48,14 +48,14 @@ async def test_a_key_that_is_damaged_in_etcd_is_made_good(
 
 
 class Damage:
-    """Damages what a member's calls carry, as a network does that nobody guards."""
+    """Corrupts the calls of a member, as an unprotected network may."""
 
     def __init__(self, broker: FakeBroker, seed: int) -> None:
         client = broker.driver._client
         self._random = random.Random(seed)
         # The part of calls and of answers in which a bit is turned.
         self.rate = 0.0
-        # Keys: what is put there is damaged, once for each that is here.
+        # Keys: corrupts each value that is written, once for each key here.
         self.targets: list[str] = []
         self.count = 0
         self._post = client._post
@@ -141,7 +141,7 @@ async def test_answers_and_calls_that_are_damaged_at_random(cluster: Cluster, se
             damage.rate = dice.choice((0.05, 0.2))
         victim = next((b for b in cluster.brokers.values() if b.is_master), cluster.brokers[0])
         await victim.kill()
-        # The weather lasts for a while, and whatever is done meanwhile must not be believed wrongly.
+        # The fault lasts for a while, and nothing that happens meanwhile may be believed wrongly.
         await asyncio.sleep(LEASE_S + 1.0)
         for damage in damages:
             damage.rate = 0.0

@@ -51,7 +51,7 @@ async def test_killed_master_is_replaced_by_the_one_with_the_most_data(cluster: 
     await cluster.start(0, 1, 2)
     master = await cluster.wait_for_master(0)
     await cluster.wait_for_set(0, 1, 2)
-    # Nothing is acknowledged here, so nobody has to leave the set: one is a bit ahead of the other.
+    # Nothing is acknowledged here, so no member has to leave the set: one is a bit ahead of the other.
     slaves = cluster.brokers[1], cluster.brokers[2]
     for slave in slaves:
         slave.master = None
@@ -118,7 +118,7 @@ async def test_member_outside_the_set_waits_until_it_is_forced(
     assert slave.driver.phase is Phase.WAITING
     await slave.driver.force()
     assert (await cluster.wait_for_master(1)).epoch == 2100
-    assert "what only others have is lost" in caplog.text
+    assert "data that only other members have is lost" in caplog.text
     await cluster.wait_for_set(1)
 
 
@@ -175,12 +175,12 @@ async def test_force_does_not_wait_for_ever(cluster: Cluster) -> None:
     broker = cluster.brokers[1]
     await cluster.wait_for(lambda: broker.driver.phase is Phase.WAITING, "a slave without a master")
     cluster.etcd.freeze()
-    # A claim that was sent may come true whenever etcd reads it, so there must be no lease to send one with.
+    # A claim that was sent may take effect whenever etcd reads it, so there must be no lease to send one with.
     await cluster.wait_for(lambda: time.monotonic() > broker.driver.machine._deadline, "the end of the lease")
     with pytest.raises(ConfigError, match="is etcd there"):
         await broker.driver.force(0.2)
     cluster.etcd.thaw()
-    # What an operator does not wait for any more does not happen later.
+    # A request that the operator no longer waits for does not take effect later.
     await cluster.start(0)
     await cluster.wait_for_master(0)
 
@@ -194,7 +194,7 @@ async def test_etcd_that_went_back_in_time_is_not_believed(cluster: Cluster, cap
     await cluster.wait_for(lambda: "the key of the state in etcd is damaged" in caplog.text, "an election in vain")
     assert master.epoch == 1000 and not master.is_master
     assert caplog.text.count("etcd went back") == 1
-    # As the log says.
+    # As the log instructs.
     await cluster.client.delete_prefix(cluster.keys.prefix)
     assert (await cluster.wait_for_master(0)).epoch == 2000
 
@@ -241,7 +241,7 @@ async def test_a_member_alone_does_not_lead_after_etcd_lost_its_data(
     await cluster.wait_for(lambda: "waiting for the members at member2:" in caplog.text, "a word")
     assert not any(broker.is_master for broker in cluster.brokers.values())
     await cluster.start(2)
-    # It has everything, or `become_master` says so.
+    # It has everything, otherwise `become_master` complains.
     await cluster.wait_for_master(1, 2)
 
 

@@ -1,4 +1,4 @@
-"""Our slave follows a master of the official broker, and the official client goes on from ours when that is killed."""
+"""Our slave follows an official master, and the official client continues from our slave when the master is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slave of the official broker follows our master, and the official client goes on from it when ours is killed."""
+"""An official slave follows our master, and the official client continues from the slave when the master is killed."""
 
 from __future__ import annotations
 

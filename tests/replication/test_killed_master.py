@@ -11,7 +11,7 @@ from tests.figures import note_figures
 from tests.needs import needs
 from tests.replication.killing import Settings, run
 
-# Another one explores; the one that failed repeats.
+# Choose another seed to explore, or the failed one to reproduce a failure.
 SEED = int(os.environ.get("ERUCA_REPLICATION_SEED", "1"))
 
 

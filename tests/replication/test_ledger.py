@@ -1,4 +1,4 @@
-"""The ledger and the comparison of logs notice what they are there to notice."""
+"""The ledger and the comparison of logs detect the errors they are meant to detect."""
 
 from __future__ import annotations
 

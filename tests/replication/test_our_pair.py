@@ -28,6 +28,6 @@ async def test_an_empty_slave_gets_the_whole_log(messages: int, tmp_path: Path) 
     result = await run(settings, tmp_path, None)
     note_figures(result.summarise())
     assert result.violations == []
-    # Without a slave a SYNC_MASTER stores, and says that nobody else has it.
+    # Without a slave a SYNC_MASTER stores the message, and reports that no slave has it.
     late = int(messages * settings.late_share)
     assert result.statuses == {"SLAVE_NOT_AVAILABLE": late, "SEND_OK": messages - late}

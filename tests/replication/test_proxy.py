@@ -1,4 +1,4 @@
-"""The proxy of the network faults does what it says, so that a test that passes behind it means something."""
+"""The proxy of the network faults works as described, so that a test that passes behind it means something."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Echo:
-    """A server that says everything back, and remembers what it heard."""
+    """An echo server that remembers what it received."""
 
     def __init__(self) -> None:
         self.heard = bytearray()
@@ -157,7 +157,7 @@ async def test_a_half_closed_connection_still_talks_the_other_way() -> None:
         assert await read(reader, 3) == b"one"
         assert proxy.half_close(Way.THERE) == 1
         await wait_until(lambda: echo.ends == ["end"], "told")
-        # The server's last word comes, what we say does not.
+        # The server's last data arrives, what we send does not.
         writer.write(b"two")
         assert await read(reader, 3) == b"bye"
         assert echo.heard == b"one"

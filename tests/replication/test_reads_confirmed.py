@@ -16,7 +16,7 @@ pytestmark = pytest.mark.whole
 
 
 async def read(elected: Elected, broker: Broker, offset: int = 0) -> list[bytes]:
-    """What a reader gets from an offset on."""
+    """Return what a reader gets from an offset on."""
     answer = await try_pull(elected.group.connect(broker), queue_offset=offset)
     return [message.body for message in decode_records(answer.command.body)] if answer.code == 0 else []
 
@@ -51,8 +51,8 @@ async def test_the_last_member_shows_what_was_acknowledged_and_what_is_not(elect
     await elected.kill(0)
     last = await elected.wait_for_master(1)
     assert (await try_send(elected.group.connect(last), body=b"alone")).code == ResponseCode.SLAVE_NOT_AVAILABLE
-    # It may have died before it said that the last one is safe; nothing else is shown before it has left the set.
+    # It may have died before it confirmed the last one; nothing else is shown before it has left the set.
     assert await read(elected, last) in (sent[:-1], sent, [*sent, b"alone"])
     await wait_until(lambda: last.acknowledgement.condition.members == frozenset(), "it is alone in the set")
-    # Nobody else can be elected, so nothing can be taken back.
+    # No other member can be elected, so nothing can be taken back.
     assert await read(elected, last) == [*sent, b"alone"]

@@ -1,6 +1,6 @@
 """The long randomised runs: `make torture ONLY=name MINUTES=n`.
 
-Progress is kept under `torture-state/`, so a run that was stopped goes on where it was. A failure prints the number of
+Progress is kept under `torture-state/`, so a stopped run resumes where it was. A failure prints the number of
 its case and the command that runs it again: with `--from-seed N --seeds 1` a case runs in this process, with its logs.
 """
 
@@ -27,7 +27,7 @@ from tests.torture.spark import PARTS as SPARK_PARTS
 from tests.torture.spark import find_part as find_spark_part
 from tests.torture.spark import torture as run_spark
 
-# Runs that are one long story instead of many cases; each is told how many minutes it has, and says what it saw.
+# Runs that are one long scenario instead of many cases; each gets its number of minutes, and prints what it saw.
 STORIES = {
     "slow-handler": run_slow_handler,
     "delivery": run_delivery,
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """What may be said on the command line."""
+    """The command-line options."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--only", default="", help="a scenario, or a group of them (store)")
     parser.add_argument("--seeds", type=int, help="how many cases of each; all by default")
@@ -83,7 +83,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def report(scenarios: list[Scenario], outcomes: list[Outcome], console: Console) -> int:
-    """Say what was run and what failed."""
+    """Report what was run and what failed."""
     console.print()
     for scenario, outcome in zip(scenarios, outcomes, strict=True):
         console.print(outcome.summarise(scenario), markup=False, highlight=False)

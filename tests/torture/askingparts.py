@@ -36,7 +36,7 @@ class Requests(Part):
             try:
                 await self._producer.reply(message, b"re " + message.body)
             except ErucaError:
-                return  # whoever asked gives up in time
+                return  # the requester times out
 
         await self._consumer.start()
         self.spawn(self._feed())
@@ -120,7 +120,7 @@ class Offsets(Part):
 
     async def _feed(self, queue: MessageQueue) -> None:
         loop = asyncio.get_running_loop()
-        calls, group = self.stage.looker.session.calls, self.name
+        calls, group = self.stage.looker._session.calls, self.name
         while self.stage.is_feeding:
             await self._may_write.wait()
             offset = self._attempted[queue.queue_id] = self._attempted[queue.queue_id] + 1
@@ -128,7 +128,7 @@ class Offsets(Part):
                 await calls.write_offset(self.stage.broker, group, queue, offset, wait=True)
                 self._acknowledged[queue.queue_id].append((loop.time(), offset))
             except ErucaError:
-                # Nobody may write over what the kill left before it was looked at.
+                # The state after the kill must be checked before it is overwritten.
                 self._may_write.clear()
             await self.rest(1, 10)
 
@@ -150,7 +150,7 @@ class Offsets(Part):
         self._may_write.clear()
         killed = self.stage.kills[-1]
         safe_until = killed - OFFSETS_INTERVAL_MS / 1000 - self._SAVE_SECONDS_MAX
-        calls = self.stage.looker.session.calls
+        calls = self.stage.looker._session.calls
         for queue in self._queues:
             found = await insist(lambda queue=queue: calls.read_offset(self.stage.broker, self.name, queue))
             acknowledged = self._acknowledged[queue.queue_id]
@@ -175,7 +175,7 @@ class Offsets(Part):
 
 
 class Tables(Part):
-    """Settings of topics and groups: what an operator was told is done stays done."""
+    """Settings of topics and groups: changes confirmed to an operator persist."""
 
     name = "tables"
 
@@ -203,7 +203,7 @@ class Tables(Part):
             await self._change()
 
     async def _change(self) -> None:
-        """Make, change or delete a topic or a group that nobody else is changing."""
+        """Create, change or delete a topic or a group that is not being changed elsewhere."""
         name = f"table-{self.rng.randrange(24)}"
         if name in self._busy:
             return
@@ -221,7 +221,7 @@ class Tables(Part):
             self._busy.discard(name)
 
     async def _put_topic(self, name: str, queues: int) -> None:
-        session = self.stage.looker.session
+        session = self.stage.looker._session
         if queues:
             header = CreateTopicHeader(topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
             await ask_broker(session, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
@@ -229,7 +229,7 @@ class Tables(Part):
             await ask_broker(session, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic=name))
 
     async def _put_group(self, name: str, times: int) -> None:
-        session = self.stage.looker.session
+        session = self.stage.looker._session
         if times:
             config = GroupConfig(group_name=name, retry_max_times=times)
             await ask_broker(session, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config)
@@ -251,7 +251,7 @@ class Tables(Part):
         await self._compare()
 
     async def _compare(self) -> None:
-        session = self.stage.looker.session
+        session = self.stage.looker._session
         wanted_topics = {name: set(numbers) for name, numbers in self._topics.items() if name not in self._busy}
         wanted_groups = {name: set(numbers) for name, numbers in self._groups.items() if name not in self._busy}
         topics = await insist(lambda: ask_broker(session, RequestCode.GET_ALL_TOPIC_CONFIG))

@@ -64,7 +64,7 @@ class Retries(Part):
                 else:
                     await message.ack()
             except ErucaError:
-                continue  # nobody said that it comes again; it does, with the queue
+                continue  # its redelivery was not confirmed; it comes again with the queue
 
     async def _feed(self) -> None:
         while self.stage.is_feeding:
@@ -107,7 +107,7 @@ class Retries(Part):
         await self.wait_for(self._list_missing_by_hand, "given back, acknowledged, and lost")
 
     async def check(self) -> None:
-        """Look at the dead letters, and that no attempt was left out."""
+        """Check the dead letters, and that no attempt was left out."""
         dead = {body for body in self._acknowledged if self._fails[body] == _NEVER}
         found: Counter[bytes] = Counter()
         for _ in range(100):
@@ -140,7 +140,7 @@ class Retries(Part):
 
 
 class Ordered(Part):
-    """Ordered consuming: nothing is passed over, and a queue goes back only after a kill, once."""
+    """Ordered consuming: nothing is skipped, and a queue goes back only after a kill, once."""
 
     name = "ordered"
     _QUEUES = 2
@@ -170,7 +170,7 @@ class Ordered(Part):
             self.spawn(self._feed(queue))
 
     async def _feed(self, queue: MessageQueue) -> None:
-        """Numbers one after the other; one that failed is sent again, so it may be there twice, side by side."""
+        """Consecutive numbers; a failed one is sent again, so it may be there twice, side by side."""
         number = 0
         while self.stage.is_feeding:
             self.under_way += 1
@@ -214,7 +214,7 @@ class Ordered(Part):
         await self.wait_for(self._list_missing, "not all came")
 
     async def check(self) -> None:
-        """Look at the order."""
+        """Check the order."""
         for queue_id, seen in self._seen.items():
             known, last_offset, went_back = -1, -1, 0
             for _, offset, number in seen:
@@ -238,7 +238,7 @@ class Ordered(Part):
 
 
 class Filters(Part):
-    """Subscriptions by tags and by SQL come back by themselves, and let through what they let through before."""
+    """Subscriptions by tags and by SQL are restored automatically, and match the same messages as before."""
 
     name = "filters"
 

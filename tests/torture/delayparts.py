@@ -51,7 +51,7 @@ class Delays(Part):
         body = self.name_body()
         self._levels[body] = level = self.rng.choice(self._LEVELS)
         try:
-            self._acknowledged[body] = await self._producer.send(self.name, body, delay=level)
+            self._acknowledged[body] = await self._producer.send(self.name, body, delay_level=level)
         except ErucaError:
             return
 
@@ -102,9 +102,9 @@ class Timers(Part):
         """Make the topic and begin."""
         self._delays_ms: dict[bytes, int] = {}
         self._acknowledged: set[bytes] = set()
-        # Somebody wanted to cancel it; the broker may have heard of it or not, or too late.
+        # A cancellation was sent; the broker may have received it or not, or too late.
         self._doubtful: set[bytes] = set()
-        # When the broker said that it is cancelled, in milliseconds since the epoch.
+        # When the broker confirmed the cancellation, in milliseconds since the epoch.
         self._cancelled_ms: dict[bytes, int] = {}
         self._came: Counter[bytes] = Counter()
         self._not_delivered = self._repeated = 0
@@ -147,7 +147,7 @@ class Timers(Part):
         self._doubtful.add(body)
         try:
             await self._producer.cancel_delayed(self.name, receipt)
-            self._cancelled_ms[body] = self.stage.looker.session.clock.now_ms()
+            self._cancelled_ms[body] = self.stage.looker._session.clock.now_ms()
         except ErucaError:
             return
 

@@ -1,9 +1,9 @@
 """`make torture ONLY=delivery`: a broker is killed with `kill -9` in the middle of everything it does.
 
 All parts run at the same time against one `eruca up`, which is killed and started again on the same directory and ports
-while the clients go on. A kill counts for a part only when something of that part was under way at that moment. When
-the kills of a run are over, the broker must have kept what its clients were told. Runs follow each other, each with an
-empty directory and a seed of its own, until each part had its kills.
+while the clients continue. A kill counts for a part only when an operation of that part was in progress. When
+the kills of a run are over, the broker must have kept what it confirmed to its clients. Runs follow each other, each
+with an empty directory and a new seed, until each part had its kills.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PARTS: dict[str, type[Part]] = {
 }
 KILLS_EACH = 20
 _KILLS_A_RUN = 5
-# So many times as many kills at most, for a part that has nothing under way now and then.
+# The maximum number of kills, as a multiple, for a part that has nothing in progress now and then.
 _TRIES = 6
 _STATE = STATE / "delivery.json"
 _FLUSH_MODES = ("ASYNC_FLUSH", "SYNC_FLUSH")
@@ -133,7 +133,7 @@ async def _kill(settings: Settings, rng: random.Random, broker: KilledBroker, st
 
 
 def torture(minutes: float | None) -> int:
-    """Go on where a stopped one was, until each part had its kills or the time is over; 0 when all is well."""
+    """Resume a stopped run, until each part had its kills or the time is over; 0 when all is well."""
     keep_quiet()
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     kills, seed = _read_state()
@@ -158,7 +158,7 @@ def torture(minutes: float | None) -> int:
 
 
 def forget() -> None:
-    """Begin anew next time."""
+    """Start over next time."""
     _STATE.unlink(missing_ok=True)
 
 

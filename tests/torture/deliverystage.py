@@ -34,29 +34,29 @@ _SHOWN_MAX = 5
 
 @dataclass
 class Stage:
-    """Where the broker is, and who looks at it."""
+    """Where the broker is, and what watches it."""
 
     nameserver: str
     broker: str
     seed: int
     looker: Producer
-    # Parts go on until this is False.
+    # Parts run until this is False.
     is_feeding: bool = True
     # When the broker was killed, by the loop's clock.
     kills: list[float] = field(default_factory=list)
 
     async def read_topic(self, topic: str) -> list[Message]:
         """All that a topic has."""
-        session = self.looker.session
+        session = self.looker._session
         return [message for queue in await list_queues(session, topic) for message in await read_queue(session, queue)]
 
     async def read_queue(self, topic: str, queue_id: int, broker_name: str) -> list[Message]:
         """All that one queue has, also of a topic that has no route."""
-        return await read_queue(self.looker.session, MessageQueue(broker_name, queue_id, topic))
+        return await read_queue(self.looker._session, MessageQueue(broker_name, queue_id, topic))
 
 
 class Part:
-    """One thing a broker does, with a ledger of what the clients were told."""
+    """One thing a broker does, with a ledger of what was confirmed to the clients."""
 
     name: ClassVar[str]
 
@@ -64,7 +64,7 @@ class Part:
         self.stage = stage
         self.rng = random.Random(f"delivery:{self.name}:{stage.seed}")
         self.violations: list[str] = []
-        # How often the broker was killed while something of this part was under way.
+        # How often the broker was killed while an operation of this part was in progress.
         self.kills = 0
         self.under_way = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -86,7 +86,7 @@ class Part:
         return 0
 
     def count_done(self) -> int | None:
-        """What has been done so far, as the clients see it; None for a part that does nothing by itself."""
+        """What has been done so far, as the clients see it; None for a part that does nothing on its own."""
         return None
 
     async def on_restart(self) -> None:
@@ -113,7 +113,7 @@ class Part:
         return self._numbers
 
     def name_body(self) -> bytes:
-        """A body nobody else sends."""
+        """A unique body."""
         return f"{self.name}-{self.number()}".encode()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -161,7 +161,7 @@ class Part:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def wait_for_more(self, count: int | None) -> None:
-        """Wait until the part goes on after a restart, by itself."""
+        """Wait until the part has resumed automatically after a restart."""
         await self.wait_for(lambda: ["all"] if count is not None and self.count_done() == count else [], "stands still")
 
 

@@ -1,4 +1,4 @@
-"""A producer that stores halves and decides none; whoever started it kills it."""
+"""A producer that stores halves and decides none; the parent process kills it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 import sys
 
 from eruca import Message, Receipt
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 
 
 async def main(nameserver: str, name: str) -> None:
-    """Store a half for each line of standard input, and say so."""
+    """Store a half for each line of standard input, and report it."""
 
     async def check(message: Message) -> Decision:
         return Decision.UNKNOWN

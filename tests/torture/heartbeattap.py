@@ -17,7 +17,7 @@ _READ_BYTES = 256 * 1024
 
 
 class HeartbeatTap:
-    """Listens where the broker says it is, and talks to it where it really is."""
+    """Listens on the address the broker advertises, and forwards to its real address."""
 
     def __init__(self, listen: tuple[str, int], broker: tuple[str, int]) -> None:
         self._listen = listen
@@ -32,7 +32,7 @@ class HeartbeatTap:
         self._server = await asyncio.start_server(self._serve, *self._listen)
 
     async def stop(self) -> None:
-        """Cut everybody off."""
+        """Close all connections."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):

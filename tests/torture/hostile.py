@@ -56,7 +56,7 @@ class Aims:
 
 @dataclass
 class Row:
-    """What came of one part."""
+    """The result of one part."""
 
     name: str
     silence_ms: float
@@ -87,7 +87,7 @@ class Row:
 
 
 def measure_share() -> float:
-    """The share of a processor that a thread gets which wants all of it."""
+    """The share of a processor that a busy thread gets."""
     began, cpu = time.perf_counter(), time.thread_time()
     while time.perf_counter() - began < _CALIBRATION_S:
         pass
@@ -100,7 +100,7 @@ def is_busy() -> bool:
 
 
 def start_module(*command: str) -> subprocess.Popen[str]:
-    """Run a module of these tests in a process of its own."""
+    """Run a module of these tests in a separate process."""
     return subprocess.Popen(
         command,
         cwd=REPOSITORY,
@@ -112,7 +112,7 @@ def start_module(*command: str) -> subprocess.Popen[str]:
 
 
 class Attacking:
-    """The parts in their process, which gives way to the servers and to the good client as one elsewhere would."""
+    """The parts in their process, with low priority as if they ran on another machine."""
 
     def __init__(self, serving: Serving, size: float) -> None:
         module = [sys.executable, "-m", "tests.torture.hostileparts"]
@@ -180,7 +180,7 @@ def make_row(name: str, measured: Measured, seconds: float) -> Row:
 
 
 async def run_parts(serving: Serving, names: list[str], size: float, deadline: float | None) -> tuple[Row, list[Row]]:
-    """Run parts one after the other; gives what was measured while nothing was done, and of each."""
+    """Run parts one after the other; returns what was measured while idle, and during each part."""
     measuring = await asyncio.to_thread(Measuring, serving)
     attacking = await asyncio.to_thread(Attacking, serving, size)
     try:
@@ -214,7 +214,7 @@ async def run_parts(serving: Serving, names: list[str], size: float, deadline: f
 async def run_hostile(
     directory: Path, names: list[str], aims: Aims, *, size: float = 1.0, minutes: float | None = None
 ) -> list[str]:
-    """Start the servers, run parts, and stop and start them again; gives what was missed."""
+    """Start the servers, run parts, and stop and start them again; returns the goals that were missed."""
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     serving = await asyncio.to_thread(Serving, directory)
     try:

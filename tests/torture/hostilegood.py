@@ -1,10 +1,10 @@
-"""The good client beside hostile ones, in a process of its own: `python -m tests.torture.hostilegood BROKER NAMES PID`.
+"""The well-behaved client during attacks, as a process: `python -m tests.torture.hostilegood BROKER NAMES PID`.
 
-It asks both servers something small every few milliseconds, each on a connection of its own, sends and pulls a message
-in turn on another, and looks at the memory of the server. For each line `end` on standard input it writes what it
+It sends both servers a small request every few milliseconds, each on a separate connection, alternately sends and pulls
+a message on another, and watches the memory of the server. For each line `end` on standard input it writes what it
 measured since the last one, as JSON.
 
-Time in which this process did not run, or the server's loop waited for a processor, is taken off: on a busy machine
+Time in which this process did not run, or the server's loop waited for a processor, is subtracted: on a busy machine
 that is not the server's silence.
 """
 
@@ -28,7 +28,7 @@ _PING_S = 0.005
 _TICK_S = 0.002
 _PAUSE_S = 0.003
 _MEMORY_S = 0.02
-# Nobody waits longer for the end of a part.
+# The longest wait for the end of a part.
 _PATIENCE_S = 120.0
 
 

@@ -1,8 +1,8 @@
-"""What hostile, or only very large, clients do to a broker and a name server. Each part ends by itself.
+"""What hostile, or merely very large, clients do to a broker and a name server. Each part ends on its own.
 
-A part is a function of a `Target` and of a size: 1 is the full attack, less is a small form of it for the tests.
-`python -m tests.torture.hostileparts BROKER NAMES SIZE` carries out each part that a line on standard input names, and
-says `done` behind it.
+A part is a function of a `Target` and of a size: 1 is the full attack, less is a smaller version for the tests.
+`python -m tests.torture.hostileparts BROKER NAMES SIZE` runs each part named on a line of standard input, and
+prints `done` after it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def make_topic(name: str, queues: int = 4, *, oneway: bool = False, opaque: int 
 
 
 def scale(count: int, size: float) -> int:
-    """As many of them as the size says."""
+    """Scale a number by the size."""
     return max(1, round(count * size))
 
 
@@ -193,7 +193,7 @@ async def flood_registrations(target: Target, size: float) -> None:
 
 
 class MemberPeer(asyncio.Protocol):
-    """A consumer that asks for the list of members whenever it is told that the group changed."""
+    """A consumer that requests the list of members whenever it is notified that the group changed."""
 
     def __init__(self, number: int, told: list[int]) -> None:
         self._told = told
@@ -215,7 +215,7 @@ class MemberPeer(asyncio.Protocol):
         transport.write(self._beat)
 
     def data_received(self, data: bytes) -> None:
-        """Ask, once at a time, when told."""
+        """Request the list when notified, one request at a time."""
         for command in self._frames.feed(data):
             if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and not command.is_response:
                 self._told[0] += 1

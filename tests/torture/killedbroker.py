@@ -20,7 +20,7 @@ _START_SECONDS_MAX = 60.0
 
 
 def make_environment() -> dict[str, str]:
-    """The environment of a process of ours, without settings of whoever runs the tests."""
+    """The environment of a process of ours, without settings of the user who runs the tests."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("ERUCA_", "NAMESRV"))}
     return {**kept, "PYTHONPATH": os.pathsep.join((str(REPOSITORY / "src"), str(REPOSITORY)))}
 
@@ -67,7 +67,7 @@ class KilledBroker:
         assert self._process.returncode == -signal.SIGKILL
 
     async def end(self) -> int:
-        """Have it end cleanly, if it runs; gives its exit status."""
+        """Stop it cleanly, if it runs; returns its exit status."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -81,5 +81,5 @@ class KilledBroker:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def list_complaints(self) -> list[str]:
-        """Mistakes of its own that it has logged."""
+        """Internal errors that it has logged."""
         return [line for line in self.read_log().splitlines() if re.search(r"\bERROR\b|Traceback|Error:", line)]

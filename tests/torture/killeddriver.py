@@ -1,4 +1,4 @@
-"""A Spark driver in a session of its own, so that all of it can be killed: Python, the JVM, and every worker."""
+"""A Spark driver in a separate process session, so that all of it can be killed: Python, the JVM, and every worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END_S: Final = 60.0
 
 
 class KilledDriver:
-    """One run of a driver: a module of ours, and what it is told."""
+    """One run of a driver: a module of ours, and its arguments."""
 
     def __init__(self, module: str, told: Mapping[str, Any], log: Path) -> None:
         self.log = log
@@ -34,12 +34,12 @@ class KilledDriver:
             )
 
     def is_running(self) -> bool:
-        """Has it not ended by itself?"""
+        """Is it still running?"""
         return self._process.poll() is None
 
     def kill(self) -> int:
-        """`kill -9` for every process of its session; gives how many there were."""
-        # Workers make process groups of their own, but stay in the session.
+        """`kill -9` for every process of its session; returns how many there were."""
+        # Workers create their own process groups, but stay in the session.
         killed: set[int] = set()
         while found := set(list_session(self._process.pid)) - killed:
             for pid in found:
@@ -52,7 +52,7 @@ class KilledDriver:
         return len(killed)
 
     def end(self) -> int:
-        """Have it end by itself; gives its exit status."""
+        """Wait for its normal end; returns its exit status."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eruca import Message, Outgoing, Producer, Receipt
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.headers import QueryMessageHeader
 from eruca.errors import ErucaError
 from tests.clients.stage import create_topic, make_consumer
@@ -103,7 +104,7 @@ class Sends(Part):
         await self.end_tasks()
 
     async def check(self) -> None:
-        """Every receipt must be right, and nothing may be there that nobody sent."""
+        """Every receipt must be right, and nothing may be there that was not sent."""
         found = {(m.queue.queue_id, m.offset): m.body for m in await self.stage.read_topic(self.name)}
         wrong = [
             (body[:40], receipt.queue.queue_id, receipt.offset)
@@ -126,7 +127,7 @@ class Sends(Part):
         await self._check_keys()
 
     async def _check_keys(self) -> None:
-        calls = self.stage.looker.session.calls
+        calls = self.stage.looker._session.calls
         for key, body in self.rng.sample(sorted(self._keys.items()), min(_QUERY_MAX, len(self._keys))):
             header = QueryMessageHeader(topic=self.name, key=key, max_num=32, begin_timestamp=0, end_timestamp=2**62)
             if body not in [record.body for record in await calls.query_messages(self.stage.broker, header)]:
@@ -155,15 +156,15 @@ class _Transaction:
     is_stored: bool = False
     # The local work is done.
     is_done: bool = False
-    # Nobody will do the local work any more.
+    # The local work will never be done.
     is_over: bool = False
-    # Somebody told the broker to commit.
+    # The commit was sent to the broker.
     is_committed: bool = False
     asked: int = 0
 
 
 class _LocalWorkFailed(Exception):
-    """As wanted."""
+    """Raised on purpose."""
 
 
 class Transactions(Part):
@@ -258,7 +259,7 @@ class Transactions(Part):
         await wait_until_quiet(lambda: self._asked_at)
 
     async def check(self) -> None:
-        """Look at the topic itself, too."""
+        """Check the topic itself, too."""
         counts = Counter([message.body for message in await self.stage.read_topic(self.name)])
         wanted = self._list_wanted()
         self.blame_all("committed and lost", wanted - counts.keys())
@@ -306,7 +307,7 @@ class Moved(Part):
         await create_topic(self.stage.looker, self.name, 1)
 
     async def prepare(self) -> None:
-        """Have a process send halves and die; then nobody of the group is left."""
+        """Have a process send halves and die; then the group has no producer left."""
         if self._heir is not None:
             await self._heir.close()
             self._heir = None
@@ -337,11 +338,11 @@ class Moved(Part):
             self._halves[body] = self.rng.choice((Decision.COMMIT, Decision.ROLLBACK))
 
     def count_under_way(self) -> int:
-        """Halves nobody was asked about."""
+        """Halves that were never checked."""
         return len(self._halves.keys() - self._asked.keys())
 
     async def on_restart(self) -> None:
-        """Somebody else of the group comes."""
+        """Another producer of the group starts."""
         self._heir = TransactionalProducer(self.stage.nameserver, group=self.name, check=self._check)
         await self._heir.start()
 

@@ -1,7 +1,7 @@
-"""`make torture ONLY=replication`: masters and slaves, whole; `ONLY=replication-faults` and the like run one part.
+"""`make torture ONLY=replication`: masters and slaves, all cases; `ONLY=replication-faults` and the like run one part.
 
-Each part is a list of cases with numbers. How far a part is, is kept under `torture-state/`, so a run that was stopped
-goes on where it was; a case that fails prints the command that runs it again.
+Each part is a list of numbered cases. The progress of a part is kept under `torture-state/`, so a stopped run
+resumes where it was; a case that fails prints the command that runs it again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Part:
     # What the counts of all cases must amount to.
     tell: Callable[[Counter[str], list[float]], str] = lambda counts, _: describe(counts)
     pauses: Callable[[Any], list[float]] = lambda _: []
-    # Cases that run at the same time, each in a process of its own.
+    # Cases that run at the same time, each in a separate process.
     jobs: int = 1
 
 
@@ -173,12 +173,12 @@ class _Progress:
         self._path.write_text(json.dumps(state), encoding="utf-8")
 
     def forget(self) -> None:
-        """Begin anew next time."""
+        """Start over next time."""
         self._path.unlink(missing_ok=True)
 
 
 def forget() -> None:
-    """Begin all parts anew next time."""
+    """Start all parts over next time."""
     for name in PARTS:
         _Progress(name).forget()
 
@@ -206,7 +206,7 @@ def run_part(name: str, minutes: float | None) -> int:
 
 
 def _run_cases(name: str, first: int, deadline: float | None) -> Iterator[tuple[int, Outcome]]:
-    """Run the cases from one on until the time is over; gives what became of them in order."""
+    """Run the cases from `first` on until the time is over; returns their results in order."""
     jobs, cases, run = PARTS[name].jobs, range(first, PARTS[name].cases), partial(run_case, name)
     if jobs > 1:
         return run_in_order(run, cases, jobs=jobs, deadline=deadline)
@@ -214,7 +214,7 @@ def _run_cases(name: str, first: int, deadline: float | None) -> Iterator[tuple[
 
 
 def run_case(name: str, case: int) -> Outcome:
-    """Run one case; the text of one that failed says how to run it again."""
+    """Run one case; the text of a failure includes the command that runs it again."""
     replay = f"replay: {name_replay(name, case)}"
     part = PARTS[name]
     with tempfile.TemporaryDirectory(prefix=f"eruca-{name}-", ignore_cleanup_errors=True) as home:

@@ -41,7 +41,7 @@ class Outcome:
     total: int = 0
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
-    # What became of the cases, for scenarios that say so.
+    # The results of the cases, for scenarios that return one.
     words: Counter[str] = field(default_factory=Counter)
 
     def summarise(self, scenario: Scenario) -> str:
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def run_chunk(name: str, cases: Sequence[int]) -> tuple[list[Failure], Counter[str]]:
-    """Run some cases in a process of the pool; gives those that failed, and what became of the others."""
+    """Run some cases in a process of the pool; returns those that failed, and the results of the others."""
     failures: list[Failure] = []
     words: Counter[str] = Counter()
     for case in cases:
@@ -71,7 +71,7 @@ def run_chunk(name: str, cases: Sequence[int]) -> tuple[list[Failure], Counter[s
 
 
 def keep_quiet() -> None:
-    """Let the store's logs go nowhere: a scenario that wants them adds a handler of its own."""
+    """Discard the store's logs: a scenario that needs them adds its own handler."""
     logger = logging.getLogger("eruca")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -93,9 +93,9 @@ def run_here(scenario: Scenario, case: int, console: Console) -> int:
 def run_in_order(
     run: Callable[[Case], Result], cases: Iterable[Case], *, jobs: int, deadline: float | None
 ) -> Iterator[tuple[Case, Result]]:
-    """Run cases in some processes until the time is over; gives what became of them in order.
+    """Run cases in several processes until the time is over; yields their results in order.
 
-    Who stops taking stops it: what runs ends, and what only waits for its turn is not begun.
+    Closing the iterator stops it: running cases finish, and waiting ones are not started.
     """
     due = takewhile(lambda _: not is_over(deadline), cases)
     waiting: deque[tuple[Case, Future[Result]]] = deque()
@@ -131,7 +131,7 @@ class Run:
         place = STATE / f"{scenario.name}.json"
         keeps_place = first is None
         begin = (0 if self._fresh else _read_place(place)) if first is None else first
-        keep_quiet()  # counting may tell a story
+        keep_quiet()  # counting may run a scenario
         total = scenario.count() if count is None else begin + count
         outcome = Outcome(begin, total=total)
         started = time.monotonic()
@@ -163,14 +163,14 @@ class Run:
     def _run_chunks(
         self, scenario: Scenario, begin: int, total: int
     ) -> Iterator[tuple[range, tuple[list[Failure], Counter[str]]]]:
-        """Give the chunks in order, so that everything before the last one given is done."""
+        """Yield the chunks in order, so that everything before the last one yielded is done."""
         size = 1 if scenario.slow else min(_CHUNK_MAX, max(1, (total - begin) // (4 * self._jobs)))
         chunks = (range(start, min(total, start + size)) for start in range(begin, total, size))
         return run_in_order(partial(run_chunk, scenario.name), chunks, jobs=self._jobs, deadline=self._deadline)
 
 
 def _read_place(path: Path) -> int:
-    """Where a stopped run is to go on; 0 without one."""
+    """Where a stopped run resumes; 0 without one."""
     if not path.exists():
         return 0
     place: int = json.loads(path.read_text(encoding="utf-8"))["next"]
@@ -178,7 +178,7 @@ def _read_place(path: Path) -> int:
 
 
 def _write_place(path: Path, place: int, total: int) -> None:
-    """Remember where to go on; a run that is through begins anew next time."""
+    """Remember where to resume; a finished run starts over next time."""
     if place >= total:
         path.unlink(missing_ok=True)
         return

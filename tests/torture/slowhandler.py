@@ -26,7 +26,7 @@ from tests.torture.heartbeattap import HeartbeatTap
 from tests.torture.slowmembers import MemberSettings
 
 GROUP, TOPIC = "slow", "slow"
-# Where clients are told the broker is; there the tap listens.
+# The address of the broker given to clients; the tap listens there.
 _TOLD_HOST = "127.0.0.2"
 _STABLE_S = 90.0
 _POLL_S = 0.1
@@ -82,14 +82,14 @@ class Result:
 
 
 class _Members:
-    """The processes with the members, and what they told."""
+    """The processes with the members, and what they reported."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._processes: list[asyncio.subprocess.Process] = []
         self._readers: list[asyncio.Task[None]] = []
         self.queues: dict[int, list[int]] = {}
-        # Every time a member told of its queues.
+        # Every time a member reported its queues.
         self.told: list[tuple[float, int, list[int]]] = []
         self.begun: Counter[int] = Counter()
         self.handled: Counter[int] = Counter()
@@ -171,7 +171,7 @@ async def prepare(nameserver: str, broker: str, settings: Settings) -> None:
     rounds = settings.seconds / settings.handler_s + 3
     async with Producer(nameserver, group="filler") as producer:
         header = CreateTopicHeader(topic=TOPIC, read_queue_nums=queues, write_queue_nums=queues, perm=6)
-        await producer.session.calls.ask(broker, make_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+        await producer._session.calls.ask(broker, make_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
         for queue in await producer.list_queues(TOPIC):
             count = round(rounds * settings.concurrency / settings.queues_each) + 1
             await producer.send_batch(TOPIC, [b"work"] * count, queue=queue)
@@ -221,7 +221,7 @@ async def watch(settings: Settings, members: _Members, tap: HeartbeatTap) -> Res
 
 
 def torture(minutes: float | None) -> int:
-    """Run it and say what was seen; 0 when all is well."""
+    """Run it and print what was seen; 0 when all is well."""
     settings = Settings() if minutes is None else Settings(seconds=60 * minutes)
     with tempfile.TemporaryDirectory(prefix="eruca-slow-") as home:
         result = asyncio.run(run(settings, Path(home)))

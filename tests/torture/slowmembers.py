@@ -1,4 +1,4 @@
-"""Some members of one group in a process of their own, with handlers that take their time.
+"""Some members of one group in a separate process, with slow handlers.
 
 What happens is printed, one JSON line each; the process ends when its input does.
 """
@@ -30,12 +30,12 @@ class MemberSettings:
     concurrency: int
     heartbeat_ms: int
     rebalance_ms: int
-    # How long handlers may go on at the end.
+    # How long handlers may continue at the end.
     drain_s: float
 
 
 def tell(**event: Any) -> None:
-    """Say what happened, with the time that all processes of a machine share."""
+    """Report what happened, with a time that all processes of a machine share."""
     sys.stdout.write(json.dumps({"at": time.monotonic(), **event}) + "\n")
     sys.stdout.flush()
 
@@ -50,7 +50,7 @@ def make_member(settings: MemberSettings, number: int) -> Consumer:
         settings.nameserver,
         group=settings.group,
         start="earliest",
-        options=ClientOptions(heartbeat_interval_ms=settings.heartbeat_ms, ip="127.0.0.1"),
+        options=ClientOptions(heartbeat_interval=settings.heartbeat_ms / 1000, ip="127.0.0.1"),
         rebalance_interval_ms=settings.rebalance_ms,
         drain=settings.drain_s,
         on_queues=tell_queues,

@@ -1,4 +1,4 @@
-"""`make torture ONLY=spark`: its parts one after the other, each in a module of its own."""
+"""`make torture ONLY=spark`: its parts one after the other, each in its own module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
-# By module and function; each is told how many minutes there are, says what it saw, and gives 0 when all is well.
+# By module and function; each gets the number of minutes, prints what it saw, and returns 0 when all is well.
 PARTS: Final = {
     "spark-stream": ("tests.torture.sparkstream", "run_stream"),
     "spark-sink": ("tests.torture.sparksink", "run_sink"),

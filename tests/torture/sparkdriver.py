@@ -1,6 +1,6 @@
-"""A Spark driver that streams a topic into Parquet until its input is closed, or somebody kills it.
+"""A Spark driver that streams a topic into Parquet until its input is closed, or it is killed.
 
-It is told what to do by one argument in JSON, and runs with `python -m tests.torture.sparkdriver`.
+It is configured by one argument in JSON, and runs with `python -m tests.torture.sparkdriver`.
 """
 
 from __future__ import annotations

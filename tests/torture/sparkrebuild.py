@@ -47,7 +47,7 @@ class Compared:
 
 
 def fill_store(root: Path, log_bytes: int, seed: int, bar: Progress | None = None) -> int:
-    """Fill a store; gives how many records it has."""
+    """Fill a store; returns how many records it has."""
     draw = random.Random(seed)
     clock = VirtualClock(_START_MS)
     store = open_store(root, OPTIONS, clock=clock)
@@ -118,7 +118,7 @@ def read_begin(path: Path) -> int:
 
 
 def compare_file(one: Path, other: Path) -> int:
-    """Compare two files; gives their size."""
+    """Compare two files; returns their size."""
     assert one.stat().st_size == other.stat().st_size, f"{one} and {other} differ in size"
     at = 0
     with one.open("rb") as mine, other.open("rb") as theirs:
@@ -129,7 +129,7 @@ def compare_file(one: Path, other: Path) -> int:
 
 
 def run_rebuild(minutes: float | None = None, *, log_bytes: int = LOG_BYTES, seed: int = SEED) -> int:
-    """Fill, rebuild, compare; 0 when every byte is the same. It takes as long as it takes, whatever `minutes` says."""
+    """Fill, rebuild, compare; 0 when every byte is the same. Its duration does not depend on `minutes`."""
     console = Console(soft_wrap=True, highlight=False)
     home = Path(tempfile.mkdtemp(prefix="eruca-rebuild-"))
     try:

@@ -1,9 +1,9 @@
-"""`make torture ONLY=spark`, its second part: rows written to a topic once, whoever is killed.
+"""`make torture ONLY=spark`, its second part: rows written to a topic once, whichever process is killed.
 
 A driver streams files into a topic. Its workers end in the middle of tasks, it is killed with `kill -9`, and so is the
-broker, at places that the seed says; both are started again. In the end every row must be in the topic once when the
-sink is idempotent. The same with `at-least-once` is the control: there every row must be there, and how many are there
-more than once is printed.
+broker, at places determined by the seed; both are started again. At the end every row must be in the topic once when
+the sink is idempotent. The same with `at-least-once` is the control: there every row must be there, and the number of
+duplicates is printed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.torture.runner import keep_quiet
 
 TOPIC: Final = "written"
 _POLL_S: Final = 0.05
-# Without any progress for so long, something is wrong.
+# Without any progress for this long, something is wrong.
 _PATIENCE_S: Final = 180.0
 _FLUSH_MODES: Final = ("ASYNC_FLUSH", "SYNC_FLUSH")
 
@@ -197,7 +197,7 @@ async def _count_dropped(broker: KilledBroker) -> int:
 
 
 async def _wait_for_rows(broker: KilledBroker, driver: KilledDriver, count: int) -> None:
-    """Wait until so many messages are stored, as long as there is progress, or until the driver is done."""
+    """Wait until `count` messages are stored, as long as there is progress, or until the driver is done."""
     seen, since = -1, time.monotonic()
     while driver.is_running():
         try:
@@ -253,7 +253,7 @@ def _read_numbers(bodies: Any, size: int) -> Any:
 
 
 def run_sink(minutes: float | None, seed: int = 0) -> int:
-    """Run it, and its control; 0 when all is well. One story has the length it has, whatever `minutes` says."""
+    """Run it, and its control; 0 when all is well. The duration does not depend on `minutes`."""
     keep_quiet()
     failed = 0
     for settings in (

@@ -1,6 +1,6 @@
-"""A Spark driver that streams files into a topic until all are there, or somebody kills it.
+"""A Spark driver that streams files into a topic until all are there, or it is killed.
 
-Its workers end by themselves now and then, in the middle of a task. It is told what to do by one argument in JSON, and
+Its workers end on their own now and then, in the middle of a task. It is configured by one argument in JSON, and
 runs with `python -m tests.torture.sparksinkdriver`.
 """
 
@@ -19,7 +19,7 @@ from eruca._spark.pipelines.job import make_session
 
 
 def make_dying(seed: int, share: float, notes: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """A step that changes nothing, but whose worker ends in a share of first attempts, at a place the seed says."""
+    """A step that changes nothing, but whose worker ends in a share of first attempts, at a place given by the seed."""
 
     def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()

@@ -1,8 +1,8 @@
-"""`make torture ONLY=spark`, its first part: exactly once from topics to Parquet, whoever is killed.
+"""`make torture ONLY=spark`, its first part: exactly once from topics to Parquet, whichever process is killed.
 
-Messages are sent while a driver streams them. The driver is killed with `kill -9`, and so is the broker, at places that
-the seed says; both are started again. When all is read, every message must be in the sink once, and the offsets of
-every queue without a gap. What the sink has is read with pyarrow, not with Spark.
+Messages are sent while a driver streams them. The driver is killed with `kill -9`, and so is the broker, at places
+determined by the seed; both are started again. When all is read, every message must be in the sink once, and offsets
+of every queue must have no gap. The sink is read with pyarrow, not with Spark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.torture.runner import keep_quiet
 TOPIC: Final = "killed"
 _CHUNK: Final = 5_000
 _POLL_S: Final = 0.05
-# Without any progress for so long, something is wrong.
+# Without any progress for this long, something is wrong.
 _PATIENCE_S: Final = 180.0
 # How long a kill waits for a batch it can interrupt.
 _BATCH_S: Final = 5.0
@@ -241,7 +241,7 @@ async def _find_ends(broker: Killable) -> dict[MessageQueue, int]:
 
 
 async def _wait_for_rows(sink: _Sink, driver: KilledDriver, count: int) -> None:
-    """Wait until so many messages are through, as long as there is progress."""
+    """Wait until `count` messages are through, as long as there is progress."""
     seen, since = -1, time.monotonic()
     while (done := await asyncio.to_thread(sink.count_committed)) < count:
         if done != seen:
@@ -254,7 +254,7 @@ async def _wait_for_rows(sink: _Sink, driver: KilledDriver, count: int) -> None:
 
 
 async def _wait_for_batch(sink: _Sink) -> None:
-    """Wait until a batch is under way, if there is another one to come."""
+    """Wait until a batch is in progress, if there is another one to come."""
     deadline = time.monotonic() + _BATCH_S
     while not await asyncio.to_thread(sink.is_in_a_batch):
         if time.monotonic() > deadline:
@@ -303,7 +303,7 @@ def _read_numbers(bodies: Any, size: int) -> npt.NDArray[np.int64]:
 
 
 def run_stream(minutes: float | None, seed: int = 0) -> int:
-    """Run it and say what was seen; 0 when all is well. One story has the length it has, whatever `minutes` says."""
+    """Run it and print what was seen; 0 when all is well. The duration does not depend on `minutes`."""
     keep_quiet()
     with tempfile.TemporaryDirectory(prefix="eruca-spark-stream-") as home:
         result = asyncio.run(run(Settings(seed), Path(home)))

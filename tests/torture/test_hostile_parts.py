@@ -12,7 +12,7 @@ from tests.torture.hostilegood import Measured
 from tests.torture.hostileparts import PARTS
 
 SIZE = 0.02
-# Of a short run a percentile says nothing, and one stall of a disk is a silence.
+# In a short run percentiles are meaningless, and one stall of a disk is a silence.
 AIMS = Aims(silence_ms=3000.0, slower=1000.0)
 
 

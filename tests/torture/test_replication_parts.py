@@ -1,4 +1,4 @@
-"""The parts of `make torture ONLY=replication` go on where they stopped, and a failure says how to repeat it."""
+"""The parts of `make torture ONLY=replication` resume where they stopped, and a failure shows how to repeat it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
         return Told(case, ["lost: 1"] if done.count(case) == 1 and case == 2 else []), Counter(messages=10)
 
     monkeypatch.setattr(replication, "STATE", tmp_path)
-    monkeypatch.setattr(replication, "keep_quiet", lambda: None)  # this process has other tests, and they look at logs
+    monkeypatch.setattr(replication, "keep_quiet", lambda: None)  # this process has other tests, and they check logs
     monkeypatch.setitem(PARTS, "some", Part("cases of a test", 4, run))
     return done
 

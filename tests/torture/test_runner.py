@@ -1,4 +1,4 @@
-"""The runner of the long runs: it says what failed and how to replay it, and goes on where it stopped."""
+"""The runner of the long runs: it reports what failed and how to replay it, and resumes where it stopped."""
 
 from __future__ import annotations
 

@@ -142,10 +142,10 @@ def test_properties_become_typed_values() -> None:
         ("mappedFileSizeCommitLog", "", "whole number"),
         ("messageIndexEnable", "yes", "true or false"),
         ("flushDiskType", "LAZY", "ASYNC_FLUSH, SYNC_FLUSH"),
-        ("mappedFileSizeCommitLog", "4095", "the least is 4096 bytes"),
-        ("diskMaxUsedSpaceRatio", "9", "the least is 10 percent"),
-        ("diskMaxUsedSpaceRatio", "96", "the most is 95 percent"),
-        ("maxIndexNum", "1", "the least is 2"),
+        ("mappedFileSizeCommitLog", "4095", "the minimum is 4096 bytes"),
+        ("diskMaxUsedSpaceRatio", "9", "the minimum is 10 percent"),
+        ("diskMaxUsedSpaceRatio", "96", "the maximum is 95 percent"),
+        ("maxIndexNum", "1", "the minimum is 2"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_key(key: str, text: str, what: str) -> None:

@@ -49,7 +49,7 @@ async def test_no_failure_ends_it(caplog: pytest.LogCaptureFixture) -> None:
     await asyncio.sleep(0)
     assert (work.count, repeating.is_running) == (count, False)
     said = [(record.levelname, record.getMessage(), record.exc_info is not None) for record in caplog.records]
-    failed = "the work failed and is tried again"
+    failed = "the work failed, retrying"
     assert said == [
         ("ERROR", f"{failed}: full", False),  # once, though it happened twice
         ("ERROR", failed, True),

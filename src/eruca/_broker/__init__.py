@@ -1,1 +1,1 @@
-"""The broker: takes messages, keeps them, gives them out, and answers for them."""
+"""The broker: stores messages, serves them to consumers, and guarantees what it acknowledged."""

@@ -1,4 +1,4 @@
-"""A broker: its parts put together, started and stopped."""
+"""The broker: builds, starts and stops its parts."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 class Broker:
     """One broker on one store directory.
 
-    What it is made of can be looked at while it runs, each under its name; `start` sets them.
+    Its parts are attributes that can be inspected while it runs; `start` sets them.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class Broker:
         kept_options: Path | None = None,
         overridden: Mapping[str, str] | None = None,
     ) -> None:
-        """`progress` is told how many bytes recovery has read, from the thread it runs in. `kept_options` is the file
-        that changes of options are kept in; `overridden` names the keys that something else sets at the next start, and
-        what that is.
+        """`progress` is called with the number of bytes that recovery has read, from the recovery thread. Changed
+        options are saved in the file `kept_options`; `overridden` maps each key that another source sets at the next
+        start to the name of that source.
         """
-        #: The options in force; those that are marked as mutable change while the broker runs.
+        #: The options in force; mutable ones change while the broker runs.
         self.live = LiveOptions(options)
-        #: What the broker is now.
+        #: The broker's current role, id and address.
         self.standing = Standing(options)
-        #: What time it is.
+        #: The source of time.
         self.clock = clock or SystemClock()
         self._store_options = store_options
         self._root = root
@@ -105,7 +105,7 @@ class Broker:
         self._kept_options = kept_options
         self._overridden = overridden or {}
         self._caller = Caller()
-        # How to end what a start has begun, the last first.
+        # How to stop what `start` has started; the last entry is stopped first.
         self._endings: list[Callable[[], Awaitable[None]]] = []
 
     @property
@@ -120,7 +120,7 @@ class Broker:
         try:
             self.standing = Standing(self.options)
             self.standing.listen(self.options.port)
-            # What is wrong with it is said before anything else is begun.
+            # A misconfiguration is reported before anything else is started.
             etcd = await self._open_etcd() if self.options.failover else None
             await self._open_store()
             await finish_in_thread(self._load_tables)
@@ -130,10 +130,12 @@ class Broker:
             self._build_ports()
             await self._begin()
         except BaseException:
-            # Ports and files are let go, so that it can be tried again.
+            # Release ports and files, so that the start can be retried.
             await self.stop()
             raise
-        log.info("broker %s of cluster %s is at %s", self.options.name, self.options.cluster, self.standing.address)
+        log.info(
+            "broker %s of cluster %s is listening at %s", self.options.name, self.options.cluster, self.standing.address
+        )
 
     async def _open_etcd(self) -> EtcdClient:
         etcd = await open_client(self.options)
@@ -155,7 +157,7 @@ class Broker:
         self._endings.append(self._close_store)
 
     async def _begin(self) -> None:
-        """Become what the broker is, open the ports and register."""
+        """Take on the role, open the ports and register."""
         self._endings.append(self._save_tables)
         self.background.start()
         self._endings += [self.background.stop, self._caller.close, self.ports.close, self._release_waiting]
@@ -170,10 +172,10 @@ class Broker:
         self._endings.append(self.housekeeping.stop)
         self.housekeeping.start()
 
-    # -- building, from below ----------------------------------------------------------------------------------------
+    # -- building, bottom-up -----------------------------------------------------------------------------------------
 
     def _load_tables(self) -> None:
-        """Make what reads the disk; runs in a thread."""
+        """Load the tables from disk; runs in a thread."""
         options, standing, clock, store = self.live, self.standing, self.clock, self.store
         self.tables = tables = Tables(self._disk, store.paths.config)
         self.saver = saver = TableSaver()
@@ -191,12 +193,12 @@ class Broker:
         self._known_members = open_members(self._disk, store.paths.config).load()
 
     def _build_services(self) -> None:
-        """Make what works with the store, whatever the broker's role is."""
+        """Build the services that use the store, whatever the role."""
         options, standing, clock, store = self.live, self.standing, self.clock, self.store
         topics, saver = self.topics, self.saver
         #: When it was started, by the wall clock.
         self.started_ms = clock.now_ms()
-        #: Flushes, commits and deletes by itself.
+        #: Flushes, commits and deletes in the background.
         self.background = StoreBackground(store)
         group_commit, sync = self.background.group_commit, self.background.sync
         self.stats = stats = Stats(options.now.cluster, clock)
@@ -229,7 +231,7 @@ class Broker:
         self.registration = Registration(options, standing, topics, self.filter_servers, self._caller)
 
     def _build_pulling(self) -> None:
-        """Make what answers pulls and holds those that wait for messages, and what wakes them."""
+        """Build the parts that serve and hold pulls, and those that wake held pulls."""
         reads = self.acknowledgement.reads
         self.pull = PullHandlers(
             self.live,
@@ -246,7 +248,7 @@ class Broker:
         self.store.dispatched.listen(Arrivals(self.store, reads, self.pull.holds).on_dispatched)
 
     def _build_replication(self, etcd: EtcdClient | None) -> None:
-        """Make what knows of the other members of this broker's name, and what says whether it is the master."""
+        """Build the parts that deal with the other members of this name, and decide who is the master."""
         store, topics, offsets, schedule, timing = self.store, self.topics, self.offsets, self.schedule, self.timing
         self.replication = Replication(
             self.live,
@@ -265,7 +267,7 @@ class Broker:
         )
 
     def _build_ports(self) -> None:
-        """Make what answers, the ports that lead there, and what is done in intervals."""
+        """Build the handlers, the ports that serve them, and the periodic jobs."""
         table = HandlerTable()
         for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
             handlers.register(table)
@@ -284,7 +286,7 @@ class Broker:
         )
 
     def _make_client_handlers(self) -> tuple[Handlers, ...]:
-        """What producers and consumers ask."""
+        """Build the handlers for producers and consumers."""
         options, standing, clock, store = self.live, self.standing, self.clock, self.store
         topics, groups, clients, stats = self.topics, self.groups, self.clients, self.stats
         safe = self.acknowledgement
@@ -303,7 +305,7 @@ class Broker:
         )
 
     def _make_admin_handlers(self) -> tuple[Handlers, ...]:
-        """What operators and their tools ask."""
+        """Build the handlers for operators and their tools."""
         options, standing, clock, store = self.live, self.standing, self.clock, self.store
         topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
         background, saver, stats, locks = self.background, self.saver, self.stats, self.locks
@@ -327,12 +329,12 @@ class Broker:
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Unregister, close the ports, save and close everything; also what a start that failed has begun."""
+        """Unregister, close the ports, save and close everything, including the parts of a failed start."""
         errors: list[BaseException] = []
         while self._endings:
             try:
                 await self._endings.pop()()
-            except BaseException as error:  # what was begun before it is ended all the same
+            except BaseException as error:  # the remaining parts are still stopped
                 errors.append(error)
         for other in errors:
             if not isinstance(other, StoreError):
@@ -341,7 +343,7 @@ class Broker:
             raise StoreError("; ".join(map(str, errors))) from errors[0]
 
     async def _release_waiting(self) -> None:
-        """Answer those who wait: for an acknowledgement, and for messages."""
+        """Reply to requests that wait for an acknowledgement or for messages."""
         self.acknowledgement.abandon()
         self.pull.holds.release_all()
 
@@ -351,4 +353,4 @@ class Broker:
 
     async def _close_store(self) -> None:
         await asyncio.to_thread(self.store.close)
-        log.info("broker %s is stopped", self.options.name)
+        log.info("broker %s stopped", self.options.name)

@@ -1,4 +1,4 @@
-"""What a broker does in intervals, whatever its role is: held pulls, offsets, silent clients, locks, statistics."""
+"""Periodic jobs of a broker in any role: held pulls, offsets, silent clients, locks, statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eruca._store.tables.saving import TableSaver
 
 _HOLD_SCAN_S = 0.2
 _SAMPLE_S = 1.0
-# Ended locks are looked for this often: whoever wants a queue looks for itself.
+# How often expired locks are removed; clients that want a queue check for expiry themselves.
 _LOCK_SWEEP_S = 60.0
 
 
@@ -42,17 +42,15 @@ class Housekeeping:
         self._scans = 0
         self._saved_version = self._offsets.version
         self._timers = [
-            Repeating("the scan of held pulls", self._scan_holds, lambda: _HOLD_SCAN_S),
-            Repeating("the save of offsets", self._save_offsets, lambda: self._options.offsets_interval_ms / 1000),
-            Repeating(
-                "the search for silent clients", self._expire_clients, lambda: self._options.client_scan_ms / 1000
-            ),
-            Repeating("the sampling of statistics", self._sample, lambda: _SAMPLE_S),
-            Repeating("the search for ended locks", self._sweep_locks, lambda: _LOCK_SWEEP_S),
+            Repeating("scanning held pulls", self._scan_holds, lambda: _HOLD_SCAN_S),
+            Repeating("saving offsets", self._save_offsets, lambda: self._options.offsets_interval_ms / 1000),
+            Repeating("removing silent clients", self._expire_clients, lambda: self._options.client_scan_ms / 1000),
+            Repeating("sampling statistics", self._sample, lambda: _SAMPLE_S),
+            Repeating("removing expired locks", self._sweep_locks, lambda: _LOCK_SWEEP_S),
         ]
 
     def start(self) -> None:
-        """Begin; needs a running loop."""
+        """Start; needs a running loop."""
         for timer in self._timers:
             timer.start()
 

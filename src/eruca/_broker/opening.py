@@ -1,4 +1,4 @@
-"""Opening a broker's store, which may take long: whoever gives up meanwhile need not wait for the end of it."""
+"""Opening a broker's store. This may take long, so it can be cancelled without waiting for recovery to finish."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ async def open_in_thread(
     progress: Progress | None,
     commitlog: Path | None,
 ) -> MessageStore:
-    """Open a store in a thread. `progress` is told there how many bytes recovery has read.
+    """Open a store in a thread. `progress` is called there with the number of bytes that recovery has read.
 
-    When this is cancelled, recovery ends where it next says how far it is, and the next one goes on.
+    If this is cancelled, recovery stops at its next progress report, and the next start continues it.
     """
     is_cancelled = False
 
     def note_progress(count: int) -> None:
         if is_cancelled:
-            raise StoreError("the broker was stopped while it opened the store")
+            raise StoreError("the broker was stopped while it was opening the store")
         if progress is not None:
             progress(count)
 

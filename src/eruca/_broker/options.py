@@ -1,4 +1,4 @@
-"""What a broker can be told, besides what its store can."""
+"""The options of a broker, apart from those of its store."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from eruca._ground.limits import (
 )
 from eruca._wire.names import TRACE_TOPIC
 
-# How far the fast port, which takes no pulls, is below the service port.
+# The fast port, which does not accept pulls, is this far below the service port.
 FAST_PORT_BELOW: Final = 2
-# How far the port for slaves is above the service port.
+# The port for slaves is this far above the service port.
 HA_PORT_ABOVE: Final = 1
 
 
 class BrokerRole(enum.Enum):
-    """Whether a broker takes messages or copies them."""
+    """Whether a broker accepts messages or copies them."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -31,7 +31,7 @@ class BrokerRole(enum.Enum):
 
 
 class ReadConfirmed(enum.Enum):
-    """Whether readers get only what no change of the master can take back."""
+    """Whether readers get only messages that no change of the master can take back."""
 
     AUTO = "auto"
     ALWAYS = "true"
@@ -40,40 +40,40 @@ class ReadConfirmed(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
-    """Identity, ports, rules and intervals of one broker, as it is told them; `Standing` is what becomes of them."""
+    """Identity, ports, rules and intervals of one broker as configured; `Standing` has the current state."""
 
     cluster: str = option("DefaultCluster", "brokerClusterName", "the cluster the broker belongs to")
-    name: str = option("broker-a", "brokerName", "brokers of one name are one master and its slaves")
-    broker_id: int = option(0, "brokerId", "0 for the master, above for a slave", low=-1)
+    name: str = option("broker-a", "brokerName", "a master and its slaves share one name")
+    broker_id: int = option(0, "brokerId", "0 for the master, greater than 0 for a slave", low=-1)
     role: BrokerRole = option(BrokerRole.ASYNC_MASTER, "brokerRole", "master or slave")
-    host: str = option("127.0.0.1", "brokerIP1", "the address clients are told to connect to")
-    ha_host: str = option("", "brokerIP2", "the address slaves are told to connect to; empty: as brokerIP1")
-    bind: str = option("", "bindAddress", "the address to listen on; empty: as brokerIP1")
+    host: str = option("127.0.0.1", "brokerIP1", "the address that clients connect to")
+    ha_host: str = option("", "brokerIP2", "the address that slaves connect to; empty: same as brokerIP1")
+    bind: str = option("", "bindAddress", "the address to listen on; empty: same as brokerIP1")
     port: int = option(10911, "listenPort", "the port; the fast port is two below", low=0, high=65535)
     nameservers: str = option("", "namesrvAddr", "name servers, host:port separated by `;`")
     nameserver_domain: str = option(
-        "", "rmqAddressServerDomain", "HTTP address server that tells the name servers, asked when namesrvAddr is empty"
+        "", "rmqAddressServerDomain", "HTTP address server that lists the name servers; used when namesrvAddr is empty"
     )
     fetch_nameservers: bool = option(
-        False, "fetchNamesrvAddrByAddressServer", "ask the address server for the name servers"
+        False, "fetchNamesrvAddrByAddressServer", "get the name servers from the address server"
     )
     permission: int = option(6, "brokerPermission", "4 read, 2 write", low=0, high=7, mutable=True)
     topic_queue_nums: int = option(
         8,
         "defaultTopicQueueNums",
-        "queues of the template TBW102, which is made at the first start; as in Java, a topic made by a send has as "
-        "many as its producer asks for (4 unless its own defaultTopicQueueNums says otherwise), and at most these",
+        "queues of the template TBW102, which is created at the first start; as in Java, a topic created by a send has "
+        "as many as its producer requests (4 unless its own defaultTopicQueueNums differs), and at most this many",
         low=1,
         high=TOPIC_QUEUES_MAX,
         mutable=True,
     )
-    auto_create_topic: bool = option(True, "autoCreateTopicEnable", "make an unknown topic when it is sent to")
+    auto_create_topic: bool = option(True, "autoCreateTopicEnable", "create unknown topics on the first send")
     auto_create_group: bool = option(
-        True, "autoCreateSubscriptionGroup", "make an unknown group when it consumes", mutable=True
+        True, "autoCreateSubscriptionGroup", "create unknown groups when they start consuming", mutable=True
     )
-    cluster_topic: bool = option(True, "clusterTopicEnable", "a topic named as the cluster is a template")
-    broker_topic: bool = option(True, "brokerTopicEnable", "a topic named as the broker is a template")
-    trace_topic: bool = option(False, "traceTopicEnable", "make the message trace topic at start")
+    cluster_topic: bool = option(True, "clusterTopicEnable", "a topic named like the cluster is a template")
+    broker_topic: bool = option(True, "brokerTopicEnable", "a topic named like the broker is a template")
+    trace_topic: bool = option(False, "traceTopicEnable", "create the message trace topic at start")
     trace_topic_name: str = option(TRACE_TOPIC, "msgTraceTopicName", "name of the message trace topic")
     register_interval_ms: int = option(
         30_000,
@@ -83,59 +83,63 @@ class BrokerOptions:
         low=1,
         older=10_000,
     )
-    register_timeout_ms: int = option(
-        6000, "registerBrokerTimeoutMills", "how long a registration may take", unit="ms", low=1
-    )
+    register_timeout_ms: int = option(6000, "registerBrokerTimeoutMills", "timeout of a registration", unit="ms", low=1)
     compressed_register: bool = option(False, "compressedRegister", "register with a compressed body")
     offsets_interval_ms: int = option(
         5000, "flushConsumerOffsetInterval", "how often offsets are saved", unit="ms", low=1
     )
     client_timeout_ms: int = option(
-        120_000, "channelExpiredTimeout", "a client without heartbeat this long is forgotten", unit="ms", low=1
+        120_000, "channelExpiredTimeout", "a client that sends no heartbeat for this long is removed", unit="ms", low=1
     )
     client_scan_ms: int = option(
-        10_000, "scanNotActiveClientInterval", "how often that is looked for", unit="ms", low=1
+        10_000, "scanNotActiveClientInterval", "how often clients are checked for heartbeats", unit="ms", low=1
     )
     idle_seconds: int = option(
-        120, "serverChannelMaxIdleTimeSeconds", "a connection without a byte this long is closed", unit="s", low=1
+        120, "serverChannelMaxIdleTimeSeconds", "a connection that is idle for this long is closed", unit="s", low=1
     )
-    long_polling: bool = option(True, "longPollingEnable", "hold a pull until a message comes", mutable=True)
+    long_polling: bool = option(True, "longPollingEnable", "hold a pull until a message arrives", mutable=True)
     short_polling_ms: int = option(
         1000, "shortPollingTimeMills", "how long a pull is held without long polling", unit="ms", mutable=True
     )
     hold_scan_ms: int = option(
-        5000, "pullRequestHoldScanInterval", "held pulls are looked at this often", unit="ms", low=1
+        5000, "pullRequestHoldScanInterval", "how often held pulls are checked", unit="ms", low=1
     )
     notify_group_changes: bool = option(
-        True, "notifyConsumerIdsChangedEnable", "tell consumers when their group changes", mutable=True
+        True, "notifyConsumerIdsChangedEnable", "notify consumers when their group changes", mutable=True
     )
-    property_filter: bool = option(True, "enablePropertyFilter", "take SQL92 subscriptions (Java: false)", mutable=True)
+    property_filter: bool = option(
+        True, "enablePropertyFilter", "accept SQL92 subscriptions (Java: false)", mutable=True
+    )
     filter_servers_max: int = option(
         0,
         "filterServerNums",
-        "filter servers that may register here and get into the routes; each is started by hand (Java: by the broker)",
+        "number of filter servers that may register and appear in routes; start them manually (Java: the broker does)",
         low=0,
         high=FILTER_SERVERS_MAX,
         mutable=True,
     )
     filter_server_timeout_ms: int = option(
-        30_000, "filterServerExpiredTimeout", "silence after which a filter server is gone", unit="ms", low=1
+        30_000,
+        "filterServerExpiredTimeout",
+        "a filter server that is silent for this long is removed",
+        unit="ms",
+        low=1,
     )
-    slave_read: bool = option(False, "slaveReadEnable", "send slow readers to a slave", mutable=True)
+    slave_read: bool = option(False, "slaveReadEnable", "redirect slow readers to a slave", mutable=True)
     offset_check_in_slave: bool = option(
-        False, "offsetCheckInSlave", "a slave corrects the offsets it is asked for as a master does", mutable=True
+        False, "offsetCheckInSlave", "a slave corrects requested offsets as a master does", mutable=True
     )
     memory_ratio_max: int = option(
         40,
         "accessMessageInMemoryMaxRatio",
-        "a reader further behind than so much of the memory is sent to a slave (a slave takes 10 less)",
+        "a reader further behind than this share of memory is redirected to a slave (on a slave: 10 less)",
         unit="%",
         low=0,
         high=100,
         mutable=True,
     )
     in_sync_replicas: int = option(
-        2, "inSyncReplicas", "copies, this broker's too, that a SYNC_MASTER waits for", low=1, high=16, mutable=True
+        2, "inSyncReplicas", "copies that a SYNC_MASTER waits for, including its own", low=1, high=16, mutable=True
     )
     slave_timeout_ms: int = option(
         3000, "slaveTimeout", "how long a SYNC_MASTER waits for its slaves", unit="ms", low=1, mutable=True
@@ -143,7 +147,7 @@ class BrokerOptions:
     behind_bytes_max: int = option(
         256 * 1024 * 1024,
         "haSlaveFallbehindMax",
-        "a slave further behind does not count as one",
+        "a slave further behind than this is not counted as available",
         unit="bytes",
         low=0,
         mutable=True,
@@ -155,26 +159,26 @@ class BrokerOptions:
         "`true`, `false` (as in Java), or `auto`: where failover=etcd",
         mutable=True,
     )
-    ha_master: str = option("", "haMasterAddress", "where a slave finds its master's log; empty: name servers tell it")
+    ha_master: str = option("", "haMasterAddress", "HA address of a slave's master; empty: ask the name servers")
     ha_heartbeat_ms: int = option(
-        5000, "haSendHeartbeatInterval", "a replication link is never silent for longer", unit="ms", low=1
+        5000, "haSendHeartbeatInterval", "how often a silent replication link sends a heartbeat", unit="ms", low=1
     )
     ha_housekeeping_ms: int = option(
-        20_000, "haHousekeepingInterval", "a replication link that is silent for so long is closed", unit="ms", low=1
+        20_000, "haHousekeepingInterval", "a replication link that is silent for this long is closed", unit="ms", low=1
     )
     ha_transfer_bytes: int = option(
-        32_768, "haTransferBatchSize", "most bytes of one piece of the log on its way to a slave", unit="bytes", low=1
+        32_768, "haTransferBatchSize", "maximum size of one chunk of the log sent to a slave", unit="bytes", low=1
     )
     ha_reconnect_ms: int = option(
-        1000, "haReconnectInterval", "how long a slave waits before it tries its master again", unit="ms", low=1
+        1000, "haReconnectInterval", "how long a slave waits before it reconnects to its master", unit="ms", low=1
     )
     ha_copy_oldest: bool = option(
-        True, "haCopyOldest", "an empty slave gets the whole log and not only its last segment (Java: the last segment)"
+        True, "haCopyOldest", "an empty slave copies the whole log, not only its last segment (Java: the last segment)"
     )
     ha_catch_up_bytes: int = option(
         64 * 1024 * 1024,
         "haCatchUpBytesPerSecond",
-        "how fast a slave that is far behind is fed, so that producers do not notice; 0: as fast as it takes it",
+        "rate limit for a slave that is far behind, so that producers are not slowed down; 0: unlimited",
         unit="bytes/s",
         low=0,
         mutable=True,
@@ -182,35 +186,46 @@ class BrokerOptions:
     ha_metadata_ms: int = option(
         1000,
         "haMetadataInterval",
-        "how often a slave looks for new topics, groups and offsets (10 s where the master is a Java broker)",
+        "how often a slave checks for new topics, groups and offsets (10 s if the master is a Java broker)",
         unit="ms",
         low=1,
     )
-    failover: str = option("", "failover", "`etcd`: the members elect their master there; empty: an operator promotes")
-    etcd_endpoints: str = option("", "etcdEndpoints", "where etcd is, http://host:port separated by `;`", secret=True)
-    etcd_prefix: str = option("/eruca", "etcdPrefix", "the keys of this system in etcd begin so")
+    failover: str = option(
+        "", "failover", "`etcd`: the members elect their master through etcd; empty: an operator promotes"
+    )
+    etcd_endpoints: str = option(
+        "", "etcdEndpoints", "the etcd endpoints, http://host:port separated by `;`", secret=True
+    )
+    etcd_prefix: str = option("/eruca", "etcdPrefix", "prefix of all keys in etcd")
     failover_lease_s: int = option(
-        3, "failoverLeaseSeconds", "a master that etcd has not heard of for so long is replaced", unit="s", low=2
+        3, "failoverLeaseSeconds", "a master that does not renew its lease for this long is replaced", unit="s", low=2
     )
     transfer_bytes_memory: int = option(
         262_144,
         "maxTransferBytesOnMessageInMemory",
-        "bytes of one pull answer",
+        "maximum bytes in one pull response",
         unit="bytes",
         low=1,
         high=PULL_TRANSFER_BYTES_MAX,
         mutable=True,
     )
     transfer_count_memory: int = option(
-        32, "maxTransferCountOnMessageInMemory", "messages of one pull answer", low=1, high=PULL_COUNT_MAX, mutable=True
+        32,
+        "maxTransferCountOnMessageInMemory",
+        "maximum messages in one pull response",
+        low=1,
+        high=PULL_COUNT_MAX,
+        mutable=True,
     )
     lock_live_ms: int = option(
-        60_000, "rebalanceLockMaxLiveTime", "a queue lock ends this long after its renewal", unit="ms", low=1
+        60_000, "rebalanceLockMaxLiveTime", "a queue lock expires this long after its last renewal", unit="ms", low=1
     )
     reject_transactions: bool = option(False, "rejectTransactionMessage", "refuse half messages", mutable=True)
-    region: str = option("DefaultRegion", "regionId", "told to clients with every send")
-    trace_on: bool = option(True, "traceOn", "tell clients that message trace is welcome")
-    store_replies: bool = option(True, "storeReplyMessageEnable", "keep replies besides bringing them", mutable=True)
+    region: str = option("DefaultRegion", "regionId", "sent to clients with every send response")
+    trace_on: bool = option(True, "traceOn", "tell clients that message trace is enabled")
+    store_replies: bool = option(
+        True, "storeReplyMessageEnable", "store replies in addition to delivering them", mutable=True
+    )
     accept_sends_from_ms: int = option(
         0,
         "startAcceptSendRequestTimeStamp",
@@ -220,48 +235,54 @@ class BrokerOptions:
         mutable=True,
     )
     query_count_max: int = option(
-        32, "defaultQueryMaxNum", "messages a query by unique id may find", low=1, high=PULL_COUNT_MAX
+        32, "defaultQueryMaxNum", "maximum messages that a query by unique id returns", low=1, high=PULL_COUNT_MAX
     )
     schedule_interval_ms: int = option(
-        100, "scheduleMessageInterval", "how often due delayed messages are looked for", unit="ms", low=1
+        100, "scheduleMessageInterval", "how often due delayed messages are delivered", unit="ms", low=1
     )
     delay_offsets_interval_ms: int = option(
         1000,
         "flushDelayOffsetInterval",
-        "how often it is saved how far delayed delivery is; what came since comes again after a crash (Java: 10000)",
+        "how often the progress of delayed delivery is saved; later deliveries repeat after a crash (Java: 10000)",
         unit="ms",
         low=1,
     )
     timer_enabled: bool = option(
-        True, "timerWheelEnable", "delay messages by any time their properties say (not in 4.9)", mutable=True
+        True, "timerWheelEnable", "deliver messages at the time given in their properties (not in 4.9)", mutable=True
     )
     timer_delay_seconds_max: int = option(
-        3_456_000, "timerMaxDelaySec", "the longest such delay: 40 days", unit="s", low=1, mutable=True
+        3_456_000, "timerMaxDelaySec", "the longest such delay; the default is 40 days", unit="s", low=1, mutable=True
     )
     transaction_check_interval_ms: int = option(
-        60_000, "transactionCheckInterval", "how often undecided half messages are asked about", unit="ms", low=1
+        60_000,
+        "transactionCheckInterval",
+        "how often producers are asked about undecided half messages",
+        unit="ms",
+        low=1,
     )
-    transaction_timeout_ms: int = option(6000, "transactionTimeOut", "a half message is left alone so long", unit="ms")
-    transaction_check_max: int = option(15, "transactionCheckMax", "a half message is asked about so often")
+    transaction_timeout_ms: int = option(
+        6000, "transactionTimeOut", "age of a half message before the first check", unit="ms"
+    )
+    transaction_check_max: int = option(15, "transactionCheckMax", "maximum number of checks of a half message")
     store_root: str = option("eruca-data/store", "storePathRootDir", "the store directory")
     commitlog_path: str = option("", "storePathCommitLog", "the commit log's directory; empty: commitlog in the store")
-    message_log_level: str = option("INFO", "logLevel", "what is logged: DEBUG, INFO, WARNING or ERROR")
+    message_log_level: str = option("INFO", "logLevel", "log level: DEBUG, INFO, WARNING or ERROR")
 
     @property
     def bind_host(self) -> str:
-        """Where to listen."""
+        """The address to listen on."""
         return self.bind or self.host
 
     @property
     def reads_confirmed(self) -> bool:
-        """Do readers get only what no change of the master can take back?"""
+        """Whether readers get only messages that no change of the master can take back."""
         if self.read_confirmed is ReadConfirmed.AUTO:
             return self.failover == "etcd"
         return self.read_confirmed is ReadConfirmed.ALWAYS
 
 
 class LiveOptions:
-    """The options in force. Whoever reads one that is marked as mutable asks for `now` each time."""
+    """The options in force. To read a mutable option, use `now` each time."""
 
     __slots__ = ("now",)
 
@@ -269,5 +290,5 @@ class LiveOptions:
         self.now = options
 
     def change(self, **values: Any) -> None:
-        """Let options have other values from now on."""
+        """Change the values of options."""
         self.now = replace(self.now, **values)

@@ -1,4 +1,4 @@
-"""The ports of a broker: the main one, and the fast one, which does not take pulls."""
+"""The ports of a broker: the main port, and the fast port, which does not accept pulls."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from eruca._net.server import Server, ServerSettings
 from eruca._wire.codes import RequestCode
 from eruca.errors import ConnectFailed
 
-# Where a broker looks for ports when it may choose. Systems choose from 32,768 on, for clients too, and the port of a
-# client stays taken for a minute after its connection: after thousands of connections hardly one has free neighbours.
+# The range for automatically chosen ports. Operating systems choose from 32,768 upwards, for clients too, and a
+# client's port stays in use for a minute after its connection closes: after thousands of connections hardly any port
+# there has free neighbours.
 _PORTS: Final = range(12_000, 20_000)
 _TRIES: Final = 100
 
@@ -23,18 +24,18 @@ class Ports:
     """Listens."""
 
     def __init__(self, options: BrokerOptions, table: HandlerTable, on_close: Callable[[Link], None]) -> None:
-        """`on_close` is told of every connection that ended."""
+        """`on_close` is called for every closed connection."""
         self._options = options
-        #: What the main port answers.
+        #: The handlers of the main port.
         self.handlers = table.handlers
         self._on_close = on_close
-        #: The servers that are open.
+        #: The open servers.
         self.servers: list[Server] = []
 
     async def open(self) -> int:
-        """Open both ports; returns the main one.
+        """Open both ports; return the main one.
 
-        A broker that may choose (port 0) takes a port whose neighbours are free, too.
+        With port 0, a port whose neighbours are free too is chosen.
         """
         given = self._options.port
         for left in reversed(range(1 if given else _TRIES)):

@@ -1,4 +1,4 @@
-"""How a broker says no: the codes and texts clients know."""
+"""How a broker refuses requests: the codes and remarks that clients know."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refuse_unless_writable(standing: Standing, store: MessageStore) -> None:
 
 
 def refuse_topic_name(topic: str, longest: int) -> None:
-    """Refuse a name that no topic may have."""
+    """Refuse an invalid topic name."""
     if not topic.strip():
         refuse(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
     try:
@@ -48,7 +48,7 @@ def refuse_topic_name(topic: str, longest: int) -> None:
 
 
 def refuse_store_error(error: StoreError, store: MessageStore) -> RequestRefused:
-    """What a sender is told when the store did not take its message."""
+    """Return the error for a sender whose message the store did not accept."""
     if isinstance(error, BatchTooLarge):
         return RequestRefused(ResponseCode.MESSAGE_ILLEGAL, str(error))
     if isinstance(error, MessageIllegal):
@@ -65,6 +65,6 @@ def refuse_store_error(error: StoreError, store: MessageStore) -> RequestRefused
 
 
 def refuse_unstored(error: StoreError, store: MessageStore, stats: Stats) -> RequestRefused:
-    """The same for a message that is counted as one that could not be stored."""
+    """Same as `refuse_store_error`, and count the message as failed."""
     stats.put_failures += 1
     return refuse_store_error(error, store)

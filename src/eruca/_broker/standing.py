@@ -1,7 +1,7 @@
-"""What a broker is at this moment: everything about it that changes while it runs, in one object.
+"""The current state of a broker: everything about it that changes while it runs, in one object.
 
-Options say what a broker is configured as, and are never written. This says what it has become. Whoever needs to know
-gets it in its constructor and reads it; only the broker itself (its port) and its roles (the rest) change it.
+Options hold the configuration and are never written; this object holds the current state. Parts that need it get it in
+their constructor and read it; only the broker itself (its port) and its roles (the rest) change it.
 """
 
 from __future__ import annotations
@@ -34,75 +34,75 @@ class Standing:
     def __init__(self, options: BrokerOptions) -> None:
         self._host = options.host
         self._ha_host = options.ha_host or options.host
-        #: MASTER, SLAVE or FENCED; the last one is a broker that is neither, until somebody says what it is.
+        #: MASTER, SLAVE or FENCED; a fenced broker is neither master nor slave until its role is decided.
         self.state = FENCED
         #: Why it is a slave or fenced.
-        self.reason = "the broker starts"
-        #: What kind of master it is, or SLAVE. A fenced broker keeps what it was.
+        self.reason = "the broker is starting"
+        #: The kind of master, or SLAVE. A fenced broker keeps its last value.
         self.role = options.role
-        #: The id it registers with: that of a master or of a slave, whichever it is.
+        #: The id it registers with, as a master or as a slave.
         self.broker_id = options.broker_id
         #: The epoch of its mastership; None on a slave.
         self.epoch: int | None = None
         #: The identity of the store it leads with.
         self.store_id: str | None = None
-        #: May clients store messages here? Only on a master that is not fenced.
+        #: Whether clients may store messages here: only on a master that is not fenced.
         self.writable = False
-        #: May it register? A broker that does not know what it is (it was replaced, or has no id) does not.
+        #: Whether it may register. A broker whose role is undecided (it was replaced, or has no id) may not.
         self.may_register = True
-        #: The address as records hold it, once the port is known.
+        #: The address in the form that records hold, once the port is known.
         self.store_host = NO_HOST
         self._name_port(options.port)
 
     @property
     def is_slave(self) -> bool:
-        """Does the broker copy another?"""
+        """Whether the broker copies another."""
         return self.role is BrokerRole.SLAVE
 
     @property
     def is_sync(self) -> bool:
-        """Is it a master that waits for its slaves?"""
+        """Whether it is a master that waits for its slaves."""
         return self.role is BrokerRole.SYNC_MASTER
 
     def listen(self, port: int) -> None:
-        """The broker has its port. Raises WireError when it tells clients what is not an address."""
+        """Set the port. Raises WireError if the address for clients is not valid."""
         self._name_port(port)
         self.store_host = pack_host(self._host, port)
 
     def _name_port(self, port: int) -> None:
         self.port = port
-        #: What clients are told.
+        #: The address for clients.
         self.address = f"{self._host}:{port}"
-        #: What slaves are told.
+        #: The address for slaves.
         self.ha_address = f"{self._ha_host}:{port + HA_PORT_ABOVE}"
 
     def fence(self, why: str) -> None:
-        """Take no messages. It does not register: name servers that know no epochs would push its successor aside."""
+        """Accept no messages, and do not register: name servers without epochs would displace its successor."""
         self.state, self.reason = FENCED, why
         self.writable = self.may_register = False
 
     def prepare_to_lead(self, role: BrokerRole) -> None:
-        """Be a master as far as its own services go; a registration now would have the id of one without its epoch."""
+        """Become a master for its own services only; a registration now would have a master's id without its epoch."""
         self.may_register = False
         self.role, self.broker_id = role, MASTER_ID
 
     def lead(self, epoch: int, store_id: str) -> None:
-        """Be the master, and take messages."""
+        """Become the master, and accept messages."""
         self.state, self.reason = MASTER, ""
         self.epoch, self.store_id = epoch, store_id
         self.writable = self.may_register = True
 
     def prepare_to_follow(self) -> None:
-        """Be a slave as far as its own services go."""
+        """Become a slave for its own services only."""
         self.role = BrokerRole.SLAVE
 
     def follow(self, why: str) -> None:
-        """Be a slave; with which id it registers is said by `take_id`."""
+        """Become a slave; `take_id` sets the id to register with."""
         self.state, self.reason = SLAVE, why
         self.epoch = None
 
     def take_id(self, wanted: int) -> None:
-        """Register with the id of a slave; with none, and with a master's, it does not."""
+        """Register with the id of a slave; without an id, or with a master's, it does not register."""
         self.may_register = wanted > MASTER_ID
         if wanted > MASTER_ID:
             self.broker_id = wanted

@@ -1,4 +1,4 @@
-"""The topics of a broker: what there is, who may make one, and what name servers must be told."""
+"""The topics of a broker: the table, the rules for creating topics, and the changes to register."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from eruca.errors import TableFull
 
 log = logging.getLogger(__name__)
 
-# Bytes one topic takes in the table besides its name, which is there twice: at most, with every number at its longest.
+# Maximum bytes of one topic in the table besides its name, which occurs twice: with every number at its longest.
 _TOPIC_BYTES: Final = 200
 
 
@@ -54,14 +54,14 @@ class Topics:
         self._name_length_max = name_length_max
         self.data_version = table.data_version
         self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
-        #: Told of every change.
+        #: Notified of every change.
         self.changed: Signal[()] = Signal()
-        #: Counts the changes of this run; name servers are told what changed since the one they know.
+        #: Counts the changes of this run; name servers are sent what changed since the revision they know.
         self.revision = 0
         # When each topic last changed, the latest at the end, and when all of them did.
         self._changed_at: dict[str, int] = {}
         self._all_changed_at = 0
-        #: Topics the saved table does not have yet, and when they were made: who sends to one waits for the disk.
+        #: Topics not in the saved table yet, and when they were created: sends to them wait for the disk.
         self.unsaved: dict[str, int] = {}
         self._saving = 0
         self._reporter = Reporter(log)
@@ -69,7 +69,7 @@ class Topics:
         self._bytes = sum(map(_weigh, self._topics))
 
     def _add_own(self) -> None:
-        """Make the topics every broker has."""
+        """Create the topics that every broker has."""
         options = self._options
         inherit = READ | WRITE | INHERIT
         own: list[tuple[str, int, int]] = [
@@ -91,41 +91,41 @@ class Topics:
 
     @property
     def reply_topic(self) -> str:
-        """Where replies to request messages go."""
+        """The topic for replies to request messages."""
         return f"{self._options.cluster}_REPLY_TOPIC"
 
     def get(self, topic: str) -> TopicConfig | None:
-        """The settings of a topic."""
+        """Return the settings of a topic."""
         return self._topics.get(topic)
 
     def names(self) -> list[str]:
-        """Every topic."""
+        """List every topic."""
         return list(self._topics)
 
     def is_system(self, topic: str) -> bool:
-        """Is it one that operators may neither make nor delete?"""
+        """Whether it is a topic that operators can neither create nor delete."""
         return topic in self.own or topic in FORBIDDEN_TO_SEND or topic.startswith(SYSTEM_PREFIX)
 
     def snapshot(self) -> TopicConfigTable:
-        """The table as it is saved and registered."""
+        """Return the table as it is saved and registered."""
         return self.make_table(dict(self._topics))
 
     def make_table(self, topics: dict[str, TopicConfig]) -> TopicConfigTable:
-        """A table of some topics with the version of the whole."""
+        """Return a table of some topics with the version of the whole."""
         version = DataVersion(counter=self.data_version.counter, timestamp=self.data_version.timestamp)
         return TopicConfigTable(data_version=version, topic_config_table=topics)
 
     def snapshot_to_save(self) -> TopicConfigTable:
-        """The table for the disk; `note_saved` says that the disk has it."""
+        """Return the table for the disk; call `note_saved` once it is written."""
         self._saving = self.revision
         return self.snapshot()
 
     def note_saved(self) -> None:
-        """The disk has the last snapshot: nobody needs to wait for the topics in it."""
+        """The last snapshot is on disk: sends no longer wait for its topics."""
         self.unsaved = {name: made_at for name, made_at in self.unsaved.items() if made_at > self._saving}
 
     def list_changes(self, revision: int) -> dict[str, TopicConfig] | None:
-        """The topics that changed after a revision; None when all may have."""
+        """Return the topics that changed after a revision; None if all may have."""
         if revision < self._all_changed_at:
             return None
         changes: dict[str, TopicConfig] = {}
@@ -136,16 +136,16 @@ class Topics:
         return changes
 
     def put(self, config: TopicConfig) -> TopicConfig:
-        """Make or change a topic. Raises InvalidName, and TableFull when the table cannot have one more."""
+        """Create or change a topic. Raises InvalidName, or TableFull if the table is full."""
         name = config.topic_name
         check_topic(name, self._name_length_max)
         is_new = name not in self._topics
         if is_new:
             size = self._bytes + _weigh(name)
             if size > SHARED_TABLE_BYTES_MAX:
-                text = f"topic {name} is not made: the broker has {len(self._topics)} topics and takes no more"
+                text = f"topic {name} cannot be created: the limit is reached with {len(self._topics)} topics"
                 self._reporter.report("full", text)
-                raise TableFull(text, hint="delete topics and groups that are not used")
+                raise TableFull(text, hint="delete unused topics and groups")
             self._bytes = size
         self._topics[name] = config
         self._advance()
@@ -157,7 +157,7 @@ class Topics:
         return config
 
     def delete(self, topic: str) -> bool:
-        """Forget a topic; False when there was none."""
+        """Delete a topic; return False if there was none."""
         if self._topics.pop(topic, None) is None:
             return False
         self._bytes -= _weigh(topic)
@@ -168,7 +168,7 @@ class Topics:
         return True
 
     def replace(self, table: TopicConfigTable) -> None:
-        """Take the table of a master."""
+        """Replace the table with a master's."""
         known, self._topics = self._topics, dict(table.topic_config_table)
         self._bytes = sum(map(_weigh, self._topics))
         self.data_version = table.data_version
@@ -177,7 +177,7 @@ class Topics:
         self.changed.tell()
 
     def renew(self) -> None:
-        """Count the table as new, so that name servers take all of it from a broker that just became a master."""
+        """Mark the table as new, so that name servers accept all of it from a broker that just became a master."""
         self._advance()
         self._note_all_changed()
         self.changed.tell()
@@ -191,49 +191,49 @@ class Topics:
         self._all_changed_at = self.revision
         self._changed_at.clear()
 
-    # -- topics that make themselves ---------------------------------------------------------------------------------
+    # -- automatic creation ------------------------------------------------------------------------------------------
 
     def create_for_send(self, topic: str, template_name: str, queue_nums: int) -> TopicConfig | None:
-        """Make a topic a message was sent to, after its template; None when there is no template to inherit from."""
+        """Create a topic on a send, from its template; return None if there is no template to inherit from."""
         template = self._topics.get(template_name)
         if template is None or not template.perm & INHERIT:
             return None
         if template_name == TEMPLATE_TOPIC and not self._options.auto_create_topic:
             return None
         queues = max(0, min(queue_nums, template.write_queue_nums))
-        log.info("topic %s is made with %d queues after %s", topic, queues, template_name)
+        log.info("topic %s created with %d queues from template %s", topic, queues, template_name)
         perm, kind = template.perm & ~INHERIT, template.topic_filter_type
         return self.put(_make(topic, queues, perm, topic_filter_type=kind))
 
     def create_internal(self, topic: str, queues: int, perm: int = READ | WRITE, sys_flag: int = 0) -> TopicConfig:
-        """The topic, made if needed: retry, dead letter and transaction topics need no template."""
+        """Return the topic, created if needed: retry, dead letter and transaction topics need no template."""
         found = self._topics.get(topic)
         if found is not None:
             return found
         made = _make(topic, queues, perm, topic_sys_flag=sys_flag)
-        # On a slave it is its master that makes topics.
+        # Only the master creates topics.
         return made if self._standing.is_slave else self.put(made)
 
     def adopt(self, topic: str, queues: int) -> None:
-        """Know a topic that has messages in the store although the table has lost it: a crash came before the save."""
+        """Add a topic that has messages in the store but is missing from the table: a crash came before the save."""
         if topic not in self._topics:
-            log.warning("topic %s has messages but no settings; it is made again with %d queues", topic, queues)
+            log.warning("topic %s has messages but no settings; creating it again with %d queues", topic, queues)
             self.put(_make(topic, queues, READ | WRITE))
 
     def retry_topic(self, group: str, queues: int) -> TopicConfig:
-        """The retry topic of a group."""
+        """Return the retry topic of a group."""
         return self.create_internal(RETRY_PREFIX + group, queues)
 
     def dead_letter_topic(self, group: str) -> TopicConfig:
-        """The dead letter topic of a group."""
+        """Return the dead letter topic of a group."""
         return self.create_internal(DLQ_PREFIX + group, 1)
 
 
 def _make(name: str, queues: int, perm: int, **more: Any) -> TopicConfig:
-    """A topic with as many queues to read as to write."""
+    """Return a topic with as many read queues as write queues."""
     return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm, **more)
 
 
 def _weigh(topic: str) -> int:
-    """The most bytes a topic takes in the table."""
+    """Return the maximum bytes of a topic in the table."""
     return 2 * len(topic) + _TOPIC_BYTES

@@ -67,10 +67,10 @@ def list_(
 ) -> None:
     """List transactions: state, position and size in the commit log, time, producer group, message.
 
-    A prepared transaction waits for its producer, which is asked about it from time to time. One that was asked about too
-    often is given up and kept in TRANS_CHECK_MAX_TIME_TOPIC. For decided transactions brokers are asked for each message,
-    which takes a while if there are many. With --store no broker is needed, although one may be running: the list is made
-    from the commit log alone.
+    A prepared transaction waits for its producer, which is asked about it from time to time. One that was asked about
+    too often is given up and kept in TRANS_CHECK_MAX_TIME_TOPIC. For decided transactions brokers are asked for each
+    message, which takes a while if there are many. With --store no broker is needed, although one may be running: the
+    list is made from the commit log alone.
 
     \b
     Examples:

@@ -1,1 +1,1 @@
-"""Decisions without I/O: a machine is told what happened and says what to do."""
+"""Decisions without I/O: a machine receives events and returns the actions to take."""

@@ -1,11 +1,11 @@
-"""Which queues of a topic a consumer of a group owns: every consumer computes it alone, and all must agree.
+"""Which queues of a topic a consumer of a group owns: every consumer computes it independently, and all must agree.
 
-Nobody hands queues out. Each consumer takes the same sorted queues and the same sorted client ids, applies the same
-rule and keeps its own part; so a rule here gives exactly what Java's rule of the same name gives, oddities included,
-or a group of Java and Eruca consumers reads some queues twice and some never.
+There is no coordinator. Each consumer takes the same sorted queues and the same sorted client ids, applies the same
+rule and keeps its own share. So a rule here must return exactly what Java's rule of the same name returns, oddities
+included; otherwise a group of Java and Eruca consumers would read some queues twice and some never.
 
-A topic without queues or a group without clients gives nothing. Java raises then and keeps what it had, so a caller
-that wants to do the same asks for no allocation in such a round.
+A topic without queues or a group without clients yields no queues. Java raises in that case and keeps what it had; a
+caller that wants the same skips the allocation in such a round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eruca.errors import ConfigError
 
 Member = TypeVar("Member")
 
-# Points of one client on the ring of the consistent hash; a group has to agree on it.
+# Points of one client on the ring of the consistent hash; the whole group must use the same number.
 VIRTUAL_NODES: Final = 10
 
 
@@ -32,29 +32,29 @@ class Strategy(Protocol):
 
     @property
     def name(self) -> str:
-        """What Java calls the rule; all consumers of a group use the same one."""
+        """Java's name of the rule; all consumers of a group use the same one."""
         ...
 
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the part of one client. Queues and clients are sorted; a client that is not listed gets nothing."""
+        """Return the share of one client. Queues and clients are sorted; a client that is not listed gets nothing."""
         ...
 
 
 class RoomResolver(Protocol):
-    """Knows in which machine room brokers and clients stand."""
+    """Knows the machine rooms of brokers and clients."""
 
     def find_broker_room(self, queue: MessageQueue) -> str:
-        """Name the room of the broker that has a queue."""
+        """Return the room of the broker that has a queue."""
         ...
 
     def find_client_room(self, client_id: str) -> str:
-        """Name the room of a client."""
+        """Return the room of a client."""
         ...
 
 
-# --- the order everything rests on ------------------------------------------------------------------------------
+# --- the order of queues and clients ----------------------------------------------------------------------------
 
 
 def _order_like_java(text: str) -> bytes:
@@ -70,7 +70,7 @@ def sort_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
 
 
 def sort_clients(ids: Iterable[str]) -> list[str]:
-    """Sort client ids as Java does. One that is listed twice stays so: it moves those behind it in every client."""
+    """Sort client ids as Java does. An id listed twice is kept twice: it shifts those after it in every client."""
     return sorted(ids, key=_order_like_java)
 
 
@@ -78,14 +78,14 @@ def sort_clients(ids: Iterable[str]) -> list[str]:
 
 
 class AverageStrategy:
-    """Neighbouring queues to each client, one more to the first ones when it does not come out even."""
+    """Contiguous queues for each client; the first clients get one more when the division leaves a remainder."""
 
     name: Final = "AVG"
 
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the part of one client."""
+        """Return the share of one client."""
         if client_id not in clients:
             return []
         index = clients.index(client_id)
@@ -95,21 +95,21 @@ class AverageStrategy:
 
 
 class CircleStrategy:
-    """Queues dealt out like cards."""
+    """Queues dealt out one at a time, like cards."""
 
     name: Final = "AVG_BY_CIRCLE"
 
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the part of one client."""
+        """Return the share of one client."""
         if client_id not in clients:
             return []
         return list(queues[clients.index(client_id) :: len(clients)])
 
 
 class ConfigStrategy:
-    """The queues somebody wrote down for this client, whatever the topic has and whoever else is there."""
+    """The queues configured for this client, regardless of the topic and of other clients."""
 
     name: Final = "CONFIG"
 
@@ -119,12 +119,12 @@ class ConfigStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the configured queues, for a client that is not listed too."""
+        """Return the configured queues, even for a client that is not listed."""
         return list(self._queues)
 
 
 class MachineRoomStrategy:
-    """The queues of some rooms only, told by broker names of the form `room@name`."""
+    """Only the queues of some rooms, identified by broker names of the form `room@name`."""
 
     name: Final = "MACHINE_ROOM"
 
@@ -134,7 +134,7 @@ class MachineRoomStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the part of one client: neighbours first, then one of those left over."""
+        """Return the share of one client: contiguous queues first, then one of the remainder."""
         if client_id not in clients:
             return []
         index = clients.index(client_id)
@@ -150,9 +150,9 @@ class MachineRoomStrategy:
 
 
 class NearbyRoomStrategy:
-    """Queues stay in their room while it has a client; those of rooms without one are for all.
+    """Queues stay in their room while it has a client; queues of rooms without clients are shared by all.
 
-    Inside a room, and for a room without clients, another rule divides.
+    Inside a room, and for a room without clients, another rule divides the queues.
     """
 
     def __init__(self, inner: Strategy, resolver: RoomResolver) -> None:
@@ -163,9 +163,9 @@ class NearbyRoomStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the part of one client: of its own room first, then of rooms without clients in their order.
+        """Return the share of one client: of its own room first, then of rooms without clients in their order.
 
-        Raises ConfigError when the resolver has no room for a queue or a client.
+        Raises ConfigError when the resolver returns no room for a queue or a client.
         """
         if client_id not in clients:
             return []
@@ -185,21 +185,21 @@ def _group_by_room(members: Iterable[Member], find_room: Callable[[Member], str]
     for member in members:
         room = find_room(member)
         if not room:
-            # To guess would be to disagree with the others of the group.
-            raise ConfigError(f"no machine room for {member}", hint="the resolver must name a room for each")
+            # A guess would disagree with the rest of the group.
+            raise ConfigError(f"no machine room for {member}", hint="the resolver must return a room for each")
         rooms[room].append(member)
     return rooms
 
 
 def hash_md5(key: str) -> int:
-    """Hash text to the first four bytes of its MD5, the place on the ring that Java gives it."""
-    # Java writes lone surrogates as "?".
+    """Hash text to the first four bytes of its MD5, its place on Java's ring."""
+    # Java encodes lone surrogates as "?".
     digest = hashlib.md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 
 
 class ConsistentHashStrategy:
-    """Queues and clients on a ring: when a client comes or goes, few queues change hands."""
+    """Queues and clients on a ring: when a client joins or leaves, few queues change owners."""
 
     name: Final = "CONSISTENT_HASH"
 
@@ -212,7 +212,7 @@ class ConsistentHashStrategy:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the part of one client: the queues whose next point on the ring is one of its own."""
+        """Return the share of one client: the queues whose next point on the ring belongs to it."""
         if client_id not in clients:
             return []
         ring = self._build_ring(clients)
@@ -227,11 +227,11 @@ class ConsistentHashStrategy:
         return [queue for queue in queues if find_owner(queue) == client_id]
 
     def _build_ring(self, clients: Sequence[str]) -> dict[int, str]:
-        """The points on the ring and whose they are; of two clients at one point the later has it."""
+        """The points on the ring and their owners; if two clients share a point, the later one owns it."""
         ring: dict[int, str] = {}
         held: Counter[str] = Counter()
         for client in clients:
-            # A client that is listed again goes on behind the points it still holds.
+            # A client that is listed again continues after the points it already holds.
             first = held[client]
             for number in range(first, first + self._virtual_nodes):
                 point = self._hash(f"{client}-{number}")
@@ -252,23 +252,23 @@ _KNOWN: Final[Mapping[str, Callable[[], Strategy]]] = {
 
 
 def find_strategy(name: str) -> Strategy:
-    """Make the strategy of a name that needs no more than the name. Raises ConfigError that lists near names."""
+    """Create a strategy that needs nothing but its name. Raises ConfigError with similar names."""
     if name in _KNOWN:
         return _KNOWN[name]()
     near = difflib.get_close_matches(name.lower(), _KNOWN)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(_KNOWN)}"
-    raise ConfigError(f"no allocation strategy is called {name!r}", hint=hint)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"available: {', '.join(_KNOWN)}"
+    raise ConfigError(f"there is no allocation strategy named {name!r}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a rebalance changes for one client, each list in the order of `sort_queues`."""
+    """The changes of a rebalance for one client, each list in the order of `sort_queues`."""
 
     added: list[MessageQueue]
     dropped: list[MessageQueue]
 
 
 def plan_change(owned: Iterable[MessageQueue], allotted: Iterable[MessageQueue]) -> Change:
-    """Compare what a client has with what it should have."""
+    """Compare the queues a client has with those it should have."""
     before, after = frozenset(owned), frozenset(allotted)
     return Change(sort_queues(after - before), sort_queues(before - after))

@@ -1,14 +1,14 @@
-"""Times of records that hold whatever happens to the wall clock.
+"""Times of records that stay valid when the wall clock is set.
 
-A record carries wall-clock times: when it was stored, when it is due. Somebody may set that clock while records wait.
-So time is counted by a clock that only runs forward, and began with the wall clock's time; it is called steady here. An
-era is the time between two jumps of the wall clock, and the part of the log that was written meanwhile:
+A record carries wall-clock times: when it was stored, when it is due. The wall clock may be set while records wait.
+So time is counted by a clock that only runs forward and started at the wall clock's time; it is called steady here. An
+era is the time between two jumps of the wall clock, and the part of the log written in that time:
 
     log      |  before the start  |      era 0      | ? |      era 1       ...
              0                  begin              low high
     shift    |         0          |        0        | ? |  wall - steady   ...
 
-A jump is noticed at the next look. What was written since the look before it (?) may belong to either side.
+A jump is noticed at the next look. Records written since the previous look (?) may belong to either side.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from eruca._ground.clock import ClockJumps
 
-# Both clocks cannot be read in the same moment, and a little difference is not a jump.
+# The two clocks cannot be read at the same instant, so a small difference is not a jump.
 JUMP_MS_MIN = 20
-# Eras that are told apart. Older ones become one, whose messages are due at the latest time that is possible.
+# How many eras are kept apart. Older ones are merged into one, whose messages are due at the latest possible time.
 ERAS_MAX = 256
 
 
@@ -40,7 +40,7 @@ class ClockEras:
 
     def __init__(self, wall_ms: int, monotonic_s: float, log_end: int) -> None:
         self._clock = ClockJumps(wall_ms, monotonic_s, JUMP_MS_MIN)
-        # What was stored before this began counts as an era that has just ended.
+        # Records stored before this object was created count as an era that has just ended.
         self._past = [_Era(log_end, log_end, 0, wall_ms)]
         self._looked_at = log_end
 
@@ -55,7 +55,7 @@ class ClockEras:
         return len(self._past) - 1
 
     def look(self, wall_ms: int, monotonic_s: float, log_end: int) -> int:
-        """Take note of both clocks and of where the log ends; returns the steady time."""
+        """Compare both clocks and note the end of the log; returns the steady time."""
         clock = self._clock
         jump_ms = clock.look(wall_ms, monotonic_s)
         if jump_ms:
@@ -68,13 +68,13 @@ class ClockEras:
         return clock.steady_ms
 
     def find_stored(self, position: int, wall_ms: int) -> int:
-        """The steady time of what happened when the record at a position was stored, at the latest."""
+        """The latest possible steady time at which the record at a position was stored."""
         return self.find_due(position, wall_ms, 0)
 
     def find_due(self, position: int, due_ms: int, delay_ms: int) -> int:
         """The steady time at which the record at a position is due: never before `delay_ms` have passed since it was
-        stored in this run, and never later than that after the end of its era. Nor is it due before its time by a wall
-        clock that nobody set, which may be a little behind.
+        stored in this run, and never later than that after the end of its era. It is also never due before its time by
+        a wall clock that was not set, which may lag a little.
         """
         return self._translate(position, due_ms, delay_ms) + max(0, -self._clock.off_ms)
 

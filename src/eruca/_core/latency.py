@@ -1,7 +1,8 @@
-"""Which brokers a producer stays away from for a while, because they were slow or failed.
+"""Which brokers a producer avoids for a while, because they were slow or failed.
 
-Every send tells how long its broker took. From half a second on the broker is avoided for a time that grows with it;
-when all are, sends go round the better half. Time is passed in, in milliseconds of any clock that goes forward.
+Every send reports how long its broker took. From half a second on, the broker is avoided for a time that grows with
+the latency; when all are avoided, sends rotate through the better half. Time is passed in, in milliseconds of any clock
+that goes forward.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-# (this slow or slower, not available for), the worst first. Quicker ones are not avoided.
+# (at least this slow, unavailable for), the slowest first. Faster ones are not avoided.
 AVOIDED_MS: Final = (
     (15_000, 600_000),
     (3_000, 180_000),
@@ -17,7 +18,7 @@ AVOIDED_MS: Final = (
     (1_000, 60_000),
     (550, 30_000),
 )
-# A send that failed says nothing about how slow the broker is; it is avoided as if it had taken this long.
+# A failed send does not show how slow the broker is; it is avoided as if the send had taken this long.
 FAILED_MS: Final = 30_000
 
 
@@ -28,7 +29,7 @@ class _Fault:
 
 
 class LatencyFaults:
-    """What the last send to each broker told. One that is not enabled takes no notes, so that every broker is fine."""
+    """The result of the last send to each broker. When disabled, nothing is recorded and every broker is available."""
 
     def __init__(self, *, enabled: bool = False) -> None:
         self.enabled = enabled
@@ -36,7 +37,7 @@ class LatencyFaults:
         self._picks = 0
 
     def update(self, broker: str, latency_ms: int, isolate: bool, now_ms: int) -> None:
-        """Take note of a send that is over; `isolate` means that it failed."""
+        """Record a finished send; `isolate` means that it failed."""
         if not self.enabled:
             return
         avoided_ms = compute_avoided_ms(FAILED_MS if isolate else latency_ms)
@@ -44,14 +45,14 @@ class LatencyFaults:
         self._faults[broker] = _Fault(latency_ms, now_ms + avoided_ms)
 
     def is_available(self, broker: str, now_ms: int) -> bool:
-        """Whether a broker is not avoided now; one that is not known is fine."""
+        """Is the broker not avoided now? Unknown brokers are available."""
         fault = self._faults.get(broker)
         return fault is None or fault.available_from_ms <= now_ms
 
     def pick_best(self, now_ms: int) -> str | None:
-        """Pick a broker of the better half, each in turn; nothing when no broker is known.
+        """Pick a broker of the better half, in rotation; None when no broker is known.
 
-        Better is: available, then quicker, then sooner available.
+        Better means: available, then faster, then sooner available.
         """
 
         def rank(broker: str) -> tuple[bool, int, int]:
@@ -66,10 +67,10 @@ class LatencyFaults:
         return picked
 
     def forget(self, broker: str) -> None:
-        """Drop what is known of a broker, because no route names it any more."""
+        """Drop what is known about a broker, because no route contains it any more."""
         self._faults.pop(broker, None)
 
 
 def compute_avoided_ms(latency_ms: int) -> int:
-    """Say for how long a broker is avoided whose last answer took this long."""
+    """How long a broker is avoided whose last answer took this long."""
     return next((avoided_ms for slow_ms, avoided_ms in AVOIDED_MS if latency_ms >= slow_ms), 0)

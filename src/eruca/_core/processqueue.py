@@ -1,7 +1,7 @@
-"""The messages of one queue between being pulled and being done with: what is cached, and up to where all is done.
+"""The messages of one queue from pull to completion: what is cached, and up to where everything is done.
 
-Messages come in the order of their offsets and are begun in that order; they may end in any order. The offset to commit
-is that of the first one that is not done, so that a crash repeats messages but never skips one.
+Messages arrive in the order of their offsets and are started in that order; they may finish in any order. The offset to
+commit is that of the first unfinished one, so that a crash repeats messages but never skips one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Cached(Protocol):
-    """What the queue needs to know of a message."""
+    """What the queue needs to know about a message."""
 
     queue_offset: int
     size: int
@@ -26,17 +26,17 @@ class ProcessQueue(Generic[Item]):
     __slots__ = ("_done", "_end", "_open", "_sizes", "bytes", "count")
 
     def __init__(self) -> None:
-        # Offsets in the order they came, from the first that is not done; those behind it that are done, are in _done.
+        # Offsets in order of arrival, from the first that is not done; later ones that are done are in _done.
         self._open: deque[int] = deque()
         self._sizes: dict[int, int] = {}
         self._done: set[int] = set()
-        # Behind the last message that ever came; nothing came yet when negative.
+        # The offset after the last message that ever arrived; negative when none did.
         self._end = -1
         self.count = 0
         self.bytes = 0
 
     def put(self, items: list[Item]) -> list[Item]:
-        """Add pulled messages; returns those that are new. One that came before is not taken twice."""
+        """Add pulled messages; returns the new ones. A message that arrived before is not added twice."""
         fresh = [item for item in items if item.queue_offset >= self._end] if self._end >= 0 else items
         sizes = self._sizes
         size = 0
@@ -51,7 +51,7 @@ class ProcessQueue(Generic[Item]):
         return fresh
 
     def finish(self, offset: int) -> bool:
-        """A message is done; False when it is not here (any more)."""
+        """Mark a message as done; False when it is not here (any more)."""
         size = self._sizes.pop(offset, None)
         if size is None:
             return False
@@ -72,12 +72,12 @@ class ProcessQueue(Generic[Item]):
         return offset in self._sizes
 
     def skip_to(self, offset: int) -> None:
-        """Nothing below an offset will come any more: the filter took it all."""
+        """Nothing below an offset will arrive any more: the filter dropped it all."""
         self._end = max(self._end, offset)
 
     @property
     def commit_offset(self) -> int | None:
-        """Where a consumer must go on after a crash; None when nothing came yet."""
+        """Where a consumer must continue after a crash; None when nothing has arrived yet."""
         if self._open:
             return self._open[0]
         return self._end if self._end >= 0 else None
@@ -89,10 +89,10 @@ class ProcessQueue(Generic[Item]):
 
     @property
     def last_open(self) -> int | None:
-        """The last offset that came, while anything is not done."""
+        """The last offset that arrived, while anything is not done."""
         return self._open[-1] if self._open else None
 
     @property
     def span(self) -> int:
-        """How far the first and the last that are not done lie apart."""
+        """The distance between the first and the last offset that are not done."""
         return self._open[-1] - self._open[0] if self._open else 0

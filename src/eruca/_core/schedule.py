@@ -1,8 +1,8 @@
 """When delayed messages are delivered: one cursor for each delay level, moved in order.
 
-A level has one delay, so the messages of its queue are due in the order they were stored, and looking at the first one
-is enough. The machine reads no queue and writes no message: it is told what a queue holds from the cursor on and says
-which of it to deliver now; it is told how that went and moves on.
+A level has one delay, so the messages of its queue are due in the order they were stored, and checking the first one
+is enough. The machine reads no queue and writes no message: it is given the content of a queue from the cursor on and
+returns what to deliver now; it is told the result and moves on.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-# A delivery that the store refused is tried again this much later, as in Java.
+# A delivery refused by the store is tried again this much later, as in Java.
 RETRY_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRead:
-    """What a level's queue holds: its bounds, and (position, size, due time) of entries from the cursor on.
+    """The content of a level's queue: its bounds, and (position, size, due time) of entries from the cursor on.
 
     The size of an entry that points at nothing is 0. Times are those of a clock that only runs forward: nothing is
-    delivered early because somebody set another one.
+    delivered early because the wall clock was set.
     """
 
     level: int
@@ -31,7 +31,7 @@ class QueueRead:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The message at an offset is at its destination, or there is none to deliver."""
+    """The message at an offset was delivered, or there was none to deliver."""
 
     level: int
     offset: int
@@ -39,7 +39,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFailed:
-    """The store did not take the message at an offset."""
+    """The store refused the message at an offset."""
 
     level: int
     offset: int
@@ -50,7 +50,7 @@ Event: TypeAlias = QueueRead | Delivered | DeliveryFailed
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Bring the record at a position to its destination."""
+    """Deliver the record at a position to its destination."""
 
     level: int
     offset: int
@@ -77,7 +77,7 @@ class Correct:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Nothing of this level before a time."""
+    """Nothing is due in this level before a time."""
 
     level: int
     due_ms: int
@@ -91,7 +91,7 @@ class DelaySchedule:
 
     def __init__(self, levels: int, offsets: Mapping[int, int]) -> None:
         self.levels = list(range(1, levels + 1))
-        # Offsets of levels that the level string no longer names are kept: it may be changed back.
+        # Offsets of levels that are no longer in the level string are kept: it may be changed back.
         self._offsets = dict(offsets)
         self._paused_until: dict[int, int] = {}
 
@@ -101,11 +101,11 @@ class DelaySchedule:
         return dict(self._offsets)
 
     def cursor(self, level: int) -> int:
-        """The offset a level goes on at."""
+        """The offset at which a level continues."""
         return self._offsets.get(level, 0)
 
     def handle(self, event: Event, now_ms: int) -> list[Action]:
-        """Take note of what happened; return what is to be done now."""
+        """Process an event; returns the actions to take now."""
         if isinstance(event, QueueRead):
             return self._look(event, now_ms)
         if isinstance(event, Delivered):

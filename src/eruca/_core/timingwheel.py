@@ -4,8 +4,8 @@
        |  heap, in order   |  slots: entries saved in the log, or waiting to be  |
     ---+-------------------+-----------------------------------------------------+--->  time
 
-A slot that comes near is opened: what was saved of it is loaded into the heap. The machine reads and writes nothing;
-it says which slot it wants, keeps what is not saved yet, and knows up to which time everything is done.
+A slot that comes near is opened: its saved entries are loaded into the heap. The machine reads and writes nothing;
+it returns the slot to load, keeps what is not saved yet, and knows up to which time everything is done.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import NamedTuple
 SLOT_MS = 10_000
 # A slot is opened this long before it begins.
 AHEAD_MS = 10_000
-# Entries held back because the wall clock was set forward: some 150 bytes each.
+# Entries held back because the wall clock was set forward: about 150 bytes each.
 HELD_MAX = 200_000
-# Numbers an entry takes in an array: due time, position, size.
+# Numbers of an entry in an array: due time, position, size.
 ENTRY_NUMBERS = 3
 
 
@@ -37,20 +37,20 @@ def slot_of(time_ms: int) -> int:
 
 
 class TimingWheel:
-    """Pending entries, the near ones in order. The first slot is loaded before anything is put."""
+    """Pending entries, the near ones in order. The first slot must be loaded before anything is put."""
 
     def __init__(self, through_ms: int, saved_count: int = 0) -> None:
         # Everything due up to this time is done; it never goes back, whatever the clock does.
         self.through_ms = through_ms
-        # Entries that are not done, wherever they are.
+        # The number of entries that are not done, wherever they are.
         self.pending = saved_count
-        # The time that entries which came late were saved with.
+        # The time with which late entries were saved.
         self._late_ms = through_ms
         self._opened = slot_of(through_ms + 1)
         self._heap: list[TimerEntry] = []
-        # Entries whose time has come by the wall clock, which was set forward: until when they wait, and themselves.
+        # Entries that are due by the wall clock because it was set forward: until when each is held, and the entry.
         self._held: list[tuple[int, TimerEntry]] = []
-        # Nothing from this time on counts as done while there are such.
+        # While there are such entries, nothing from this time on counts as done.
         self._held_from_ms = 0
         self._unsaved: dict[int, array[int]] = {}
 
@@ -64,12 +64,12 @@ class TimingWheel:
 
     @property
     def is_saved(self) -> bool:
-        """Is there nothing that a log does not have?"""
+        """Is everything saved in the log?"""
         return not self._unsaved
 
     def put(self, due_ms: int, position: int, size: int) -> None:
-        """Take an entry in; one that is due already comes next."""
-        # Saved with a time that is not done: a restart passes over all that is.
+        """Add an entry; one that is already due comes next."""
+        # Saved with a time that is not done yet: a restart skips all earlier times.
         saved_ms = due_ms
         if due_ms <= self.through_ms:
             saved_ms = self._late_ms = self.through_ms + 1
@@ -85,8 +85,8 @@ class TimingWheel:
     # -- slots -------------------------------------------------------------------------------------------------------
 
     def find_slot(self, now_ms: int) -> int | None:
-        """The slot to be loaded next; None while the next one is far, or while there is enough to do."""
-        # What is late already is saved as due right after all that is done, so that time's slot is always open.
+        """The slot to load next; None while the next one is far ahead, or while there is enough to do."""
+        # Late entries are saved as due right after everything that is done, so the slot of that time is always open.
         if self._opened <= slot_of(self.through_ms + 1):
             return self._opened
         if self._heap and self._heap[0].due_ms <= now_ms:
@@ -94,7 +94,7 @@ class TimingWheel:
         return self._opened if self._opened <= slot_of(now_ms + AHEAD_MS) else None
 
     def load(self, slot: int, saved: array[int]) -> None:
-        """Open a slot: `saved` is what the log has of it."""
+        """Open a slot: `saved` is its content in the log."""
         if slot != self._opened:
             raise ValueError(f"slot {slot} is not the next one, which is {self._opened}")
         self._opened += 1
@@ -107,12 +107,12 @@ class TimingWheel:
         heapq.heapify(self._heap)
 
     def first_unsaved(self) -> tuple[int, array[int]]:
-        """A slot with entries that the log does not have, and those."""
+        """A slot with unsaved entries, and those entries."""
         slot = next(iter(self._unsaved))
         return slot, self._unsaved[slot]
 
     def mark_saved(self, slot: int) -> None:
-        """The log has the unsaved entries of a slot; those of slots that are not open are forgotten here."""
+        """The log has the unsaved entries of a slot; those of unopened slots are dropped from memory."""
         del self._unsaved[slot]
 
     # -- time --------------------------------------------------------------------------------------------------------
@@ -126,24 +126,24 @@ class TimingWheel:
         return None
 
     def finish(self) -> None:
-        """The entry `peek` gave is done."""
+        """The entry that `peek` returned is done."""
         heapq.heappop(self._heap)
         self.pending -= 1
 
     def hold(self, until_ms: int) -> None:
-        """The entry `peek` gave is not due before a time."""
+        """The entry that `peek` returned is not due before a time."""
         entry = heapq.heappop(self._heap)
         self._held_from_ms = min(self._held_from_ms, entry.due_ms) if self._held else entry.due_ms
         heapq.heappush(self._held, (until_ms, entry))
 
     @property
     def is_holding_much(self) -> bool:
-        """Are so many entries held that others had better wait where they are?"""
+        """Are so many entries held that others should stay where they are?"""
         return len(self._held) >= HELD_MAX
 
     def settle(self, now_ms: int) -> None:
-        """See how far everything is done now."""
-        # Also what was saved with a later time than its own, because it was late, is done then.
+        """Update up to which time everything is done."""
+        # Late entries, which were saved with a later time than their own, are done by then as well.
         limit = min(max(now_ms, self._late_ms), self._opened * SLOT_MS - 1)
         if self._heap:
             limit = min(limit, self._heap[0].due_ms - 1)

@@ -1,13 +1,13 @@
-"""Which half messages are undecided, and what becomes of them: one pass over the half queue.
+"""Which half messages are undecided, and what happens to them: one pass over the half queue.
 
-A half message is decided when the op queue has a record that names its offset. A pass walks the half queue from where
-the last one stopped. A half that is decided is passed over. One that is too young ends the pass. An undecided one is
-written once more at the end of the queue (so that the walk can go on past it) and its producer is asked; after too many
-questions it is put aside instead.
+A half message is decided when the op queue has a record with its offset. A pass walks the half queue from where
+the last one stopped. A decided half is skipped. One that is too young ends the pass. An undecided one is
+written again at the end of the queue (so that the walk can move past it) and its producer is asked; after too many
+checks it is given up instead.
 
-The machine reads and writes nothing. `handle` is told what happened and returns the one thing to do next; whoever does
-it must not let a decision in between reading the op queue to its end and doing what comes after, or a half that was
-just decided is asked about once more.
+The machine reads and writes nothing. `handle` processes an event and returns the one thing to do next. The caller must
+not let a decision in between reading the op queue to its end and carrying out the next action; otherwise a half that
+was just decided would be checked once more.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-# A pass stops after this long and the next one goes on, so that what it found is not lost with a crash.
+# A pass stops after this long and the next one continues, so that its results are not lost in a crash.
 PASS_MS_MAX = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When halves are asked about and when they are given up."""
+    """When halves are checked and when they are given up."""
 
     timeout_ms: int
     checks_max: int
@@ -32,15 +32,15 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A half message as far as decisions need it."""
+    """The facts about a half message that decisions need."""
 
     offset: int
     position: int
     born_ms: int
     checks: int = 0
-    # How long its producer wants to be left alone, when that is not the broker's timeout.
+    # How long its producer wants no checks, when that differs from the broker's timeout.
     immunity_ms: int | None = None
-    # The offset of the half it is a copy of: whoever decides that one, or any copy of it, decides them all.
+    # The offset of the half it is a copy of: deciding that one, or any copy of it, decides them all.
     origin: int | None = None
 
     @property
@@ -51,7 +51,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A record of the op queue: this half is decided. `half_offset` is None when it cannot be read."""
+    """A record of the op queue: this half is decided. `half_offset` is None when it is unreadable."""
 
     offset: int
     position: int
@@ -63,9 +63,9 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class PassStarted:
-    """Walk on from here: the first half that is not done with, and the first op record that is still needed.
+    """Start from here: the first half that is not done, and the first op record that is still needed.
 
-    What lies behind `log_end` came after the start: the copies that the pass itself writes, above all.
+    What lies behind `log_end` was stored after the start: mainly the copies that the pass itself writes.
     """
 
     half_offset: int
@@ -84,7 +84,7 @@ class OpsRead:
 
 @dataclass(frozen=True, slots=True)
 class HalfRead:
-    """The half that was asked for."""
+    """The requested half."""
 
     half: Half
 
@@ -103,12 +103,12 @@ class HalvesEnded:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What was to be written is written."""
+    """The write succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreRefused:
-    """It could not be written now."""
+    """The write failed for now."""
 
 
 Event: TypeAlias = PassStarted | OpsRead | HalfRead | HalfMissing | HalvesEnded | Stored | StoreRefused
@@ -133,14 +133,14 @@ class ReadOps:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """Write the half again, marked as a copy of its root: it is immune still."""
+    """Write the half again, marked as a copy of its root: it is still immune."""
 
     half: Half
 
 
 @dataclass(frozen=True, slots=True)
 class CheckBack:
-    """Write the half again, marked as a copy of its root, with this count of checks; ask a producer about the copy."""
+    """Write the half again, marked as a copy of its root, with this count of checks; check the copy with a producer."""
 
     half: Half
     checks: int
@@ -148,7 +148,7 @@ class CheckBack:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Write the half to the topic of those that were asked about too often."""
+    """Write the half to the topic of halves that were checked too often."""
 
     half: Half
 
@@ -165,7 +165,7 @@ Action: TypeAlias = ReadHalf | ReadOps | PutBack | CheckBack | GiveUp | Finish
 
 
 class CheckPass:
-    """One walk over the half queue."""
+    """One pass over the half queue."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -182,7 +182,7 @@ class CheckPass:
         self._late: dict[int, Op] = {}
 
     def handle(self, event: Event, now_ms: int) -> Action:
-        """Take note of what happened; return the next thing to do."""
+        """Process an event; returns the next thing to do."""
         match event:
             case PassStarted(half_offset, op_offset, log_end):
                 self._started_ms = now_ms
@@ -204,7 +204,7 @@ class CheckPass:
         return self._walk(now_ms)
 
     def _walk(self, now_ms: int) -> Action:
-        """Pass over what is decided, up to the next half that must be looked at."""
+        """Skip what is decided, up to the next half that must be examined."""
         self._pending = None
         while self._decided.pop(self._cursor, None) is not None:
             self._cursor += 1
@@ -241,7 +241,7 @@ class CheckPass:
         return half.origin is not None and (half.origin in self._late or half.origin in self._decided)
 
     def _decide(self, half: Half, now_ms: int) -> Action:
-        """What becomes of a half that nobody has decided."""
+        """What to do with an undecided half."""
         rules = self._rules
         age_ms = now_ms - half.born_ms
         if half.checks >= rules.checks_max or age_ms > rules.age_ms_max:
@@ -253,14 +253,14 @@ class CheckPass:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _finish_unseen(self) -> Finish:
-        """Stop before a half that was not looked at: every op that was read is kept."""
+        """Stop before a half that was not examined: every op that was read is kept."""
         return self._end({op.offset for op in self._late.values()})
 
     def _finish(self, stopped_at: Half | None) -> Finish:
         """Stop at a half, or (None) at the end of the queue.
 
-        Copies that an op of an earlier half can decide were written before it. When the walk is past the op's place in
-        the log, it is past them, and the op is needed no more.
+        Copies that an op of an earlier half can decide were written before it. When the walk has passed the op's place
+        in the log, it has passed them, and the op is no longer needed.
         """
         if stopped_at is None:
             return self._end(set())

@@ -1,7 +1,7 @@
 """Values of an SQL92 expression, compared as Java's broker compares them.
 
-Every message must be let through or held back exactly as a 4.9 broker would: `a > 1` with a property of "1.5" is an
-error there and not true, because 1 is an Integer and "1.5" does not read as one.
+Every message must be accepted or rejected exactly as by a 4.9 broker: `a > 1` with a property of "1.5" is an
+error there and not true, because 1 is an Integer and "1.5" does not parse as one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eruca._filter.tags import ExpressionError
 
 
 class EvaluationError(ExpressionError):
-    """The properties of a message do not fit an expression; the message is not wanted."""
+    """The properties of a message do not fit an expression; the message does not match."""
 
 
 class NumberKind(enum.Enum):
@@ -38,18 +38,18 @@ Value: TypeAlias = str | bool | Number
 INTEGER_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-# What Integer.valueOf and Long.valueOf read: any decimal digits, no blanks, no underscores.
+# What Integer.valueOf and Long.valueOf accept: any decimal digits, no blanks, no underscores.
 _WHOLE: Final = re.compile(r"[+-]?\d+")
-# What Double.valueOf reads, once characters up to the blank are cut off at both ends.
+# What Double.valueOf accepts, after characters up to the blank are stripped from both ends.
 _DECIMAL: Final = re.compile(r"([+-]?(?:NaN|Infinity))|([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _HEXADECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
 _CONTROL_OR_BLANK: Final = "".join(map(chr, range(0x21)))
-# Longer texts are never a number that compares well, and Python reads long whole numbers in quadratic time.
+# Longer texts are never a number worth comparing, and Python parses long integers in quadratic time.
 _DIGITS_MAX: Final = 1000
 
 
 def read_number(text: str, kind: NumberKind) -> int | float:
-    """Read a property as a number of this class, or raise EvaluationError where Java's valueOf throws."""
+    """Parse a property as a number of this class; raise EvaluationError where Java's valueOf throws."""
     if kind is NumberKind.DOUBLE:
         return read_double(text)
     if len(text) <= _DIGITS_MAX and _WHOLE.fullmatch(text):
@@ -57,11 +57,11 @@ def read_number(text: str, kind: NumberKind) -> int | float:
         most = INTEGER_MAX if kind is NumberKind.INTEGER else LONG_MAX
         if -most - 1 <= value <= most:
             return value
-    raise EvaluationError(f"{text[:64]!r} does not read as {kind.value}")
+    raise EvaluationError(f"{text[:64]!r} is not a valid {kind.value}")
 
 
 def read_double(text: str) -> float:
-    """Read a text as Double.valueOf does."""
+    """Parse a text as Double.valueOf does."""
     trimmed = text.strip(_CONTROL_OR_BLANK)
     if match := _DECIMAL.fullmatch(trimmed):
         return float(match[1] or match[2])
@@ -70,11 +70,11 @@ def read_double(text: str) -> float:
             return float.fromhex(match[1])
         except OverflowError:
             return -math.inf if trimmed.startswith("-") else math.inf
-    raise EvaluationError(f"{text[:64]!r} does not read as a number")
+    raise EvaluationError(f"{text[:64]!r} is not a valid number")
 
 
 def compare_numbers(left: int | float, right: int | float) -> int:
-    """Compare two numbers of one class; of doubles, NaN is the largest and -0.0 comes before 0.0, as in Java."""
+    """Compare two numbers of one class; for doubles, NaN is the largest and -0.0 comes before 0.0, as in Java."""
     if left < right:
         return -1
     if left > right:
@@ -86,14 +86,14 @@ def compare_numbers(left: int | float, right: int | float) -> int:
 
 
 def _rank_double(value: float) -> int:
-    """Order among doubles that neither `<` nor `>` tells apart."""
+    """Order of doubles that are neither `<` nor `>`."""
     if math.isnan(value):
         return 2
     return 0 if value == 0 and math.copysign(1, value) < 0 else 1
 
 
 def compare_values(left: Value, right: Value) -> int:
-    """Below 0, 0 or above 0; a text is read as whatever stands on the other side."""
+    """Below 0, 0 or above 0; a text is parsed as the type of the other side."""
     if isinstance(left, str):
         if isinstance(right, str):
             return (left > right) - (left < right)
@@ -102,7 +102,7 @@ def compare_values(left: Value, right: Value) -> int:
         return compare_numbers(read_number(left, right.kind), right.value)
     if isinstance(left, bool):
         if isinstance(right, str):
-            raise EvaluationError("a truth value on the left cannot be compared with a text: swap the sides")
+            raise EvaluationError("a boolean on the left cannot be compared with a string: swap the sides")
         return left - right if isinstance(right, bool) else -1
     if isinstance(right, str):
         return compare_numbers(left.value, read_number(right, left.kind))
@@ -114,7 +114,7 @@ def compare_values(left: Value, right: Value) -> int:
 
 
 def compare_order(left: Value, right: Value) -> int:
-    """As `compare_values`, for `<` and its kin: two texts are ordered as numbers, never as texts."""
+    """As `compare_values`, for `<`, `>`, `<=` and `>=`: two texts are compared as numbers, never as texts."""
     if isinstance(left, str) and isinstance(right, str):
         return compare_numbers(read_double(left), read_double(right))
     return compare_values(left, right)

@@ -1,11 +1,11 @@
-"""SQL92 expressions over message properties: read once by lark, evaluated as closures.
+"""SQL92 expressions over message properties: parsed once by lark, evaluated as closures.
 
-The language and its oddities are those of a 4.9 broker, so that a subscription means the same on either. The ones a
-user meets first:
+The language and its oddities are those of a 4.9 broker, so that a subscription means the same on both. Users notice
+these first:
 
-- the expression ends where it cannot go on: `a > 1 garbage` is read as `a > 1`, and `a like 'x%'` as a bare `a`;
+- the expression ends where it cannot continue: `a > 1 garbage` is read as `a > 1`, and `a like 'x%'` as a bare `a`;
 - a missing property makes a comparison null, and null is not true; but `1 <> a` and `a = b` are true without them;
-- `<`, `>` and BETWEEN are for numbers, IN is for texts, `= NULL` and the literal `0.0` are refused.
+- `<`, `>` and BETWEEN are for numbers, IN is for strings, `= NULL` and the literal `0.0` are refused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL",
 
 
 class SqlError(ExpressionError):
-    """An SQL92 expression cannot be read; `position` is the first character (from 0) that is wrong."""
+    """An SQL92 expression cannot be parsed; `position` is the first wrong character (from 0)."""
 
     def __init__(self, text: str, position: int, problem: str) -> None:
         super().__init__(f"at character {position + 1} of {_shorten(text, position)}: {problem}")
@@ -86,7 +86,7 @@ class SqlExpression:
         return self._decide(properties)
 
     def matches(self, properties: Properties) -> bool:
-        """Is a message with these properties wanted? Null and errors say no."""
+        """Does a message with these properties match? Not when the result is null or an error."""
         try:
             return self._decide(properties) is True
         except EvaluationError:
@@ -94,9 +94,11 @@ class SqlExpression:
 
 
 def compile_sql(text: str) -> SqlExpression:
-    """Read an expression. Raises SqlError."""
+    """Parse an expression. Raises SqlError."""
     if len(text) > SQL_CHARS_MAX:
-        raise SqlError(text, SQL_CHARS_MAX, f"the expression has {len(text)} characters, the most is {SQL_CHARS_MAX}")
+        raise SqlError(
+            text, SQL_CHARS_MAX, f"the expression has {len(text)} characters, the maximum is {SQL_CHARS_MAX}"
+        )
     parser: Any = _make_parser().parse_interactive(text)
     last: Token | None = None
     try:
@@ -104,7 +106,7 @@ def compile_sql(text: str) -> SqlExpression:
             try:
                 parser.feed_token(last)
             except UnexpectedToken as error:
-                # Java stops reading here as well, if what it has so far is an expression.
+                # Java also stops reading here, if what it has so far is an expression.
                 return SqlExpression(text, _finish(text, parser, last, error))
         return SqlExpression(text, _finish(text, parser, last, None))
     except UnexpectedCharacters as error:
@@ -120,7 +122,7 @@ def _finish(text: str, parser: Any, last: Token | None, error: UnexpectedToken |
     except UnexpectedToken as ending:
         if error is None or last is None:
             raise SqlError(text, len(text), f"the expression ends too early{_hint(ending)}") from None
-        raise SqlError(text, last.start_pos or 0, f"{str(last)!r} cannot stand here{_hint(error)}") from None
+        raise SqlError(text, last.start_pos or 0, f"{str(last)!r} is not allowed here{_hint(error)}") from None
     return as_decision(node)
 
 
@@ -130,14 +132,14 @@ def _hint(error: UnexpectedToken) -> str:
 
 
 def _shorten(text: str, position: int, around: int = 30) -> str:
-    """The expression around a position, as it is quoted in an error."""
+    """The part of the expression around a position, for an error message."""
     start, end = max(0, position - around), position + around
     return f"{'...' if start else ''}{text[start:end]!r}{'...' if end < len(text) else ''}"
 
 
 @cache
 def _make_parser() -> Lark:
-    # The basic lexer reads tokens whatever may come next, as Java's does: `!` is an error, `like` is a name.
+    # The basic lexer reads tokens regardless of context, as Java's does: `!` is an error, `like` is a name.
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=Compiler(), lexer_callbacks={"NAME": _find_keyword})
 
 

@@ -1,4 +1,4 @@
-"""From the parts of an SQL92 expression to closures, with the checks a 4.9 broker makes while it compiles."""
+"""From the parts of an SQL92 expression to closures, with the checks a 4.9 broker makes when compiling."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from eruca._ground.limits import SQL_DEPTH_MAX
 
 Properties: TypeAlias = Mapping[str, str]
 Evaluate: TypeAlias = Callable[[Properties], "Value | None"]
-# The same for an expression that is true, false or null.
+# The same for an expression whose value is true, false or null.
 Decide: TypeAlias = Callable[[Properties], "bool | None"]
-# From the outcome of a comparison (below 0, 0, above 0) to its truth.
+# From the result of a comparison (below 0, 0, above 0) to true or false.
 _Test: TypeAlias = Callable[[int], bool]
 
 _TESTS: Final[dict[str, _Test]] = {
@@ -37,7 +37,7 @@ _TESTS: Final[dict[str, _Test]] = {
 
 
 class Misuse(Exception):
-    """Operands that cannot stand together."""
+    """Operands that cannot be combined."""
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(problem)
@@ -47,17 +47,17 @@ class Misuse(Exception):
 
 @dataclass(slots=True)
 class Node:
-    """A part of an expression, compiled."""
+    """A compiled part of an expression."""
 
     at: int
     run: Evaluate
     depth: int = 1
     # The name, for a bare property.
     name: str | None = None
-    # Its value never depends on a message.
+    # Its value does not depend on a message.
     fixed: bool = False
     value: Value | None = None
-    # It was written as a literal: rules that look at values look at these only, so `-1` escapes some of them.
+    # It was written as a literal: rules about values only apply to these, so `-1` escapes some of them.
     literal: bool = False
     # It is true, false or null.
     decides: bool = False
@@ -76,7 +76,7 @@ def _make_decision(at: int, run: Decide, *parts: Node) -> Node:
 
 
 def as_decision(node: Node) -> Decide:
-    """The expression as a condition; a bare property is one, but a text is never true."""
+    """The expression as a condition; a bare property is accepted as one, but a string is never true."""
     if node.decides:
         return node.run  # type: ignore[return-value]
     if node.name is not None:
@@ -94,7 +94,7 @@ def _negate(decide: Decide) -> Decide:
 
 
 def _join(parts: list[Decide], decisive: bool) -> Decide:
-    """AND (false decides) or OR (true decides) of many; null unless one decides or all agree."""
+    """AND (false decides) or OR (true decides) of several; null unless one decides or all agree."""
 
     def run(properties: Properties) -> bool | None:
         unsure = False
@@ -157,7 +157,7 @@ _Tail: TypeAlias = Callable[[Node], Node]
 
 
 class Compiler(Transformer[Token, Node]):
-    """From what the grammar finds to closures; called by the parser as it goes, so there is never a tree."""
+    """Turns parse results into closures; called by the parser as it goes, so no tree is built."""
 
     def start(self, parts: list[Node]) -> Node:
         return parts[0]
@@ -178,7 +178,7 @@ class Compiler(Transformer[Token, Node]):
 
     comparison = equality
 
-    # -- conditions: each returns what is to be done with the expression on its left -----------------------------------
+    # -- conditions: each returns what to do with the expression on its left -------------------------------------------
 
     def equal(self, parts: list[Any]) -> _Tail:
         sign, right = parts
@@ -238,10 +238,10 @@ class Compiler(Transformer[Token, Node]):
             return _make_fixed(_place(sign), Number(value.kind, -value.value), literal=False)
 
         def run(properties: Properties) -> None:
-            # Only numbers have a negative; what goes wrong on the way goes wrong all the same.
+            # Only numbers can be negated; an error in the operand is still raised.
             right.run(properties)
 
-        # A condition that is used as a value: the same bound on its depth.
+        # A condition used as a value: the same limit on its depth.
         return replace(_make_decision(_place(sign), run, right), decides=False)
 
     def text(self, parts: list[Token]) -> Node:
@@ -296,13 +296,13 @@ def _make_equality(sign: Token, left: Node, right: Node, build: Callable[[Node, 
         if side.literal and side.value is None:
             raise Misuse(side.at, "nothing equals NULL; write IS NULL")
     if left.literal and right.literal and left.decides and not right.decides:
-        raise Misuse(right.at, "a truth value cannot be compared with this")
+        raise Misuse(right.at, "a boolean cannot be compared with this")
     return _make_decision(_place(sign), build(left, right), left, right)
 
 
 def _make_membership(left: Node, word: Token, members: list[Token], wanted: bool) -> Node:
     if left.name is None:
-        raise Misuse(left.at, "IN wants a property on its left")
+        raise Misuse(left.at, "IN needs a property on its left")
     name, texts = left.name, frozenset(map(_unquote, members))
 
     def run(properties: Properties) -> bool | None:

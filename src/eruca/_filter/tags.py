@@ -1,6 +1,6 @@
 """Tag expressions: `*` or `TagA || TagB`.
 
-The broker compares hashes, because that is all a consume queue has; the client compares the tags themselves.
+The broker compares hashes, because a consume queue has nothing else; the client compares the tags themselves.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _OR = "||"
 
 
 class ExpressionError(ErucaError):
-    """A subscription expression cannot be read."""
+    """A subscription expression cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagExpression:
-    """The tags a subscription wants; none means all."""
+    """The tags of a subscription; empty means all."""
 
     text: str
     tags: frozenset[str]
@@ -28,11 +28,11 @@ class TagExpression:
 
 
 def parse_tags(text: str | None) -> TagExpression:
-    """Read a tag expression."""
+    """Parse a tag expression."""
     if text is None or text in ("", ALL):
         return TagExpression(ALL, frozenset(), frozenset())
     parts = text.split(_OR)
     tags = [tag.strip() for tag in parts if tag.strip()]
     if not tags:
-        raise ExpressionError(f"the expression {text!r} names no tag")
+        raise ExpressionError(f"the expression {text!r} contains no tag")
     return TagExpression(text, frozenset(tags), frozenset(map(tags_code, tags)))

@@ -1,1 +1,1 @@
-"""Class filters: pulls are filtered by code of the consumer, in a sandbox, in a process of its own."""
+"""Class filters: pulls are filtered by the consumer's own code, in a sandbox in a separate process."""

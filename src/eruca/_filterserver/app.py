@@ -1,4 +1,4 @@
-"""The filter server as one object: start it, stop it, ask for its address."""
+"""The filter server as one object that starts, stops and knows its address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FilterServer:
 
     def __init__(self, options: FilterServerOptions, *, authorize: Authorize | None = None) -> None:
         self.options = options
-        # The name of the broker it serves, once that has answered.
+        # The name of the broker it serves, once the broker has responded.
         self.broker_name = ""
         self.plugins: dict[str, FilterClass] = {}
         self._authorize = authorize
@@ -37,17 +37,17 @@ class FilterServer:
         self._classes: FilterClasses | None = None
         self._server: Server | None = None
         self._registering = Repeating(
-            "the registration with the broker", self._register, lambda: options.register_interval_ms / 1000
+            "registering with the broker", self._register, lambda: options.register_interval_ms / 1000
         )
 
     @property
     def address(self) -> str:
-        """What clients are told."""
+        """The address for clients."""
         port = self._server.port if self._server is not None else self.options.port
         return f"{self.options.host}:{port}"
 
     async def start(self) -> None:
-        """Load what is installed, listen, and register with the broker; one that is not there yet is tried again.
+        """Load the installed classes, listen, and register with the broker; if the broker is not up yet, it is retried.
 
         A start that fails leaves nothing behind.
         """
@@ -70,10 +70,10 @@ class FilterServer:
         await self._server.start()
         await self._register()
         self._registering.start()
-        log.info("filter server listens on %s, for broker %s", self.address, options.broker)
+        log.info("filter server is listening on %s, for broker %s", self.address, options.broker)
 
     async def stop(self) -> None:
-        """Close everything; the broker sees the connection end and takes us from the routes."""
+        """Close everything; the broker sees the connection close and removes this server from the routes."""
         await self._registering.stop()
         await self._caller.close()
         if self._server is not None:

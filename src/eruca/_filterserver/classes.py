@@ -1,4 +1,4 @@
-"""Which filter class a group has for a topic: uploaded, compiled once, and switched off when it fails."""
+"""The filter class of each group and topic: uploaded, compiled once, and disabled when it fails."""
 
 from __future__ import annotations
 
@@ -39,43 +39,43 @@ class GroupFilter:
         self.digest = digest
         self.what = what
         self.size = what.size if isinstance(what, Module) else 0
-        # Why it is switched off; empty while it is not.
+        # Why it is disabled; empty while it is not.
         self.failure = ""
-        # One pull at a time, so that no class ever has more than one of the workers.
+        # One pull at a time, so that a class never uses more than one worker.
         self.turn = asyncio.Lock()
 
 
 class FilterClasses:
-    """Takes uploads, and filters messages for groups."""
+    """Accepts uploads, and filters messages for groups."""
 
     def __init__(self, sandbox: Sandbox, plugins: Mapping[str, FilterClass], *, uploads: bool, workers: int) -> None:
         self._sandbox = sandbox
         self._plugins = plugins
         self._uploads = uploads
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="eruca-filter")
-        # Compiling cannot be interrupted; in a thread of its own it holds up other uploads and no pull.
+        # Compiling cannot be interrupted; in its own thread it delays other uploads but no pull.
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="eruca-filter-compiler")
         self._groups: OrderedDict[tuple[str, str], GroupFilter] = OrderedDict()
-        # Compiled modules that some group has. By what they are, not by the CRC they came with: two modules of one CRC
-        # are made in no time.
+        # Compiled modules in use by groups, keyed by their digest, not by the CRC they came with: two modules with the
+        # same CRC are easy to make.
         self._modules: WeakValueDictionary[tuple[str, bytes], Module] = WeakValueDictionary()
         self._compiling = 0
 
     def register(self, table: HandlerTable) -> None:
-        """Take the upload code."""
+        """Register the upload handler."""
         table.add(RequestCode.REGISTER_MESSAGE_FILTER_CLASS, self._take)
 
     async def close(self) -> None:
-        """Wait for what runs; the limits see to it that this is soon."""
+        """Wait for running work; the limits make sure that this is soon."""
         await asyncio.to_thread(self._compiler.shutdown, cancel_futures=True)
         await asyncio.to_thread(self._workers.shutdown, cancel_futures=True)
 
     # -- uploads -----------------------------------------------------------------------------------------------------
 
     async def _take(self, request: Request) -> Reply:
-        """Give a group a filter class: an installed one of that name, or the module in the body."""
+        """Set the filter class of a group: an installed one of that name, or the module in the body."""
         header: RegisterFilterClassHeader = request.header
-        # They are kept and logged, so they are to be names.
+        # They are stored and logged, so they must be valid names.
         check_group(header.consumer_group)
         check_topic(header.topic, RECORD_TOPIC_BYTES_MAX)
         body = bytes(request.body or b"")
@@ -83,12 +83,12 @@ class FilterClasses:
         try:
             found = self._find_plugin(header) or await self._read_module(header, body)
         except FilterFailed as error:
-            log.warning("filter class %.80r of %s is refused: %s", header.class_name, header.consumer_group, error)
+            log.warning("rejected filter class %.80r of %s: %s", header.class_name, header.consumer_group, error)
             remark = f"filter class {header.class_name[:FILTER_NAME_CHARS_MAX]}: {error}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark) from None
         known = self._groups.get(key)
         if known is not None and (known.name, known.digest) == (found.name, found.digest):
-            # Clients upload again and again; that does not switch on what failed.
+            # Clients upload repeatedly; that does not enable a class that failed.
             if known.failure:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, known.failure)
             self._groups.move_to_end(key)
@@ -96,7 +96,7 @@ class FilterClasses:
         self._groups[key] = found
         self._groups.move_to_end(key)
         self._make_room()
-        log.info("group %s has filter class %r for %s", header.consumer_group, found.name, header.topic)
+        log.info("group %s now uses filter class %r for %s", header.consumer_group, found.name, header.topic)
         return Reply()
 
     def _make_room(self) -> None:
@@ -104,7 +104,9 @@ class FilterClasses:
         while len(self._groups) > FILTER_CLASSES_MAX or size > FILTER_MODULES_BYTES_MAX:
             (group, topic), oldest = self._groups.popitem(last=False)
             size -= oldest.size
-            log.warning("filter class %r of group %s for %s made room for another", oldest.name, group, topic)
+            log.warning(
+                "filter class %r of group %s for %s was dropped to make room for another", oldest.name, group, topic
+            )
 
     def _find_plugin(self, header: RegisterFilterClassHeader) -> GroupFilter | None:
         plugin = self._plugins.get(header.class_name)
@@ -116,14 +118,14 @@ class FilterClasses:
             raise FilterFailed("no such class is installed here, and no module was sent")
         if not self._uploads:
             raise RequestRefused(
-                ResponseCode.NO_PERMISSION, "this filter server takes no uploads, only its own classes"
+                ResponseCode.NO_PERMISSION, "this filter server accepts no uploads, only installed classes"
             )
         if not 0 < len(name) <= FILTER_NAME_CHARS_MAX:
-            raise FilterFailed(f"the name has {len(name)} letters, at most {FILTER_NAME_CHARS_MAX} are taken")
+            raise FilterFailed(f"the name has {len(name)} characters, the maximum is {FILTER_NAME_CHARS_MAX}")
         if len(body) > self._sandbox.limits.module_bytes * 4 // 3 + 4:
             raise FilterFailed(f"the module is larger than {self._sandbox.limits.module_bytes} bytes")
         if body_crc(body) != header.class_crc:
-            raise FilterFailed(f"its CRC is {body_crc(body)}, not {header.class_crc}: it was damaged on its way")
+            raise FilterFailed(f"its CRC is {body_crc(body)}, not {header.class_crc}: it was corrupted in transit")
         try:
             code = base64.b64decode(body, validate=True)
         except (binascii.Error, ValueError):
@@ -139,7 +141,9 @@ class FilterClasses:
 
     async def _compile(self, name: str, code: bytes) -> Module:
         if self._compiling >= FILTER_UPLOADS_WAITING_MAX:
-            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{self._compiling} uploads wait to be compiled already")
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY, f"{self._compiling} uploads are already waiting to be compiled"
+            )
         self._compiling += 1
         try:
             loop = asyncio.get_running_loop()
@@ -150,11 +154,11 @@ class FilterClasses:
     # -- filtering ---------------------------------------------------------------------------------------------------
 
     def find(self, group: str, topic: str) -> GroupFilter:
-        """The class a group has for a topic. Raises RequestRefused when it has none, or it is switched off."""
+        """Return the class of a group for a topic. Raises RequestRefused if it has none, or if it is disabled."""
         found = self._groups.get((group, topic))
         if found is None:
             raise RequestRefused(
-                ResponseCode.FILTER_DATA_NOT_EXIST, f"group {group} has uploaded no filter class for {topic}"
+                ResponseCode.FILTER_DATA_NOT_EXIST, f"group {group} has not uploaded a filter class for {topic}"
             )
         if found.failure:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, found.failure)
@@ -162,7 +166,7 @@ class FilterClasses:
         return found
 
     async def filter(self, chosen: GroupFilter, messages: Sequence[Record]) -> Verdict:
-        """Ask a class which messages are wanted, without holding up the loop. Raises RequestRefused."""
+        """Ask a class which messages match, without blocking the loop. Raises RequestRefused."""
         async with chosen.turn:
             if chosen.failure:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, chosen.failure)
@@ -174,6 +178,6 @@ class FilterClasses:
                 return await loop.run_in_executor(self._workers, run_plugin, chosen.name, what, messages)
             except FilterFailed as error:
                 if isinstance(what, Module):
-                    chosen.failure = f"filter class {chosen.name} is switched off: {error}"
+                    chosen.failure = f"filter class {chosen.name} is disabled: {error}"
                     log.warning("%s", chosen.failure)
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, chosen.failure or str(error)) from None

@@ -1,6 +1,6 @@
-"""Filter classes in Python, installed by whoever runs the server: read at the start, from its own disk only.
+"""Filter classes in Python, installed by the operator: loaded at the start, from the local disk only.
 
-A file of the directory has classes derived from FilterClass. A consumer names the class and uploads nothing:
+A file in the directory has classes derived from FilterClass. A consumer names the class and uploads nothing:
 
 >>> class EuOnly(FilterClass):
 ...     def matches(self, message: FilterMessage) -> bool:
@@ -40,17 +40,17 @@ class FilterMessage:
 
 
 class FilterClass(ABC):
-    """Base of filter classes; one object of each serves all groups, from several threads at the same time."""
+    """Base of filter classes; one instance of each serves all groups, from several threads at the same time."""
 
     @abstractmethod
     def matches(self, message: FilterMessage) -> bool:
-        """Is the message wanted?"""
+        """Whether the message matches."""
 
 
 def load_plugins(directory: Path) -> dict[str, FilterClass]:
-    """Import every Python file of a directory and make the filter classes in them, by name. Raises ConfigError."""
+    """Import every Python file in a directory and instantiate its filter classes, by name. Raises ConfigError."""
     if not directory.is_dir():
-        raise ConfigError(f"filterPluginPath={directory}: there is no such directory")
+        raise ConfigError(f"filterPluginPath={directory}: the directory does not exist")
     _check_owned(directory)
     found: dict[str, FilterClass] = {}
     for path in sorted(directory.glob("*.py")):
@@ -60,15 +60,15 @@ def load_plugins(directory: Path) -> dict[str, FilterClass]:
             if not issubclass(kind, FilterClass) or inspect.isabstract(kind) or kind.__module__ != module.__name__:
                 continue
             if name in found:
-                raise ConfigError(f"{path}: there are two filter classes named {name}")
+                raise ConfigError(f"{path}: two filter classes are named {name}")
             found[name] = kind()
-            log.info("filter class %s is installed (%s)", name, path)
+            log.info("installed filter class %s (%s)", name, path)
     return found
 
 
 def _check_owned(path: Path) -> None:
     if path.stat().st_mode & _OTHERS_WRITE:
-        raise ConfigError(f"{path} is writable by others, and would be run", hint=f"chmod go-w {path}")
+        raise ConfigError(f"{path} is writable by others, but would be executed", hint=f"chmod go-w {path}")
 
 
 def _load(path: Path) -> ModuleType:
@@ -83,7 +83,7 @@ def _load(path: Path) -> ModuleType:
 
 
 def run_plugin(name: str, plugin: FilterClass, messages: Sequence[Record]) -> Verdict:
-    """Ask an installed class about messages. Raises FilterFailed when it raises."""
+    """Ask an installed class about messages. Raises FilterFailed if it raises."""
     wanted = []
     for number, message in enumerate(messages):
         shown = FilterMessage(message.topic, message.read_properties(), read_body(message))

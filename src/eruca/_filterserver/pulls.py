@@ -1,4 +1,4 @@
-"""Pulls: asked from the broker for the client, filtered, and served again."""
+"""Pulls: forwarded to the broker, filtered, and returned to the client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EMPTY = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIA
 
 
 class FilteredPulls:
-    """Answers pulls with what a filter class leaves of the broker's answers."""
+    """Answers pulls with the part of the broker's response that passes a filter class."""
 
     def __init__(self, options: FilterServerOptions, caller: Caller, classes: FilterClasses) -> None:
         self._options = options
@@ -28,11 +28,11 @@ class FilteredPulls:
         self._classes = classes
 
     def register(self, table: HandlerTable) -> None:
-        """Take the pull code."""
+        """Register the pull handler."""
         table.add_raw(RequestCode.PULL_MESSAGE, self.handle)
 
     def handle(self, link: Link, command: Command) -> Awaitable[bytes | None]:
-        """Answer a pull when the broker has."""
+        """Answer a pull once the broker has responded."""
         return self._pull(command)
 
     async def _pull(self, command: Command) -> bytes:
@@ -40,7 +40,7 @@ class FilteredPulls:
         chosen = self._classes.find(header.consumer_group, header.topic)
         answer = await self._ask_broker(header)
         if answer.code in _EMPTY:
-            # Nothing there, also after the broker held the question: where to go on is in the header.
+            # Nothing found, even after the broker held the pull: the header tells where to continue.
             return encode_command(
                 command.answer(answer.code, answer.decode_header(PullMessageAnswerHeader), remark=answer.remark)
             )
@@ -53,7 +53,7 @@ class FilteredPulls:
         if verdict.done < len(messages):
             where.next_begin_offset = messages[verdict.done].queue_offset
         if not verdict.wanted:
-            # The client goes on behind what nobody wanted, without a pause.
+            # The client continues after the messages that did not match, without a pause.
             return encode_command(
                 command.answer(ResponseCode.PULL_RETRY_IMMEDIATELY, where, remark="NO_MATCHED_MESSAGE")
             )
@@ -73,7 +73,7 @@ class FilteredPulls:
             queue_id=asked.queue_id,
             queue_offset=asked.queue_offset,
             max_message_nums=asked.max_message_nums,
-            # Everything, whatever the group said in its heartbeat: the name of the class is not a tag.
+            # Everything, whatever the group's heartbeat contains: the name of the class is not a tag.
             sys_flag=asked.sys_flag & (PULL_COMMIT_OFFSET | PULL_SUSPEND) | PULL_SUBSCRIPTION,
             commit_offset=asked.commit_offset,
             suspend_timeout_ms=hold_ms,

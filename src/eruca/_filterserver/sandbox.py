@@ -1,20 +1,21 @@
-"""The sandbox: WebAssembly modules of clients, each call bounded in instructions, memory, stack and time.
+"""The sandbox: WebAssembly modules of clients, each call limited in instructions, memory, stack and time.
 
-What a module looks like to us (the whole of it; a module that imports anything is refused):
+The complete interface of a module (a module that imports anything is rejected):
 
 - it exports its memory as `memory`;
-- it exports `alloc(size: i32) -> i32`: the address of that many bytes for the next message. It is called once a
-  message, so that a module may give the same place every time;
-- it exports a function named as the filter class, `(address: i32, size: i32) -> i32`: not 0 to have the message.
+- it exports `alloc(size: i32) -> i32`, which returns the address of that many bytes for the next message. It is called
+  once per message, so a module may return the same address every time;
+- it exports a function with the name of the filter class, `(address: i32, size: i32) -> i32`, which returns non-zero if
+  the message matches.
 
-A message is, with numbers little-endian as WebAssembly has them:
+A message has this layout, with little-endian numbers as in WebAssembly:
 
     u32 bytes of the properties | properties | body
 
-Properties are as they are stored, `name 0x01 value 0x02 name 0x01 value`; the body is decompressed. A message larger
-than half of the memory a module may have is not shown to it, and counts as wanted: what a producer sends must not make
-a module fail. A module that traps, or wants more than its limits, fails; others do not notice, because each pull has
-an instance of its own.
+Properties are in the stored format, `name 0x01 value 0x02 name 0x01 value`; the body is decompressed. A message larger
+than half of a module's memory limit is not passed to it, and counts as a match: what a producer sends must not make a
+module fail. A module that traps, or exceeds its limits, fails; others are not affected, because each pull has its own
+instance.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _REASON_CHARS_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """What a module may use."""
+    """The limits of a module."""
 
     fuel: int = limits.FILTER_FUEL
     memory_bytes: int = limits.FILTER_MEMORY_BYTES_MAX
@@ -54,7 +55,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Which of the first `done` messages are wanted; the others did not get their turn within the time."""
+    """Which of the first `done` messages match; the others were not checked within the time limit."""
 
     wanted: list[int]
     done: int
@@ -66,18 +67,18 @@ class Module:
 
     name: str
     compiled: wasmtime.Module
-    # Of what was uploaded.
+    # Of the uploaded code.
     size: int
 
 
 class Sandbox:
-    """Compiles and runs modules. Its methods block: they are for worker threads, which may use it at the same time."""
+    """Compiles and runs modules. Its methods block: they are for worker threads, which may use it concurrently."""
 
     def __init__(self, bounds: SandboxLimits | None = None) -> None:
         self.limits = bounds or SandboxLimits()
         self._wasmtime: Any = _import_wasmtime()
         self._engine: wasmtime.Engine = self._wasmtime.Engine(self._configure())
-        # The engine's clock, for the time limit: it goes only while a module runs.
+        # The engine's clock, for the time limit: it runs only while a module runs.
         self._running = 0
         self._changed = threading.Condition()
         self._closed = False
@@ -89,10 +90,10 @@ class Sandbox:
         config.consume_fuel = True
         config.epoch_interruption = True
         config.max_wasm_stack = self.limits.stack_bytes
-        # Uploads are many and calls are short: what compiles fast, and on one core only, serves both.
+        # Uploads are frequent and calls are short: a compiler that is fast and uses one core suits both.
         config.cranelift_opt_level = "none"
         config.parallel_compilation = False
-        # What no filter needs is not there to be attacked, nor to get around the limits.
+        # Features that no filter needs are disabled: they could be attacked, or used to get around the limits.
         config.wasm_threads = False
         config.wasm_memory64 = False
         config.wasm_multi_memory = False
@@ -113,11 +114,11 @@ class Sandbox:
     # -- compiling ---------------------------------------------------------------------------------------------------
 
     def compile(self, name: str, code: bytes) -> Module:
-        """Check and compile a module, and try to make an instance of it. Raises FilterFailed."""
+        """Check and compile a module, and try to instantiate it. Raises FilterFailed."""
         if len(code) > self.limits.module_bytes:
-            raise FilterFailed(f"the module has {len(code)} bytes, at most {self.limits.module_bytes} are taken")
+            raise FilterFailed(f"the module has {len(code)} bytes, the maximum is {self.limits.module_bytes}")
         if not code.startswith(b"\0asm"):
-            raise FilterFailed("that is not a WebAssembly module", hint="Java and Python source is never run here")
+            raise FilterFailed("this is not a WebAssembly module", hint="Java and Python source is never run here")
         try:
             compiled = self._wasmtime.Module(self._engine, code)
         except self._wasmtime.WasmtimeError as error:
@@ -133,20 +134,20 @@ class Sandbox:
             raise FilterFailed(f"the module imports {first.module}.{first.name}; a filter may import nothing")
         exported = {export.name: export.type for export in compiled.exports}
         if not isinstance(exported.get("memory"), self._wasmtime.MemoryType):
-            raise FilterFailed("the module exports no memory named memory")
+            raise FilterFailed("the module does not export a memory named memory")
         for function, count in (("alloc", 1), (name, 2)):
             kind = exported.get(function)
             if not isinstance(kind, self._wasmtime.FuncType):
-                raise FilterFailed(f"the module exports no function named {function}")
+                raise FilterFailed(f"the module does not export a function named {function}")
             if [str(value) for value in kind.params] != ["i32"] * count or [str(v) for v in kind.results] != ["i32"]:
-                raise FilterFailed(f"{function} of the module must take {count} i32 and return one")
+                raise FilterFailed(f"{function} of the module must take {count} i32 arguments and return an i32")
 
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self, module: Module, messages: Sequence[Record]) -> Verdict:
-        """Ask a new instance of a module about messages. Raises FilterFailed when it traps or wants too much.
+        """Ask a new instance of a module about messages. Raises FilterFailed if it traps or exceeds its limits.
 
-        After half of the time it may take no further message is begun, so that slow but honest modules get along.
+        After half of the time limit no further message is started, so that slow but honest modules do not fail.
         """
         deadline = time.monotonic() + self.limits.time_ms / 2000
         wanted: list[int] = []
@@ -180,7 +181,7 @@ class Sandbox:
             store.set_fuel(bounds.fuel)
             address = allocate(store, len(message)) % _ADDRESSES
             if address + len(message) > memory.data_len(store):
-                raise FilterFailed(f"alloc of {module.name} gave an address outside of its memory")
+                raise FilterFailed(f"alloc of {module.name} returned an address outside its memory")
             memory.write(store, message, address)
             return bool(matches(store, address, len(message)))
 
@@ -189,13 +190,13 @@ class Sandbox:
     def _explain(self, error: Exception) -> str:
         text = _shorten(error)
         if "fuel" in text:
-            return f"it spent more than {self.limits.fuel} instructions on one message"
+            return f"it used more than {self.limits.fuel} instructions for one message"
         if "interrupt" in text or "epoch" in text:
             return f"it took more than {self.limits.time_ms} ms"
         if "stack" in text:
             return f"its calls nest deeper than {self.limits.stack_bytes} bytes of stack"
         if "memory" in text and "limit" in text:
-            return f"it wants more than {self.limits.memory_bytes} bytes of memory"
+            return f"it needs more than {self.limits.memory_bytes} bytes of memory"
         return text
 
     # -- the clock ---------------------------------------------------------------------------------------------------
@@ -222,13 +223,13 @@ class Sandbox:
 
 
 def encode_message(message: Record) -> bytes:
-    """A message as modules read it."""
+    """Encode a message for modules."""
     properties = message.properties
     return b"".join((_PROPERTIES.pack(len(properties)), properties, read_body(message)))
 
 
 def read_body(message: Record) -> bytes:
-    """The body as its sender wrote it, or as it is stored when it cannot be decompressed."""
+    """Return the body as its sender wrote it, or as stored if it cannot be decompressed."""
     try:
         return user_body(message)
     except ErucaError:
@@ -236,7 +237,7 @@ def read_body(message: Record) -> bytes:
 
 
 def _shorten(error: Exception) -> str:
-    """The last and most exact line of a runtime's story, without the addresses of its frames."""
+    """Return the last and most specific line of a runtime's error, without the addresses of its frames."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[-1] if lines else "no reason given"
     return text[:_REASON_CHARS_MAX]
@@ -247,6 +248,6 @@ def _import_wasmtime() -> Any:
         import wasmtime
     except ImportError:
         raise ConfigError(
-            "filter servers need the library wasmtime", hint="install it: pip install 'eruca[filterserver]'"
+            "filter servers need the wasmtime library", hint="install it: pip install 'eruca[filterserver]'"
         ) from None
     return wasmtime

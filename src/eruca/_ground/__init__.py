@@ -1,1 +1,1 @@
-"""What every room stands on: limits, clocks, numbers in text, signals, periodic work, options."""
+"""What every room builds on: limits, clocks, numbers in text, signals, periodic work, options."""

@@ -1,16 +1,16 @@
-"""Pauses between tries: longer after each failure, and not the same for everybody."""
+"""Pauses between tries: longer after each failure, with jitter."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-# More steps than any pause takes to reach its longest; a power of a bounded number does not overflow.
+# More steps than any pause takes to reach its maximum; a power of a bounded number does not overflow.
 _STEPS_MAX = 100
 
 
 def spread(seconds: float, share: float) -> float:
-    """Shorten a wait by a random part of it, at most `share`: what began together must not go on together."""
+    """Shorten a wait randomly by at most `share` of it: waits that began together must not end together."""
     return seconds * random.uniform(1.0 - share, 1.0) if share else seconds
 
 
@@ -18,7 +18,7 @@ def spread(seconds: float, share: float) -> float:
 class Backoff:
     """How long to wait after a failure: `first_s`, then `factor` times longer each time, up to `longest_s`.
 
-    Chance takes away up to `jitter` of each pause, so that a thousand clients do not come back in the same moment.
+    Up to `jitter` of each pause is randomly removed, so that a thousand clients do not come back at the same moment.
     """
 
     first_s: float
@@ -27,6 +27,6 @@ class Backoff:
     jitter: float = 0.5
 
     def after(self, failures: int) -> float:
-        """How many seconds to wait after this many failures in a row; the first failure is number 1."""
+        """Seconds to wait after this many consecutive failures; the first failure is number 1."""
         steps = min(max(failures - 1, 0), _STEPS_MAX)
         return spread(min(self.first_s * self.factor**steps, self.longest_s), self.jitter)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import Final, Protocol
 
-# Both clocks are read once more when reading them took longer: the process was not running in between.
+# Both clocks are read once more when reading them took longer than this: the process was suspended in between.
 _READ_S_MAX: Final = 0.002
 _READS_MAX: Final = 5
 
 
 class Clock(Protocol):
-    """What any room may ask about time."""
+    """Access to time, for any room."""
 
     def now_ms(self) -> int:
         """Wall time in milliseconds since the epoch."""
@@ -21,7 +21,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the machine."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -31,7 +31,7 @@ class SystemClock:
 
 
 def read_clocks(clock: Clock) -> tuple[int, float]:
-    """Read the wall clock, and in the same moment the one that nobody sets."""
+    """Read the wall clock and the monotonic clock at the same moment."""
     for _ in range(_READS_MAX):
         before = clock.monotonic()
         wall_ms = clock.now_ms()
@@ -42,7 +42,7 @@ def read_clocks(clock: Clock) -> tuple[int, float]:
 
 
 class ClockJumps:
-    """Finds out that somebody set the wall clock, by the one that only runs forward. Steady time is that of no jump."""
+    """Detects that the wall clock was set, by comparison with the monotonic clock. Steady time has no jumps."""
 
     __slots__ = ("_began_ms", "_began_s", "_jump_ms_min", "off_ms", "shift_ms", "steady_ms")
 
@@ -51,14 +51,14 @@ class ClockJumps:
         self._began_ms = wall_ms
         self._began_s = monotonic_s
         self._jump_ms_min = jump_ms_min
-        # The steady time of the last look, and how far all jumps together have set the wall clock ahead of it.
+        # The steady time of the last look, and the sum of all jumps of the wall clock relative to it.
         self.steady_ms = wall_ms
         self.shift_ms = 0
         # How far the wall clock is ahead of both together: less than a jump.
         self.off_ms = 0
 
     def look(self, wall_ms: int, monotonic_s: float) -> int:
-        """Take note of both clocks; returns by how much the wall clock was set forward, 0 when it was not set."""
+        """Compare both clocks; returns by how much the wall clock was set forward, 0 when it was not set."""
         self.steady_ms = self._began_ms + round((monotonic_s - self._began_s) * 1000)
         self.off_ms = wall_ms - self.steady_ms - self.shift_ms
         if abs(self.off_ms) < self._jump_ms_min:

@@ -1,7 +1,7 @@
 """Options, declared once: a dataclass field carries default, unit, bounds, Java key, mutability and explanation.
 
-Command-line flags, environment variables, `.conf` keys, the CONFIG page and the console form are all made from these
-fields, so an option cannot be in one of them and missing in another.
+Command-line flags, environment variables, `.conf` keys, the CONFIG page and the console form are all generated from
+these fields, so an option cannot be in one of them and missing in another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eruca.errors import ConfigError
 
 Options = TypeVar("Options")
 
-# What is shown in place of a secret.
+# Shown in place of a secret.
 HIDDEN = "******"
 _SHOWN_CHARS_MAX = 40
 _HOURS_OF_DAY = 24
@@ -26,7 +26,7 @@ _HOURS_OF_DAY = 24
 
 @dataclass(frozen=True, slots=True)
 class OptionInfo:
-    """What is known of one option besides its default."""
+    """The facts about one option apart from its default."""
 
     java: str
     doc: str
@@ -35,16 +35,16 @@ class OptionInfo:
     high: int | None = None
     mutable: bool = False
     secret: bool = False
-    # Raises ConfigError for a text that is not one of its values.
+    # Raises ConfigError for a text that is not a valid value.
     check: Callable[[str], None] | None = None
-    # The default of RocketMQ 3.x, where it is another one.
+    # The default of RocketMQ 3.x, where it differs.
     older: int | str | None = None
 
 
 def option(default: Any, java: str, doc: str, **facts: Any) -> Any:
-    """Declare one option as a dataclass field. A number has bounds: 0 and the largest int of Java where none are named.
+    """Declare one option as a dataclass field. Bounds of numbers default to 0 and the largest int of Java.
 
-    What is computed from an option can then be trusted: a wait is finite, and a product fits into 64 bits.
+    So values computed from options are safe: a wait is finite, and a product fits into 64 bits.
     """
     if type(default) is int:
         facts = {"low": 0, "high": limits.OPTION_MAX, **facts}
@@ -53,12 +53,12 @@ def option(default: Any, java: str, doc: str, **facts: Any) -> Any:
 
 
 def info_of(options: type[Any] | Any) -> dict[str, OptionInfo]:
-    """The declared facts of every option of a class, by attribute name."""
+    """The declared facts about every option of a class, by attribute name."""
     return {f.name: f.metadata["option"] for f in dataclasses.fields(options) if "option" in f.metadata}
 
 
 def from_properties(options: type[Options], properties: Mapping[str, str]) -> Options:
-    """Make an options object from Java-style `key=value` pairs; keys that belong to other classes are left alone."""
+    """Make an options object from Java-style `key=value` pairs; keys of other classes are ignored."""
     hints = get_type_hints(options)
     values: dict[str, Any] = {}
     for name, info in info_of(options).items():
@@ -70,7 +70,7 @@ def from_properties(options: type[Options], properties: Mapping[str, str]) -> Op
 
 
 def parse_value(key: str, text: str, kind: Any) -> Any:
-    """Turn the text of a property into the type its option declares."""
+    """Convert the text of a property to the type its option declares."""
     text = text.strip()
     if kind is bool:
         if text.lower() not in ("true", "false"):
@@ -91,20 +91,20 @@ def parse_value(key: str, text: str, kind: Any) -> Any:
 
 
 def shorten(text: str) -> str:
-    """A value that somebody gave, as an error repeats it."""
+    """A user's value, shortened for an error message."""
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
 
 
 def check_bounds(options: Any) -> None:
-    """Refuse a number outside the bounds its option declares, and a text that its check refuses."""
+    """Refuse a number outside the bounds its option declares, and a text its check refuses."""
     for name, info in info_of(options).items():
         value = getattr(options, name)
         if info.check is not None:
             info.check(value)
         if info.low is not None and value < info.low:
-            raise ConfigError(f"{info.java}={value}: the least is {info.low} {info.unit}".rstrip())
+            raise ConfigError(f"{info.java}={value}: the minimum is {info.low} {info.unit}".rstrip())
         if info.high is not None and value > info.high:
-            raise ConfigError(f"{info.java}={value}: the most is {info.high} {info.unit}".rstrip())
+            raise ConfigError(f"{info.java}={value}: the maximum is {info.high} {info.unit}".rstrip())
 
 
 def check_hours(text: str) -> None:
@@ -117,7 +117,7 @@ def check_hours(text: str) -> None:
 
 
 class FlushMode(enum.Enum):
-    """When an append may be acknowledged: at once, or after the disk has it."""
+    """When an append may be acknowledged: at once, or after it is on the disk."""
 
     ASYNC = "ASYNC_FLUSH"
     SYNC = "SYNC_FLUSH"
@@ -125,7 +125,7 @@ class FlushMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Everything the store room can be told."""
+    """All options of the store room."""
 
     commitlog_segment_bytes: int = option(
         limits.COMMITLOG_SEGMENT_BYTES,
@@ -160,7 +160,7 @@ class StoreOptions:
     topic_bytes_max: int = option(
         limits.TOPIC_BYTES_MAX,
         "topicNameLengthMax",
-        "longest topic name; Java 4.9 cannot read a store with longer ones than 127",
+        "longest topic name; Java 4.9 cannot read a store with names longer than 127",
         unit="characters",
         low=1,
         high=limits.RECORD_TOPIC_BYTES_MAX,
@@ -169,13 +169,13 @@ class StoreOptions:
     properties_bytes_max: int = option(
         limits.PROPERTIES_BYTES_MAX,
         "propertiesLengthMax",
-        "most properties of one message; Java 4.9 cannot read a store with more than 32767",
+        "largest size of the properties of one message; Java 4.9 cannot read a store with more than 32767",
         unit="bytes",
         low=1,
         high=limits.RECORD_PROPERTIES_BYTES_MAX,
         older=65_535,
     )
-    flush_mode: FlushMode = option(FlushMode.ASYNC, "flushDiskType", "acknowledge at once or after the disk has it")
+    flush_mode: FlushMode = option(FlushMode.ASYNC, "flushDiskType", "acknowledge at once, or after a sync to the disk")
     flush_interval_ms: int = option(
         500,
         "flushIntervalCommitLog",
@@ -186,7 +186,7 @@ class StoreOptions:
         older=1000,
     )
     flush_pages_min: int = option(
-        4, "flushCommitLogLeastPages", "dirty 4 KiB pages that make a sync worth while", unit="pages", mutable=True
+        4, "flushCommitLogLeastPages", "dirty 4 KiB pages that make a sync worthwhile", unit="pages", mutable=True
     )
     flush_thorough_ms: int = option(
         10_000, "flushCommitLogThoroughInterval", "sync at least this often, however little is dirty", unit="ms"
@@ -222,14 +222,19 @@ class StoreOptions:
     disk_ratio_percent_max: int = option(
         75,
         "diskMaxUsedSpaceRatio",
-        "above this, expired segments go at any hour",
+        "above this, expired segments are deleted at any hour",
         unit="percent",
         low=10,
         high=95,
         mutable=True,
     )
     disk_ratio_percent_force: int = option(
-        85, "diskSpaceCleanForciblyRatio", "above this, segments go before they expire", unit="percent", low=1, high=100
+        85,
+        "diskSpaceCleanForciblyRatio",
+        "above this, segments are deleted before they expire",
+        unit="percent",
+        low=1,
+        high=100,
     )
     disk_ratio_percent_refuse: int = option(
         90,
@@ -292,7 +297,7 @@ def parse_delay_levels(text: str) -> list[int]:
         number = read_digits(word[:-1])
         if unit is None or number is None or number * unit > limits.DELAY_LEVEL_MS_MAX:
             raise ConfigError(
-                f"messageDelayLevel: {shorten(word)!r} is not a number with s, m, h or d behind it, at most "
+                f"messageDelayLevel: {shorten(word)!r} is not a number followed by s, m, h or d, at most "
                 f"{limits.DELAY_LEVEL_MS_MAX // 86_400_000} days"
             )
         levels.append(number * unit)

@@ -10,20 +10,21 @@ from eruca.errors import ConfigError
 
 Duration: TypeAlias = timedelta | float
 
-# About three years. Timers of an event loop do not take much more, and nobody means more.
+# About three years. Timers of an event loop do not accept much more, and no one means more.
 _SECONDS_MAX = 100_000_000.0
 
 
 def to_seconds(name: str, value: Duration, *, at_least: float = 0.0) -> float:
-    """A duration in seconds. Raises ConfigError, with the name of the argument, for what is not a duration."""
-    if isinstance(value, timedelta):
-        seconds = value.total_seconds()
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+    """A duration in seconds. Raises ConfigError, naming the argument, for anything that is not a duration."""
+    given: object = value
+    if isinstance(given, timedelta):
+        seconds = given.total_seconds()
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        seconds = float(given)
     else:
         raise ConfigError(
             f"{name}={value!r}: expected a duration, not {type(value).__name__}",
-            hint="give a timedelta, or a number of seconds",
+            hint="pass a timedelta, or a number of seconds",
         )
     if not isfinite(seconds) or not at_least <= seconds <= _SECONDS_MAX:
         raise ConfigError(f"{name}={value!r}: must be between {at_least:g} and {_SECONDS_MAX:g} seconds")

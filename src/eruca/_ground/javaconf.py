@@ -1,4 +1,4 @@
-"""The `.conf` files of Apache RocketMQ: Java properties, read as they are."""
+"""The `.conf` files of Apache RocketMQ, in Java properties format."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _NAMES = {char: name for name, char in _ESCAPES.items()}
 _UNSAFE = frozenset("\\") | _NAMES.keys()
 _SPECIAL = frozenset("=:#! ") | _UNSAFE
-# Of a file that nobody has made before.
+# Permissions of a new file.
 _NEW_FILE_MODE = 0o644
-# What Java takes for white space, and for the end of a key and of a line.
+# What Java treats as white space, and as the end of a key and of a line.
 _BLANKS = " \t\f"
 _SEPARATORS = frozenset("=:" + _BLANKS)
 _LINE_END = re.compile(r"\r\n?|\n")
@@ -40,16 +40,16 @@ def read_conf(path: Path) -> dict[str, str]:
 
 
 def write_conf(path: Path, changes: Mapping[str, str]) -> None:
-    """Set keys in a `.conf` file, which is made if need be: in one step, so that a crash leaves the old or the new one.
+    """Set keys in a `.conf` file, creating it if needed: atomically, so that a crash leaves the old or the new file.
 
-    Other lines stay as they are, and so do owner and permissions. A link stays a link. Blocks.
+    Other lines, owner and permissions are kept. A link stays a link. Blocks.
     """
     target = path.resolve()
     try:
         before = target.stat() if target.exists() else None
         text = set_keys("" if before is None else target.read_bytes().decode(), changes)
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Beside it, and nobody else's to read until it has the permissions it is to have.
+        # A file beside it, readable by no one else until it has its final permissions.
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
         staging = Path(name)
         try:
@@ -72,11 +72,11 @@ def write_conf(path: Path, changes: Mapping[str, str]) -> None:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} cannot be changed: it is not UTF-8 text", hint="is it the right file?") from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="may this user write there?") from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="is it writable?") from error
 
 
 def set_keys(text: str, changes: Mapping[str, str]) -> str:
-    """The text of a `.conf` file with some keys set; comments, order and all other lines stay as they are."""
+    """The text of a `.conf` file with some keys set; comments, order and all other lines are kept."""
     left = dict(changes)
     lines: list[str] = []
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -91,7 +91,7 @@ def set_keys(text: str, changes: Mapping[str, str]) -> str:
 
 
 def parse_conf(text: str) -> dict[str, str]:
-    """Read Java properties: comments, continued lines, escapes, `=` or `:` between key and value."""
+    """Parse Java properties: comments, continued lines, escapes, `=` or `:` between key and value."""
     found: dict[str, str] = {}
     for _, line in _list_lines(text):
         if line is None:
@@ -103,7 +103,7 @@ def parse_conf(text: str) -> dict[str, str]:
 
 
 def _list_lines(text: str) -> Iterable[tuple[list[str], str | None]]:
-    """What belongs together in a file: the lines as they are, and what they say; None for a comment or nothing."""
+    """Logical lines of a file: the physical lines, and their joined text; None for a comment or a blank line."""
     raws: list[str] = []
     waiting = ""
     lines = _LINE_END.split(text)
@@ -120,17 +120,17 @@ def _list_lines(text: str) -> Iterable[tuple[list[str], str | None]]:
 
 
 def _escape(text: str) -> str:
-    """A key or a value as `parse_conf` reads it back."""
+    """A key or a value in the form `parse_conf` reads back."""
     return "".join(["\\" + _NAMES.get(char, char) if char in _SPECIAL else char for char in text])
 
 
 def _write_line(key: str, value: str) -> str:
-    # In a value most of it is harmless, and people read it.
+    # In a value most characters need no escape, and people read it.
     return f"{_escape(key)}={''.join(_escape(char) if char in _UNSAFE else char for char in value)}"
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value of a line: between them is the first `=`, `:` or white space that no backslash stands before."""
+    """Key and value of a line, separated by the first `=`, `:` or white space that is not escaped with a backslash."""
     at = 0
     while at < len(line) and line[at] not in _SEPARATORS:
         at += 2 if line[at] == "\\" else 1
@@ -160,7 +160,7 @@ def _unescape(text: str) -> str:
 
 
 def explain_keys(properties: Mapping[str, str], known: Iterable[str], ignored: Mapping[str, str]) -> list[str]:
-    """What to tell the user about the keys of a file: those that mean nothing here, and those nobody knows."""
+    """Messages about keys in a file that have no effect here or are unknown."""
     known = set(known)
     lines: list[str] = []
     for key in properties:

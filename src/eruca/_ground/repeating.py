@@ -1,4 +1,4 @@
-"""Periodic work: one task that does a thing again and again, whatever goes wrong with it."""
+"""Periodic work: one task that repeats something, whatever goes wrong with it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from eruca.errors import ErucaError
 
 log = logging.getLogger(__name__)
 
-# How long to wait after a failure of work that has no interval, or whose interval cannot be read.
+# The wait after a failure of work that has no interval, or whose interval cannot be read.
 RETRY_S = 1.0
-# A longer wait is made of waits of this length, because event loops differ in what they take.
+# A longer wait is made of waits of this length, because event loops differ in the longest they accept.
 _WAIT_S_MAX = 86_400.0
-# Timers of uvloop have whole milliseconds and may ring a part of one early. Waiting for the rest is a busy loop there.
+# Timers of uvloop have whole milliseconds and may fire a fraction of one early. Waiting for the rest would be a busy
+# loop there.
 _EARLY_S = 0.001
 
 
 class Repeating:
-    """Does something in intervals until it is stopped.
+    """Does something at intervals until it is stopped.
 
     A failure is logged and never ends it: an `ErucaError` as one line, once until it changes, anything else with its
     traceback. The interval is read before each wait, and again by `look_again`, so a change takes effect at once.
-    `wake` does not wait for the interval.
+    `wake` runs the work without waiting for the interval.
     """
 
     def __init__(
@@ -38,12 +39,12 @@ class Repeating:
         jitter: float = 0.0,
         level: int = logging.ERROR,
     ) -> None:
-        """`what` names the work in logs; `work` may return the seconds until the next time, in place of the interval.
+        """`what` names the work in logs; `work` may return the seconds until the next run, in place of the interval.
 
-        `at_once` does it for the first time right at the start. `retry_s` is the wait after a failure, or finds it
-        from the number of failures in a row (`Backoff.after`); where it is None, the interval is waited for. `jitter`
-        is the share of an interval that chance may take away. `level` is that of an `ErucaError` in the log: a warning
-        where others are expected to come and go.
+        `at_once` runs it right at the start. `retry_s` is the wait after a failure, or a function of the number of
+        consecutive failures (`Backoff.after`); None means the interval. `jitter` is the share of an interval that may
+        be randomly removed. `level` is the log level of an `ErucaError`: a warning where peers are expected to come
+        and go.
         """
         self._what = what
         self._work = work
@@ -60,28 +61,28 @@ class Repeating:
 
     @property
     def is_running(self) -> bool:
-        """Was it started, and not stopped?"""
+        """Was it started and not stopped?"""
         return self._task is not None
 
     def start(self) -> None:
-        """Begin; needs a running loop. Does nothing while it runs."""
+        """Start; needs a running loop. Does nothing while it runs."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End; work that is under way is cancelled."""
+        """Stop; work in progress is cancelled."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     def look_again(self) -> None:
-        """The interval may have changed: read it again."""
+        """Read the interval again, because it may have changed."""
         if self._alarm is not None:
             _ring(self._alarm)
 
     def wake(self) -> None:
-        """Do it now; what is under way is done once more, because it may have begun too early."""
+        """Run now; if a run is in progress, run once more after it, because it may have started too early."""
         self._is_woken = True
         self.look_again()
 
@@ -100,7 +101,7 @@ class Repeating:
                 self._tell(None)
 
     async def _wait(self, told_s: float | None) -> None:
-        """Wait as long as told, or for the interval, counted from now."""
+        """Wait for the given time, or for the interval, counted from now."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         share = spread(1.0, self._jitter)
@@ -108,7 +109,7 @@ class Repeating:
             left_s = began + (self._read_interval() * share if told_s is None else told_s) - loop.time()
             if left_s < _EARLY_S or self._is_woken:
                 self._is_woken = False
-                # Others get their turn in between, also when there is nothing to wait for.
+                # Other tasks get their turn in between, even when there is nothing to wait for.
                 return await asyncio.sleep(0)
             self._alarm = alarm = loop.create_future()
             timer = loop.call_later(min(left_s, _WAIT_S_MAX), _ring, alarm)
@@ -130,12 +131,12 @@ class Repeating:
                 log.info("%s works again", self._what)
             self._trouble = ""
         elif isinstance(error, ErucaError):
-            # The same trouble again and again is worth one line.
+            # The same failure again and again is worth one line.
             level = logging.DEBUG if str(error) == self._trouble else self._level
-            log.log(level, "%s failed and is tried again: %s", self._what, error)
+            log.log(level, "%s failed, retrying: %s", self._what, error)
             self._trouble = str(error)
         else:
-            log.error("%s failed and is tried again", self._what, exc_info=error)
+            log.error("%s failed, retrying", self._what, exc_info=error)
             self._trouble = repr(error)
 
 

@@ -1,1 +1,1 @@
-"""The name server: which brokers are alive and where the queues of a topic are."""
+"""The name server: which brokers are alive, and which of them have the queues of a topic."""

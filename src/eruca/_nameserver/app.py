@@ -1,4 +1,4 @@
-"""The name server as one object: start it, stop it, ask for its address."""
+"""The name server as one object that starts, stops and knows its address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class NameServer:
-    """Knows which brokers are alive and tells clients where the queues are."""
+    """Tracks which brokers are alive, and tells clients where the queues are."""
 
     def __init__(
         self,
@@ -47,18 +47,18 @@ class NameServer:
         self.server = Server(handlers.handlers, ignore_unknown, settings, on_close=self._drop_link)
         self._timers = [
             Repeating(
-                "the search for silent brokers",
+                "removing silent brokers",
                 self._expire_brokers,
                 lambda: self.running.current.scan_interval_ms / 1000,
             ),
             Repeating(
-                "the log of the key-value config", self._log_kv, lambda: self.running.current.kv_log_interval_ms / 1000
+                "logging the key-value config", self._log_kv, lambda: self.running.current.kv_log_interval_ms / 1000
             ),
         ]
         self._stopping = False
 
     async def start(self) -> None:
-        """Read the key-value config and listen. A start that fails leaves nothing behind."""
+        """Load the key-value config and listen. A start that fails leaves nothing behind."""
         self._stopping = False
         try:
             await self.kv.load()
@@ -68,10 +68,10 @@ class NameServer:
             raise
         for timer in self._timers:
             timer.start()
-        log.info("name server listens on %s", self.address)
+        log.info("name server is listening on %s", self.address)
 
     async def stop(self) -> None:
-        """Close the port and every connection, and wait until what was changed is on the disk."""
+        """Close the port and every connection, and wait until all changes are on disk."""
         self._stopping = True
         for timer in self._timers:
             await timer.stop()
@@ -83,7 +83,7 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        """Where brokers and clients find it."""
+        """The address for brokers and clients."""
         return f"{self.server.settings.host}:{self.server.port}"
 
     async def _log_kv(self) -> None:
@@ -93,16 +93,16 @@ class NameServer:
         age_max = self.running.current.broker_expiry_ms / 1000
         for link in self.routes.expire(self._clock.monotonic(), age_max):
             if isinstance(link, Link):
-                link.close()  # the broker, should it still be there, connects and registers again
+                link.close()  # a broker that is still alive reconnects and registers again
 
     def _drop_link(self, link: Link) -> None:
         self._handlers.account.leave(link)
-        # When we stop, it is not the brokers that are gone.
+        # When this server stops, the brokers are not gone.
         if not self._stopping:
             self.routes.drop_link(link)
 
     def _drop_in_turns(self) -> None:
-        """Forget the queues of brokers that are gone, some in each turn of the loop."""
+        """Remove the queues of brokers that are gone, a few in each loop iteration."""
 
         def drop() -> None:
             if self.routes.drop_some():

@@ -1,4 +1,4 @@
-"""What the name server answers to each request code. A code that is not here is not answered, as in Java."""
+"""The handlers of the name server's request codes. An unknown code gets no response, as in Java."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from eruca._wire.headers import (
 from eruca._wire.record import body_crc
 from eruca.errors import RequestRefused
 
-# Memory of one broker and of one topic besides their names, and where a link keeps what its brokers weigh.
+# Memory of one broker and of one topic besides their names, and the note with the weight of a link's brokers.
 _BROKER_BYTES: Final = 2048
 _TOPIC_BYTES: Final = 512
 _WEIGHTS: Final = "registrations"
 
 
 class NameServerHandlers:
-    """The requests of brokers, clients and tools, answered from the tables."""
+    """Handles the requests of brokers, clients and tools."""
 
     def __init__(self, routes: RouteTables, kv: KVConfig, running: RunningOptions, clock: Clock) -> None:
         self._routes = routes
@@ -48,10 +48,10 @@ class NameServerHandlers:
         self.account = Account("registrations", REGISTRATIONS_BYTES_MAX)
 
     def build_table(self, authorize: Authorize | None = None) -> HandlerTable:
-        """The table a server wants."""
+        """Build the handler table of a server."""
         routes = self._routes
         table = HandlerTable(authorize)
-        # Raw, because the checksum is of the bytes and comes before anyone reads them.
+        # Raw, because the checksum covers the bytes and is checked before they are decoded.
         table.add_raw(RequestCode.REGISTER_BROKER, self.register)
         table.add(RequestCode.UNREGISTER_BROKER, self.unregister)
         table.add(RequestCode.QUERY_DATA_VERSION, self.query_data_version)
@@ -82,19 +82,19 @@ class NameServerHandlers:
     # -- brokers -----------------------------------------------------------------------------------------------------
 
     def register(self, link: Link, command: Command) -> Answer:
-        """A broker is alive and has these topics (103)."""
+        """Register a broker and its topics (103)."""
         if len(command.body) > BODY_BYTES_AT_ONCE or command.decode_header(RegisterBrokerHeader).compressed:
             return InOrder(self._register_large(link, command))
         read = _read_registration(command)
         return read if isinstance(read, bytes) else self._register(link, command, *read)
 
     async def _register_large(self, link: Link, command: Command) -> bytes | None:
-        """Take a registration that may have very many topics: read in a thread, and taken in slices."""
+        """Handle a registration that may have very many topics: decoded in a thread, and applied in slices."""
         read = await run_apart(_read_registration, command)
         if isinstance(read, bytes):
             return read
         if not link.is_open:
-            return None  # nobody would ever hear that it ended
+            return None  # closed already, so the registration would never be removed
         topics: list[TopicConfig] = []
         answer = self._register(link, command, *read, put_later=topics)
         slices = Slices()
@@ -127,7 +127,7 @@ class NameServerHandlers:
         return encode_reply(command, Reply(answer, self._kv.list(ORDER_TOPICS)))
 
     def _weigh(self, link: Link, header: RegisterBrokerHeader, body: RegisterBrokerBody | None) -> None:
-        """Note what a connection has registered: by broker, for it says the same again and again."""
+        """Record the weight of a connection's registrations: by broker, because a broker registers repeatedly."""
         texts = (header.broker_name, header.broker_addr, header.cluster_name, header.ha_server_addr)
         weight = _BROKER_BYTES + 2 * sum(map(len, texts))
         if body is not None:
@@ -135,19 +135,19 @@ class NameServerHandlers:
             weight += sum([_TOPIC_BYTES + len(name) for name in topics]) + sum(map(len, body.filter_server_list))
         known: dict[tuple[str, str], int] = link.notes.setdefault(_WEIGHTS, {})
         key = (header.broker_name, header.broker_addr)
-        # A topic that is registered no more stays in the tables: a weight only grows.
+        # A topic that is no longer registered stays in the tables: a weight only grows.
         before = known.get(key, 0)
         if weight > before:
             known[key] = weight
             self.account.add(link, weight - before)
 
     def unregister(self, request: Request) -> Reply:
-        """A broker leaves (104)."""
+        """Unregister a broker (104)."""
         self._routes.unregister(request.header)
         return Reply()
 
     def query_data_version(self, request: Request) -> Reply:
-        """Is a broker's registration current? (322)"""
+        """Return whether a broker's registration is current (322)."""
         address, now = request.header.broker_addr, self._clock.monotonic()
         changed, known = self._routes.query_data_version(address, request.body, now)
         return Reply(DataVersionAnswerHeader(changed), known)
@@ -155,7 +155,7 @@ class NameServerHandlers:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def find_route(self, request: Request) -> Reply:
-        """Where are the queues of a topic? (105)"""
+        """Return the route of a topic (105)."""
         topic = request.header.topic
         route = self._routes.find_route(topic)
         if route is None:
@@ -169,19 +169,19 @@ class NameServerHandlers:
         return Reply(body=route)
 
     def list_cluster_topics(self, request: Request) -> Reply:
-        """The topics of a cluster (224)."""
+        """List the topics of a cluster (224)."""
         return Reply(body=self._routes.list_cluster_topics(request.header.cluster))
 
     def wipe_write_perm(self, request: Request) -> Reply:
-        """Take the write permission from a broker (205)."""
+        """Remove the write permission of a broker (205)."""
         return Reply(WipeWritePermAnswerHeader(self._routes.wipe_write_perm(request.header.broker_name)))
 
     def add_write_perm(self, request: Request) -> Reply:
-        """Give the write permission back (327)."""
+        """Restore the write permission of a broker (327)."""
         return Reply(AddWritePermAnswerHeader(self._routes.add_write_perm(request.header.broker_name)))
 
     def delete_topic(self, request: Request) -> Reply:
-        """Forget a topic (216)."""
+        """Delete a topic (216)."""
         self._routes.delete_topic(request.header.topic, request.header.cluster_name)
         return Reply()
 
@@ -207,7 +207,7 @@ class NameServerHandlers:
         return Reply()
 
     def list_kv(self, request: Request) -> Reply:
-        """All values of a namespace (219)."""
+        """Return all values of a namespace (219)."""
         table = self._kv.list(request.header.namespace)
         if table is None:
             raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {request.header.namespace}")
@@ -226,7 +226,7 @@ class NameServerHandlers:
 
 
 def _read_registration(command: Command) -> tuple[RegisterBrokerHeader, RegisterBrokerBody | None] | bytes:
-    """The header and body of a registration, or the refusal of one that was damaged on its way."""
+    """Decode the header and body of a registration, or return a refusal if it was corrupted in transit."""
     crc = command.decode_header(RegisterBrokerHeader).body_crc32
     if crc != 0 and crc != body_crc(command.body):
         refusal = Reply(RegisterBrokerAnswerHeader(), code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match")

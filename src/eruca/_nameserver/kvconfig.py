@@ -1,4 +1,4 @@
-"""Key-value config: strings by namespace and key, kept in one JSON file that Java's name server reads and writes."""
+"""Key-value config: strings by namespace and key, stored in one JSON file that Java's name server reads and writes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from eruca.errors import InvalidName, TableFull
 
 log = logging.getLogger(__name__)
 
-#: The namespace that tells ordered topics on which brokers they have how many queues.
+#: The namespace that defines, for ordered topics, how many queues they have on which brokers.
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 
 _TABLE: Final = "KV config"
-# What a key takes in the file besides its text: quotes, a colon, a comma, a line and its indentation.
+# What a key takes in the file besides its text: quotes, a colon, a comma, a line break and its indentation.
 _ENTRY_BYTES: Final = 16
 
 
@@ -35,7 +35,7 @@ class KVConfigTable(JsonBody, kw_only=True):
 
 
 class KVConfig:
-    """The values in memory, and their file. A change returns when the disk has it."""
+    """The values in memory, and their file. A change returns once it is on disk."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
         self._file = TableFile(disk, path, KVConfigTable)
@@ -44,7 +44,7 @@ class KVConfig:
         self._saver = TableSaver()
 
     async def load(self) -> None:
-        """Read the file; a missing one is empty, a damaged one is taken from its backup."""
+        """Load the file; a missing one is empty, a damaged one is restored from its backup."""
         self._saver = TableSaver()
         self._saver.add(_TABLE, self._file, self._snapshot)
         self._table = (await asyncio.to_thread(self._file.load)).config_table
@@ -54,32 +54,32 @@ class KVConfig:
         )
 
     def _snapshot(self) -> KVConfigTable:
-        # A copy, because the loop goes on changing the table while the thread writes it.
+        # A copy, because the loop may change the table while the thread writes it.
         return KVConfigTable(config_table={space: dict(values) for space, values in self._table.items()})
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One value."""
+        """Return one value."""
         return self._table.get(namespace, {}).get(key)
 
     def list(self, namespace: str) -> KVTable | None:
-        """All values of a namespace; None for one that never had any."""
+        """Return all values of a namespace; None if it never had any."""
         values = self._table.get(namespace)
         return None if values is None else KVTable(table=values)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises InvalidName, and TableFull or TableUnsaved when it cannot be kept."""
+        """Set a value. Raises InvalidName, or TableFull or TableUnsaved if it cannot be stored."""
         check_label("namespace", namespace)
         check_label("key", key)
         if len(value) > KV_VALUE_CHARS_MAX:
-            raise InvalidName(f"the value of {key} has {len(value)} characters, the most is {KV_VALUE_CHARS_MAX}")
+            raise InvalidName(f"the value of {key} has {len(value)} characters, the maximum is {KV_VALUE_CHARS_MAX}")
         values = self._table.get(namespace, {})
         before = values.get(key)
         grown = _weigh(value) - (_weigh(before) if before is not None else -_weigh(key))
         grown += 0 if namespace in self._table else _weigh(namespace)
         if grown > 0 and self._bytes + grown > KV_BYTES_MAX:
-            text = f"KV config: {namespace} {key} is not set: there are {self._bytes} bytes, the most is {KV_BYTES_MAX}"
+            text = f"KV config: {namespace} {key} cannot be set: {self._bytes} of {KV_BYTES_MAX} bytes are used"
             log.warning("%s", text)
-            raise TableFull(text, hint="delete what is not used")
+            raise TableFull(text, hint="delete unused values")
         self._bytes += grown
         values[key] = value
         self._table[namespace] = values
@@ -87,7 +87,7 @@ class KVConfig:
         await self._save()
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Delete a value; one that is not there is fine."""
+        """Delete a value; a missing one is not an error."""
         before = self._table.get(namespace, {}).pop(key, None)
         if before is not None:
             self._bytes -= _weigh(key) + _weigh(before)
@@ -99,16 +99,16 @@ class KVConfig:
         await self._saver.wait_until_saved(_TABLE)
 
     async def close(self) -> None:
-        """Wait until every change is on the disk. Raises TableUnsaved when that cannot be."""
+        """Wait until every change is on disk. Raises TableUnsaved if that fails."""
         await self._saver.close(everything=False)
 
     def log_all(self) -> None:
-        """Write every value to the log."""
+        """Log every value."""
         for namespace, values in self._table.items():
             for key, value in values.items():
                 log.info("KV config: %s %s=%s", namespace, key, value)
 
 
 def _weigh(text: str) -> int:
-    """The most bytes that a text takes in the file."""
+    """Return the maximum bytes of a text in the file."""
     return len(msgspec.json.encode(text)) + _ENTRY_BYTES

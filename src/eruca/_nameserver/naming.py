@@ -1,4 +1,4 @@
-"""The names and addresses of a registration: what cannot be one is refused before it becomes a key of a table."""
+"""Checks of names and addresses in a registration: invalid ones are refused before they become keys of a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eruca.errors import InvalidName, RequestRefused
 
 
 def check_names(header: RegisterBrokerHeader, body: RegisterBrokerBody) -> None:
-    """Refuse what cannot be the name or address of a broker, or of the filter servers beside it."""
+    """Refuse an invalid name or address of a broker, or of its filter servers."""
     try:
         check_label("broker name", header.broker_name)
         check_label("cluster name", header.cluster_name)

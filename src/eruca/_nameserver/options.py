@@ -1,4 +1,4 @@
-"""What a name server can be told: every key of 4.9's namesrv.conf, and which of them can be changed while it runs."""
+"""The options of a name server: every key of 4.9's namesrv.conf, and which of them can change while it runs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from eruca._wire.codes import ResponseCode
 from eruca.errors import RequestRefused
 
 _THREADS = "accepted, without effect: one event loop does the work"
-_BUFFERS = "accepted, without effect: the system chooses and the limits of this server hold"
-_CALLS = "accepted, without effect: a name server calls nobody"
+_BUFFERS = "accepted, without effect: chosen by the system, within the limits of this server"
+_CALLS = "accepted, without effect: a name server makes no calls"
 
 
 @dataclass(frozen=True, slots=True)
 class NameServerOptions:
-    """Everything the name server can be told."""
+    """The options of a name server."""
 
     bind_address: str = option(
-        "127.0.0.1", "bindAddress", "address to listen on; one that others reach needs accounts or --insecure"
+        "127.0.0.1",
+        "bindAddress",
+        "the address to listen on; an address that other machines can reach needs accounts or --insecure",
     )
-    listen_port: int = option(9876, "listenPort", "port to listen on; 0 lets the system choose", low=0, high=65_535)
+    listen_port: int = option(9876, "listenPort", "the port to listen on; 0: chosen by the system", low=0, high=65_535)
     kv_config_path: str = option("eruca-data/namesrv/kvConfig.json", "kvConfigPath", "file of the key-value config")
     config_store_path: str = option(
         "eruca-data/namesrv/namesrv.properties", "configStorePath", "file that changed options are written to"
@@ -33,10 +35,15 @@ class NameServerOptions:
         False, "orderMessageEnable", "add the queues of ordered topics to their routes", mutable=True
     )
     broker_expiry_ms: int = option(
-        120_000, "brokerChannelExpiredTime", "silence after which a broker is gone", unit="ms", low=1, mutable=True
+        120_000,
+        "brokerChannelExpiredTime",
+        "a broker that is silent for this long is removed",
+        unit="ms",
+        low=1,
+        mutable=True,
     )
     scan_interval_ms: int = option(
-        10_000, "scanNotActiveBrokerInterval", "how often silent brokers are looked for", unit="ms", low=1, mutable=True
+        10_000, "scanNotActiveBrokerInterval", "how often silent brokers are removed", unit="ms", low=1, mutable=True
     )
     kv_log_interval_ms: int = option(
         600_000, "printKVConfigInterval", "how often the key-value config is logged", unit="ms", low=1, mutable=True
@@ -44,7 +51,7 @@ class NameServerOptions:
     idle_seconds: int = option(
         IDLE_SECONDS_MAX,
         "serverChannelMaxIdleTimeSeconds",
-        "silence after which a connection is closed",
+        "a connection that is silent for this long is closed",
         unit="s",
         low=1,
         mutable=True,
@@ -52,12 +59,12 @@ class NameServerOptions:
     config_black_list: str = option(
         "configBlackList;configStorePath;kvConfigPath",
         "configBlackList",
-        "keys that may not be changed while it runs, separated by `;`; others that may not are refused too",
+        "keys that may not be changed while it runs, separated by `;`, in addition to those that never may",
     )
     rocketmq_home: str = option("", "rocketmqHome", "accepted, without effect: there is no installation directory")
     product_env_name: str = option("center", "productEnvName", "accepted, without effect: see clusterTest")
     cluster_test: bool = option(
-        False, "clusterTest", "accepted, without effect: routes of another environment are not looked up"
+        False, "clusterTest", "accepted, without effect: routes of other environments are not looked up"
     )
     server_worker_threads: int = option(8, "serverWorkerThreads", _THREADS, unit="threads")
     server_callback_threads: int = option(0, "serverCallbackExecutorThreads", _THREADS, unit="threads")
@@ -74,7 +81,7 @@ class NameServerOptions:
 
 
 def to_properties(options: NameServerOptions) -> dict[str, str]:
-    """Every option as Java writes it."""
+    """Return every option in the format of Java."""
     return {info.java: _to_text(getattr(options, name)) for name, info in info_of(options).items()}
 
 
@@ -83,9 +90,10 @@ def _to_text(value: object) -> str:
 
 
 def change_options(options: NameServerOptions, changes: Mapping[str, str]) -> NameServerOptions:
-    """Return the options with some changed. Refuses what may not change while it runs (code 16), and bad values.
+    """Return the options with some changed. Refuses invalid values, and options that may not change (code 16).
 
-    Java lists what is forbidden; here what is not declared mutable is, so that a new option starts out safe.
+    Java lists the forbidden keys; here every key not declared mutable is forbidden, so that a new option is safe by
+    default.
     """
     hints = get_type_hints(NameServerOptions)
     attributes = {info.java: name for name, info in info_of(options).items() if info.mutable}

@@ -1,12 +1,12 @@
 """Route tables: which brokers are alive, where they listen, and which queues of a topic they have. No I/O.
 
 A broker has a name, and under that name one address for each id: 0 is the master, others are its slaves. Queues belong
-to the name. Times are monotonic seconds, given by the caller; a link is any object that stands for the connection a
+to the name. Times are monotonic seconds passed in by the caller; a link is any object that represents the connection a
 broker registered on.
 
-Masters of Eruca say which mastership of their name theirs is (an epoch, which every promotion counts up). One that was
-replaced and does not know it yet is refused, so that producers are never sent back to it. They also say which store
-they have: a broker of another one does not take the name while its master is here. Java's brokers have no epoch; among
+Masters of Eruca register with an epoch, which every promotion increments. A master that was replaced and does not know
+it yet is refused, so that producers are never sent back to it. Masters also register the identity of their store: a
+broker of another store cannot take the name while its master is registered. Java's brokers have no epoch; among
 themselves the last one that registers is the master, as in Java.
 """
 
@@ -44,31 +44,31 @@ from eruca.errors import InvalidName, RequestRefused
 
 log = logging.getLogger(__name__)
 
-# Queues of brokers that are gone, forgotten in one go: some 0.5 ms.
+# Queues of gone brokers that are removed in one go: about 0.5 ms.
 _DROPPED_AT_ONCE: Final = 1000
-# Brokers that go together and are named in the log.
+# How many of the brokers that disappear together are named in the log.
 _GONE_NAMED_MAX: Final = 10
 
 
 @dataclass(slots=True)
 class LiveBroker:
-    """What is known of one address besides its name: how new its topics are, and when it was last heard of."""
+    """What is known of one address besides its name: the version of its topics, and when it was last heard of."""
 
     data_version: DataVersion
     updated: float
     link: object
     ha_address: str
-    # Which mastership of its name this is; None for slaves and for Java's brokers.
+    # The epoch of its mastership; None for slaves and for Java's brokers.
     epoch: int | None = None
-    # The identity of its store, as far as it has one.
+    # The identity of its store, if it has one.
     store: str | None = None
 
 
 class RouteTables:
-    """Everything a name server knows of brokers and topics.
+    """Everything a name server knows about brokers and topics.
 
-    `when_many_left` is called when a broker is gone and forgetting all its queues at once would take long. Then
-    `drop_some` is to be called until it returns False. Without it, all are forgotten at once.
+    `when_many_left` is called when a broker is gone and removing all its queues at once would take long. Then
+    `drop_some` must be called until it returns False. Without it, all are removed at once.
     """
 
     def __init__(self, when_many_left: Callable[[], None] | None = None) -> None:
@@ -80,22 +80,22 @@ class RouteTables:
         # Cluster to broker names; a dict for its order.
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[str, LiveBroker] = {}
-        # Broker address to the filter servers beside it.
+        # Broker address to its filter servers.
         self._filter_servers: dict[str, list[str]] = {}
-        # The highest epoch of a master by the name of its broker; kept when all members of the name are gone.
+        # The highest epoch of a master by broker name; kept even if all members of the name are gone.
         self._masterships = Masterships()
-        # The same the other way round, so that nothing has to be searched when a broker goes: the broker names of an
-        # address, the topics and the clusters of a broker name.
+        # Reverse indexes, so that nothing has to be searched when a broker leaves: the broker names of an address, the
+        # topics and the clusters of a broker name.
         self._names: dict[str, set[str]] = {}
         self._topics: dict[str, set[str]] = {}
         self._clusters_of: dict[str, set[str]] = {}
-        # The topics of broker names that are gone, whose queues are still to be forgotten. No answer has them.
+        # The topics of gone broker names whose queues are still to be removed. Responses exclude them.
         self._leaving: dict[str, set[str]] = {}
-        # Entries of a broker under a topic.
+        # Number of entries of a broker under a topic.
         self._entries = 0
         self._reporter = Reporter(log)
 
-    # -- brokers come ------------------------------------------------------------------------------------------------
+    # -- brokers register --------------------------------------------------------------------------------------------
 
     def register(
         self,
@@ -107,20 +107,20 @@ class RouteTables:
         with_filter_servers: bool = True,
         put_later: list[TopicConfig] | None = None,
     ) -> RegisterBrokerAnswerHeader:
-        """Take a registration; the answer tells a slave where its master is.
+        """Apply a registration; the response tells a slave where its master is.
 
-        Topics that are news are given to `put_later`, if it is there, for whoever puts many of them in slices.
+        Changed topics are passed to `put_later`, if given, so that the caller can add many of them in slices.
 
-        Only a master brings topics, and only when its table is new to us. A topic it no longer has stays until it is
-        deleted here or the broker is gone. A broker of Eruca brings only what changed since the version we said we
-        have; when we do not have that any more, nothing is taken and the answer says so. A body without filter servers
-        (`with_filter_servers`) leaves them alone.
-        Raises RequestRefused for a master that was replaced.
+        Only a master brings topics, and only when the version of its table is new. A topic that it no longer has stays
+        until it is deleted here or the broker is gone. An Eruca broker sends only what changed since the version that
+        this name server confirmed; if that version is no longer here, nothing is applied and the response says so. A
+        body without filter servers (`with_filter_servers`) leaves them unchanged. Raises RequestRefused for a master
+        that was replaced.
         """
         body = body or RegisterBrokerBody()
         check_names(header, body)
         self._check_room(header)
-        # Before anything is taken from it, its epoch included.
+        # Before anything is applied, including its epoch.
         if header.eruca_base and not self._has_version(header):
             return RegisterBrokerAnswerHeader(eruca_known="")
         name, address, number = header.broker_name, header.broker_addr, header.broker_id
@@ -130,7 +130,7 @@ class RouteTables:
             if epoch is not None:
                 self._masterships.note(name, epoch, self._brokers)
         for left in self._leaving.pop(name, ()):
-            self._drop_queues(left, name)  # or it would get back what it does not have any more
+            self._drop_queues(left, name)  # otherwise topics that it no longer has would reappear
         table = body.topic_config_serialize_wrapper
         self._clusters.setdefault(header.cluster_name, {})[name] = None
         self._clusters_of.setdefault(name, set()).add(header.cluster_name)
@@ -138,13 +138,13 @@ class RouteTables:
         if broker is None:
             broker = self._brokers[name] = BrokerData(broker_name=name, cluster=header.cluster_name)
         addresses = broker.broker_addrs
-        # A slave that became the master has its old id no longer.
+        # A slave that became the master no longer has its old id.
         for other in [other for other, known in addresses.items() if known == address and other != number]:
             del addresses[other]
-        # What a slave that was promoted has was no news as long as it was a slave.
+        # The topics of a promoted slave are new, although its version is not.
         is_first = number not in addresses or (epoch is not None and addresses[number] != address)
         if number == MASTER_ID and epoch is not None and addresses.get(MASTER_ID) != address:
-            log.info("broker %s is the master of %s now, epoch %d", address, name, epoch)
+            log.info("broker %s is now the master of %s, epoch %d", address, name, epoch)
         self._forget_name(addresses.get(number), name, broker)
         addresses[number] = address
         self._names.setdefault(address, set()).add(name)
@@ -170,7 +170,7 @@ class RouteTables:
         return answer
 
     def _check_room(self, header: RegisterBrokerHeader) -> None:
-        """Refuse one broker, cluster or address more than may be kept."""
+        """Refuse a broker, cluster or address beyond the limit."""
         broker = self._brokers.get(header.broker_name)
         for kind, known, new in (
             ("broker names", self._brokers, header.broker_name),
@@ -178,17 +178,17 @@ class RouteTables:
             ("broker addresses", self._live, header.broker_addr),
         ):
             if new not in known and len(known) >= ROUTE_NAMES_MAX:
-                self._refuse_full(f"there are {ROUTE_NAMES_MAX} {kind}")
+                self._refuse_full(f"there are already {ROUTE_NAMES_MAX} {kind}")
         members = {} if broker is None else broker.broker_addrs
         if header.broker_id not in members and len(members) >= MEMBERS_MAX:
-            self._refuse_full(f"there are {MEMBERS_MAX} brokers of the name {header.broker_name}")
+            self._refuse_full(f"there are already {MEMBERS_MAX} brokers named {header.broker_name}")
 
     def _refuse_full(self, reason: str) -> NoReturn:
-        self._reporter.report("full", f"a broker is refused: {reason}")
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{reason}, and this name server takes no more")
+        self._reporter.report("full", f"refused a broker: {reason}")
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{reason}, the maximum of this name server")
 
     def _has_version(self, header: RegisterBrokerHeader) -> bool:
-        """Do we have the version of a broker's table that its changes are based on?"""
+        """Whether we have the version of a broker's table that its changes are based on."""
         broker, live = self._brokers.get(header.broker_name), self._live.get(header.broker_addr)
         return (
             broker is not None
@@ -199,18 +199,18 @@ class RouteTables:
         )
 
     def find_epoch(self, name: str) -> int | None:
-        """The highest epoch a master of a broker name had."""
+        """Return the highest epoch of a master of a broker name."""
         return self._masterships.find(name)
 
     def _find_leading(self, name: str) -> Leading | None:
-        """The master of a name, if it is alive and has an epoch."""
+        """Return the master of a name, if it is alive and has an epoch."""
         broker = self._brokers.get(name)
         master = broker.broker_addrs.get(MASTER_ID) if broker is not None else None
         live = self._live.get(master) if master is not None else None
         return Leading(master, live.store) if master and live is not None and live.epoch is not None else None
 
     def _forget_name(self, address: str | None, name: str, broker: BrokerData) -> None:
-        """An address is about to be one of a broker name no more, or with another id."""
+        """Prepare for removing an address from a broker name, or for changing its id."""
         if address is not None and list(broker.broker_addrs.values()).count(address) <= 1:
             names = self._names.get(address)
             if names is not None:
@@ -219,7 +219,7 @@ class RouteTables:
                     del self._names[address]
 
     def put_queues(self, broker_name: str, topic: TopicConfig) -> None:
-        """Take the queues of a topic that a broker registered; nothing when it is gone."""
+        """Add the queues of a topic that a broker registered, unless the broker is gone."""
         if broker_name not in self._brokers:
             return
         name = topic.topic_name
@@ -239,14 +239,14 @@ class RouteTables:
         )
 
     def _may_have(self, broker_name: str, topic: str) -> bool:
-        """May a broker bring this topic? The others it brings are taken all the same."""
+        """Whether a broker may bring this topic. Its other topics are accepted in any case."""
         try:
             check_topic(topic, RECORD_TOPIC_BYTES_MAX)
         except InvalidName as error:
-            self._reporter.report(broker_name, f"broker {broker_name} has a topic that is left out: {error}")
+            self._reporter.report(broker_name, f"a topic of broker {broker_name} is ignored: {error}")
             return False
         if self._entries >= ROUTE_ENTRIES_MAX:
-            self._reporter.report("full", f"topic {topic} of broker {broker_name} is left out: there are too many")
+            self._reporter.report("full", f"topic {topic} of broker {broker_name} is ignored: there are too many")
             return False
         return True
 
@@ -264,7 +264,7 @@ class RouteTables:
     def query_data_version(
         self, address: str, data_version: DataVersion | None, now: float
     ) -> tuple[bool, DataVersion | None]:
-        """Is a broker's table new to us, and which version do we have? One that is not new counts as a sign of life."""
+        """Return whether a broker's table has changed, and the known version. If not, this is a sign of life."""
         live = self._live.get(address)
         changed = self._is_changed(address, data_version)
         if live is None:
@@ -273,10 +273,10 @@ class RouteTables:
             live.updated = now
         return changed, live.data_version
 
-    # -- brokers go --------------------------------------------------------------------------------------------------
+    # -- brokers leave -----------------------------------------------------------------------------------------------
 
     def unregister(self, header: BrokerHeader) -> None:
-        """Forget a broker that says goodbye."""
+        """Remove a broker that unregisters."""
         if self._live.pop(header.broker_addr, None) is not None:
             log.info("broker %s unregistered: name %s", header.broker_addr, header.broker_name)
         self._filter_servers.pop(header.broker_addr, None)
@@ -285,36 +285,36 @@ class RouteTables:
             return
         leading = self._find_leading(header.broker_name)
         if header.broker_id == MASTER_ID and leading is not None and leading.address != header.broker_addr:
-            return  # it was replaced: the master that says goodbye is not the one that is here
+            return  # it was replaced: the registered master is another broker
         holder = broker.broker_addrs.get(header.broker_id)
         if header.broker_id != MASTER_ID and holder != header.broker_addr and holder in self._live:
-            return  # two slaves had the same id, and the other one is here
+            return  # two slaves had the same id, and the other one is registered
         self._forget_name(broker.broker_addrs.get(header.broker_id), header.broker_name, broker)
         broker.broker_addrs.pop(header.broker_id, None)
         self._drop_name_without_address(broker)
         self._begin_dropping()
 
     def expire(self, now: float, age_max: float) -> list[object]:
-        """Forget the brokers that were silent for longer than `age_max` seconds; returns the links they were on."""
+        """Remove brokers that were silent for longer than `age_max` seconds; return their links."""
         late = [address for address, live in self._live.items() if now - live.updated > age_max]
         links = []
         for address in late:
             links.append(self._live[address].link)
-            log.warning("broker %s is gone: no registration for more than %g s", address, age_max)
+            log.warning("removed broker %s: no registration for more than %g s", address, age_max)
             self._drop_address(address)
         self._begin_dropping()
         return links
 
     def drop_link(self, link: object) -> list[str]:
-        """Forget the brokers whose connection ended; returns their addresses."""
+        """Remove the brokers of a closed connection; return their addresses."""
         dropped = [address for address, live in self._live.items() if live.link is link]
         for address in dropped:
             self._drop_address(address)
         self._begin_dropping()
         for address in dropped[:_GONE_NAMED_MAX]:
-            log.warning("broker %s is gone: its connection ended", address)
+            log.warning("removed broker %s: its connection was closed", address)
         if len(dropped) > _GONE_NAMED_MAX:
-            log.warning("%d more brokers are gone with the same connection", len(dropped) - _GONE_NAMED_MAX)
+            log.warning("removed %d more brokers of the same connection", len(dropped) - _GONE_NAMED_MAX)
         return dropped
 
     def _drop_address(self, address: str) -> None:
@@ -327,7 +327,7 @@ class RouteTables:
             self._drop_name_without_address(broker)
 
     def _drop_name_without_address(self, broker: BrokerData) -> None:
-        """A name whose last address went takes its queues along."""
+        """Remove a broker name whose last address is gone, together with its queues."""
         if broker.broker_addrs:
             return
         name = broker.broker_name
@@ -347,7 +347,7 @@ class RouteTables:
                 return
 
     def drop_some(self) -> bool:
-        """Forget some queues of brokers that are gone. Are there more?"""
+        """Remove some queues of gone brokers; return whether there are more."""
         left = _DROPPED_AT_ONCE
         while self._leaving and left > 0:
             name, topics = next(iter(self._leaving.items()))
@@ -366,12 +366,12 @@ class RouteTables:
             if not queues:
                 del self._queues[topic]
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def find_route(self, topic: str) -> TopicRouteData | None:
-        """Where the queues of a topic are; None when no queue or no broker is known.
+        """Return where the queues of a topic are; None if no queue or no broker is known.
 
-        Like every answer here it shares the tables' own objects, so it is to be written before the next change.
+        Like every result here it shares the objects of the tables, so it must be encoded before the next change.
         """
         queues = self._keep_present(self._queues.get(topic, {}))
         if not queues:
@@ -387,35 +387,35 @@ class RouteTables:
         )
 
     def describe_clusters(self) -> ClusterInfo:
-        """All brokers and clusters."""
+        """Return all brokers and clusters."""
         return ClusterInfo(
             broker_addr_table=self._brokers,
             cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
         )
 
     def list_topics(self) -> TopicList:
-        """All topics."""
+        """Return all topics."""
         return TopicList(topic_list=[topic for topic, _ in self._iterate_topics()])
 
     def _iterate_topics(self) -> Iterator[tuple[str, dict[str, QueueData]]]:
-        """Every topic with its queues, without those of brokers that are gone."""
+        """Iterate over every topic with its queues, without those of gone brokers."""
         for topic, queues in self._queues.items():
             if present := self._keep_present(queues):
                 yield topic, present
 
     def _keep_present(self, queues: dict[str, QueueData]) -> dict[str, QueueData]:
-        """The queues of a topic, without those of brokers that are gone."""
+        """Return the queues of a topic, without those of gone brokers."""
         if not self._leaving:
             return queues
         return {name: queue for name, queue in queues.items() if name in self._brokers}
 
     def list_cluster_topics(self, cluster: str) -> TopicList:
-        """The topics that have queues on a broker of a cluster; none for a cluster nobody knows."""
+        """Return the topics that have queues on a broker of a cluster; none for an unknown cluster."""
         names = self._clusters.get(cluster, {}).keys()
         return TopicList(topic_list=[topic for topic, queues in self._queues.items() if names & queues.keys()])
 
     def list_system_topics(self) -> TopicList:
-        """The names of clusters and brokers, which are topics too, and one address where to ask for more."""
+        """Return the names of clusters and brokers, which are topics too, and one address to ask for more."""
         names = [name for cluster, brokers in self._clusters.items() for name in (cluster, *brokers)]
         return TopicList(broker_addr=next(self._iterate_addresses(), None), topic_list=list(dict.fromkeys(names)))
 
@@ -423,19 +423,19 @@ class RouteTables:
         return (address for broker in self._brokers.values() for address in broker.broker_addrs.values())
 
     def list_unit_topics(self) -> TopicList:
-        """Topics that belong to a unit."""
+        """Return the topics that belong to a unit."""
         return self._list_flagged(lambda flag: flag & TOPIC_UNIT != 0)
 
     def list_unit_subscribed_topics(self) -> TopicList:
-        """Topics that a unit subscribes."""
+        """Return the topics that a unit subscribes to."""
         return self._list_flagged(lambda flag: flag & TOPIC_UNIT_SUBSCRIBED != 0)
 
     def list_unit_subscribed_foreign_topics(self) -> TopicList:
-        """Topics that a unit subscribes and that belong to none."""
+        """Return the topics that a unit subscribes to and that belong to none."""
         return self._list_flagged(lambda flag: flag & (TOPIC_UNIT | TOPIC_UNIT_SUBSCRIBED) == TOPIC_UNIT_SUBSCRIBED)
 
     def _list_flagged(self, is_wanted: Callable[[int], bool]) -> TopicList:
-        """The topics by the flags of their first broker, as in Java."""
+        """Filter topics by the flags of their first broker, as in Java."""
         return TopicList(
             topic_list=[
                 topic
@@ -447,14 +447,14 @@ class RouteTables:
     # -- changes by an operator --------------------------------------------------------------------------------------
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Take the write permission from every topic of a broker; returns how many there are."""
+        """Remove the write permission of every topic of a broker; return how many there are."""
         queues = self._list_queues_of(broker_name)
         for queue in queues:
             queue.perm &= ~WRITE
         return len(queues)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Allow reading and writing every topic of a broker; returns how many there are."""
+        """Allow reading and writing for every topic of a broker; return how many there are."""
         queues = self._list_queues_of(broker_name)
         for queue in queues:
             queue.perm = READ | WRITE
@@ -465,7 +465,7 @@ class RouteTables:
         return [queues[broker_name] for queues in topics if broker_name in queues]
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, on the brokers of one cluster or everywhere."""
+        """Delete a topic, on the brokers of one cluster or everywhere."""
         if topic not in self._queues:
             return
         if not cluster:

@@ -1,4 +1,4 @@
-"""The options in force, which an operator may change while the name server runs; a change is kept in a file."""
+"""The options in force, which an operator can change at run time; changes are saved in a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class RunningOptions:
-    """The options in force and where changes of them are kept."""
+    """The options in force, and the file of their changes."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class RunningOptions:
         self._changing = asyncio.Lock()
 
     async def change(self, changes: Mapping[str, str]) -> None:
-        """Change options by their Java keys: all of them or, when one is refused or cannot be kept, none."""
+        """Change options by their Java keys: all of them, or none if one is refused or cannot be saved."""
         async with self._changing:
             changed = change_options(self.current, changes)
             if not changes:

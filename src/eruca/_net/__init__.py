@@ -1,1 +1,1 @@
-"""Sockets: a link is one connection that carries requests and answers both ways; servers and callers own links."""
+"""Sockets: a link is one connection that carries requests and responses both ways; servers and callers own links."""

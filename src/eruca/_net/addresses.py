@@ -1,4 +1,4 @@
-"""Which name servers there are: told, from the environment, or from an HTTP address server."""
+"""Finding the name servers: from an option, the environment, or an HTTP address server."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _ADDRESS = re.compile(r"\S+:\d{1,5}")
 
 
 def is_address(text: str) -> bool:
-    """Is it host:port?"""
+    """Whether a text is host:port."""
     return _ADDRESS.fullmatch(text) is not None
 
 
 def split_addresses(text: str) -> list[str]:
-    """Addresses from a list separated by `;` or `,`."""
+    """Split a list of addresses separated by `;` or `,`."""
     return [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
 
 
 def check_addresses(key: str, text: str) -> None:
-    """Refuse a list of addresses that Java's start would refuse."""
+    """Refuse a list of addresses that Java would refuse at its start."""
     for part in split_addresses(text):
         if not is_address(part):
             raise ConfigError(f"{key}={text}: {part!r} is not host:port", hint="for example 127.0.0.1:9876")
 
 
 class NameServers:
-    """Which name servers there are: from the option, the environment, or an address server the user names."""
+    """The current name servers: from the option, the environment, or an address server named by the user."""
 
     def __init__(self, told: str, address_server: str = "") -> None:
         self.addresses = split_addresses(told or os.environ.get("NAMESRV_ADDR", ""))
         self._address_server = address_server
-        # As in Java, the address server is asked only when neither the option nor the environment says anything.
+        # As in Java, the address server is asked only if neither the option nor the environment is set.
         self._are_told = bool(self.addresses)
         self._asked_at = float("-inf")
 
     async def refresh(self) -> None:
-        """Ask the address server, if there is one and it is time."""
+        """Ask the address server, if there is one and it is due."""
         url = self._address_server
         loop = asyncio.get_running_loop()
         if not url or self._are_told or loop.time() - self._asked_at < _ADDRESS_SERVER_INTERVAL_S:
@@ -63,10 +63,10 @@ class NameServers:
 
 
 def fetch_addresses(url: str) -> str:
-    """What an address server answers; blocks."""
+    """Fetch the response of an address server; blocks."""
     if not url.startswith(("http://", "https://")):
-        raise ValueError("an address server is named by an http:// or https:// address")
-    # Here, because it is a fifth of what a client takes to start, and few ask an address server.
+        raise ValueError("an address server needs an http:// or https:// URL")
+    # Imported here, because it is a fifth of a client's start time, and few use an address server.
     from http.client import HTTPException
     from urllib.request import urlopen
 
@@ -74,5 +74,5 @@ def fetch_addresses(url: str) -> str:
         with urlopen(url, timeout=_ADDRESS_SERVER_SECONDS) as answer:
             content: bytes = answer.read(_ADDRESS_SERVER_BYTES_MAX)
     except HTTPException as error:
-        raise ValueError(f"that is not HTTP: {error!r}") from error
+        raise ValueError(f"the response is not HTTP: {error!r}") from error
     return content.decode("utf-8", "replace").strip()

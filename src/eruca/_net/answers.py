@@ -1,7 +1,4 @@
-"""What a handler may do besides answering at once: have its connection wait, or wait itself, or refuse.
-
-It may also answer in pieces.
-"""
+"""What a handler may do besides responding at once: block its connection, respond later or in pieces, refuse."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A remark quotes what the peer sent; without a bound, a name of a megabyte makes an answer that is not a frame.
+# A remark quotes what the peer sent; without a limit, a name of a megabyte would make the response too large.
 _REMARK_CHARS_MAX = 4096
 
 
 class InOrder(Awaitable[T]):
-    """Something to wait for before the next request of the connection is looked at."""
+    """An awaitable that must complete before the next request of the connection is handled."""
 
     __slots__ = ("_awaitable",)
 
@@ -36,20 +33,20 @@ class InOrder(Awaitable[T]):
 
 @dataclass(frozen=True, slots=True)
 class LongAnswer:
-    """An answer that would take too long to copy in one go: one piece in each turn of the loop, while the peer reads.
+    """A response too large to copy in one go: one piece in each loop iteration, while the peer reads.
 
-    An exception of the iterator ends the connection, for the peer has a part of the frame already.
+    An exception of the iterator closes the connection, because the peer already has a part of the frame.
     """
 
     pieces: Iterator[bytes]
 
 
 class NotNow(BaseException):
-    """A handler has to wait for a turn of its connection. Not an Exception, so that it does not end as a refusal."""
+    """A handler has to wait for a turn of its connection. Not an Exception, so that it does not become a refusal."""
 
 
 def encode_refusal(command: Command, error: Exception, peer: str) -> bytes | None:
-    """The answer to a request that could not be done: its code and why; one of our own mistakes is logged whole."""
+    """Encode the response to a failed request: its code and the reason; unexpected exceptions are logged in full."""
     if isinstance(error, RequestRefused):
         code, remark = error.code, error.remark
     elif isinstance(error, ErucaError):

@@ -1,6 +1,6 @@
-"""Work that is only computing and takes long, done in a thread beside the loop.
+"""CPU-bound work that takes long, run in a thread outside the loop.
 
-One thread, because Python runs one at a time anyway: with more of them the loop would wait longer for its turn.
+There is only one thread, because Python runs one at a time anyway: with more, the loop would wait longer for its turn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _THREAD: Final = ThreadPoolExecutor(1, thread_name_prefix="eruca-apart")
 
 
 async def run_apart(work: Callable[_P, _T], *arguments: _P.args, **more: _P.kwargs) -> _T:
-    """Call a function beside the loop; nobody may change what it looks at meanwhile."""
+    """Call a function outside the loop; its data must not change meanwhile."""
     call: Callable[[], Any] = partial(work, *arguments, **more)
     result: _T = await asyncio.get_running_loop().run_in_executor(_THREAD, call)
     return result

@@ -1,4 +1,4 @@
-"""Those who wait for the same thing go on in the order in which they came."""
+"""Waiting tasks continue in the order in which they arrived."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _T = TypeVar("_T")
 
 
 class Arrivals:
-    """Whoever wants one thing, a connection for example, and does not have it yet."""
+    """The tasks that wait for one thing, for example a connection."""
 
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        #: Those who wait, in the order in which they came. Every send looks whether there is anybody.
+        #: The waiting tasks in order of arrival. Every send checks whether there are any.
         self.waiting: dict[object, None] = {}
 
     async def take(self, peek: Callable[[], _T | None], find: Callable[[], Awaitable[_T]]) -> _T:
-        """Return what `peek` or else `find` returns. While somebody who came earlier waits, it is not our turn."""
+        """Return what `peek` or else `find` returns, but not before tasks that arrived earlier."""
         me = object()
         self.waiting[me] = None
         try:

@@ -1,8 +1,8 @@
-"""Budgets: how much memory all connections of this process may take together, and who has to go when it is used up.
+"""Budgets: how much memory all connections of this process may use together, and which one is closed when it runs out.
 
-A `Budget` is about what connections hold while bytes are on their way: unfinished frames, requests that wait, answers
-that are not sent. An `Account` is about what is kept for them: heartbeats, registrations. In both the connection that
-takes most is closed, with a line in the log, and all others go on.
+A `Budget` covers what connections hold while bytes are in transit: unfinished frames, waiting requests, unsent
+responses. An `Account` covers state that is kept for them: heartbeats, registrations. In both cases the connection that
+uses most is closed, with a line in the log, and all others continue.
 
 >>> from eruca._net.budget import REGISTRY
 >>> REGISTRY.snapshot()["eruca_server_held_bytes"]
@@ -21,14 +21,14 @@ from eruca._observe.metrics import Registry
 
 REGISTRY: Final = Registry("eruca_server_")
 
-_CLOSED: Final = ("closed_for_memory_total", "Connections closed because they took the most of a budget of memory.")
+_CLOSED: Final = ("closed_for_memory_total", "Connections closed because they used most of a memory budget.")
 
 
 OwnerT = TypeVar("OwnerT")
 
 
 def show(name: str, help_text: str, owner: OwnerT, read: Callable[[OwnerT], int]) -> None:
-    """Let a metric be read from an object for as long as that is there."""
+    """Expose a value of an object as a metric while the object exists."""
     found = ref(owner)
 
     def read_now() -> int:
@@ -39,31 +39,31 @@ def show(name: str, help_text: str, owner: OwnerT, read: Callable[[OwnerT], int]
 
 
 class Budget:
-    """What the connections of one process may hold together."""
+    """The memory that the connections of one process may hold together."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._links: set[Link] = set()
-        # What they held at the last count, and all that came since: never too little.
+        # What they held at the last count, plus everything added since: never too low.
         self._held = 0
         self.closed = 0
 
     def join(self, link: Link) -> None:
-        """Count a connection."""
+        """Add a connection."""
         self._links.add(link)
 
     def leave(self, link: Link) -> None:
-        """Count it no more."""
+        """Remove a connection."""
         self._links.discard(link)
 
     def add(self, size: int) -> None:
-        """Some connection holds this much more."""
+        """Record that some connection holds this many more bytes."""
         self._held += size
         if self._held > self.bytes_max:
             self.bound()
 
     def count(self) -> int:
-        """What all connections hold now."""
+        """Return what all connections hold now."""
         return sum([link.held_bytes for link in self._links])
 
     def bound(self) -> None:
@@ -72,7 +72,7 @@ class Budget:
         self._held = sum(held.values())
         if self._held <= self.bytes_max:
             return
-        # A quarter is freed, so that this is not done again with every answer.
+        # A quarter is freed, so that this does not repeat with every response.
         for link in sorted(held, key=held.__getitem__, reverse=True):
             if self._held <= self.bytes_max * 3 // 4:
                 break
@@ -80,25 +80,25 @@ class Budget:
             self.closed += 1
             REGISTRY.counter(*_CLOSED, budget="held").add()
             link.complain(
-                f"is closed: it holds {held[link]} bytes ({link.unsent_bytes} it does not read, "
-                f"{link.unfinished_bytes} of an unfinished frame), and all connections together may hold "
+                f"was closed: it holds {held[link]} bytes ({link.unsent_bytes} that it does not read, "
+                f"{link.unfinished_bytes} of an unfinished frame), and the limit for all connections is "
                 f"{self.bytes_max}"
             )
             link.abort()
 
 
 class Account:
-    """What is kept for connections, weighed: more than the whole may not be kept."""
+    """The estimated memory of state kept for connections, with a limit for the total."""
 
     def __init__(self, what: str, bytes_max: int) -> None:
         self.what = what
         self.bytes_max = bytes_max
         self._kept: dict[Link, int] = {}
         self.total = 0
-        show(f"{what}_bytes", f"Memory taken by {what} that are kept, as it is estimated.", self, lambda it: it.total)
+        show(f"{what}_bytes", f"Estimated memory of {what}.", self, lambda it: it.total)
 
     def add(self, link: Link, size: int) -> None:
-        """A connection has this much more, or less, kept for it."""
+        """Record that this much more, or less, is kept for a connection."""
         mine = self._kept.get(link, 0) + size
         if mine > 0:
             self._kept[link] = mine
@@ -109,34 +109,34 @@ class Account:
             self._bound()
 
     def leave(self, link: Link) -> None:
-        """A connection ended."""
+        """Remove a closed connection."""
         size = self._kept.pop(link, 0)
         self.total -= size
 
     def _bound(self) -> None:
-        """Close who has most; what is kept for it goes when its owner hears of that."""
+        """Close the connection with most; its state is removed when the owner is notified."""
         while self.total > self.bytes_max:
             largest = max(self._kept, key=self._kept.__getitem__)
             REGISTRY.counter(*_CLOSED, budget=self.what).add()
             largest.complain(
-                f"is closed: its {self.what} take {self._kept[largest]} bytes, and those of all connections together "
-                f"may take {self.bytes_max}"
+                f"was closed: its {self.what} take {self._kept[largest]} bytes, and the limit for all connections "
+                f"is {self.bytes_max}"
             )
             largest.abort()
             self.leave(largest)
 
 
 def _measure_memory() -> int:
-    """Bytes of memory of this machine."""
+    """Return the memory of this machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-#: All servers of this process share it.
+#: Shared by all servers of this process.
 PROCESS: Final = Budget(max(HELD_BYTES_MIN, min(HELD_BYTES_MAX, _measure_memory() // HELD_MEMORY_SHARE)))
-show("held_bytes", "Bytes of unfinished frames, waiting requests and answers not sent.", PROCESS, Budget.count)
+show("held_bytes", "Bytes of unfinished frames, waiting requests and unsent responses.", PROCESS, Budget.count)
 show(
     "held_bytes_max",
-    "What connections may hold before the largest holder is closed.",
+    "Limit of held bytes; above it the largest holder is closed.",
     PROCESS,
     lambda budget: budget.bytes_max,
 )

@@ -1,4 +1,4 @@
-"""A caller: one connection for each peer it talks to, opened when needed and again after it was lost."""
+"""A caller: one connection for each peer, opened when needed and reopened after it was lost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 3.0
 _GOODBYE_SECONDS = 1.0
-# When a peer that could not be reached may be tried again; until then calls fail at once. Much is left to chance, so
-# that a thousand clients do not come back in the same moment.
+# When an unreachable peer may be tried again; until then calls fail at once. The wait is mostly random, so that a
+# thousand clients do not reconnect at the same moment.
 _RETRIES = Backoff(0.2, 5.0, jitter=0.9)
-# A connection on which nothing came for this long and a call got no answer may stay like that: a firewall forgot
-# it, or the peer waits for the rest of a frame whose size was damaged on the way. Java gives it up, too.
+# A connection that received nothing for this long while a call got no response may be dead for good: a firewall dropped
+# it, or the peer waits for the rest of a frame whose size was corrupted in transit. Java closes it too.
 _SILENCE_SECONDS = 3.0
-# What wrong addresses and unwilling systems raise: a port above 65,535 is an overflow to the socket module.
+# Errors for wrong addresses and from the system: a port above 65,535 raises OverflowError in the socket module.
 _CONNECT_ERRORS = (OSError, ValueError, OverflowError, TimeoutError)
 
 
@@ -41,16 +41,16 @@ class _Peer:
         self.retry_at = 0.0
         # Why the last attempt failed.
         self.reason = ""
-        # Who wants the link and does not have it yet.
+        # The calls that wait for the link.
         self.arrivals = Arrivals()
 
     def get_open_link(self) -> Link | None:
-        """The connection if it stands."""
+        """Return the connection if it is open."""
         return self.link if self.link is not None and self.link.is_open else None
 
 
 class Caller:
-    """Calls peers by address; requests of theirs on the same connections go to its handlers."""
+    """Calls peers by address; requests from them on the same connections go to its handlers."""
 
     def __init__(
         self,
@@ -73,33 +73,36 @@ class Caller:
         self._peers: dict[str, _Peer] = {}
         self._addresses: dict[Link, str] = {}
         self._reporter = Reporter(log)
-        self._scanning = Repeating("the scan of connections to peers", self._scan_links, lambda: scan_seconds)
+        self._scanning = Repeating("scanning connections to peers", self._scan_links, lambda: scan_seconds)
         self._closed = False
 
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
-        """Send a request to a peer and return its answer. Raises a NetError."""
+        """Send a request to a peer and return its response. Raises a NetError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         link = await self._get_link(address, timeout_ms / 1000)
         if sum(link.calls_waiting for link in self._addresses) >= self._calls_max:
-            raise TooManyCalls(f"{self._calls_max} calls wait for answers already")
-        # What is left: a peer that is slow to connect to does not get the time twice.
+            raise TooManyCalls(f"{self._calls_max} calls are already waiting for a response")
+        # The remaining time: a peer that is slow to connect to does not get the timeout twice.
         return await link.call(command, deadline - loop.time())
 
     def find_link(self, address: str) -> Link | None:
-        """The connection to a peer if it stands and may take one more call: the quick way for frequent calls."""
+        """Return the connection to a peer if it is open and may take another call: the fast path for frequent calls."""
         peer = self._peers.get(address)
-        if peer is None or peer.link is None or not peer.link.is_open or self._closed or peer.arrivals.waiting:
+        if peer is None or self._closed or peer.arrivals.waiting:
             return None
-        return peer.link if peer.link.calls_waiting < self._calls_max // 2 else None
+        link = peer.link
+        if link is None or not link.is_open or link.calls_waiting >= self._calls_max // 2:
+            return None
+        return link
 
     async def notify(self, address: str, command: Command) -> None:
-        """Send a request that is not answered."""
+        """Send a oneway request."""
         link = await self._get_link(address, _CONNECT_SECONDS)
         link.notify(command)
 
     def is_connected(self, address: str) -> bool:
-        """Does a connection to the peer stand?"""
+        """Whether a connection to the peer is open."""
         peer = self._peers.get(address)
         return peer is not None and peer.link is not None and peer.link.is_open
 
@@ -109,10 +112,10 @@ class Caller:
         loop = asyncio.get_running_loop()
         for peer in self._peers.values():
             if peer.opening is not None:
-                peer.opening.cancel()  # those who wait for it get a ConnectionLost
+                peer.opening.cancel()  # waiting calls get a ConnectionLost
             if peer.link is not None:
                 peer.link.close()
-                # A peer that does not read its last requests would keep the connection for ever.
+                # A peer that does not read its last requests would keep the connection open forever.
                 loop.call_later(_GOODBYE_SECONDS, peer.link.abort)
         self._peers.clear()
         await self._scanning.stop()
@@ -123,7 +126,7 @@ class Caller:
             peer = self._peers[address] = _Peer()
         if (link := peer.get_open_link()) is not None and not peer.arrivals.waiting:
             return link
-        # Whoever waited for the connection goes first, or calls would overtake each other.
+        # Calls that already wait for the connection go first, otherwise calls would overtake each other.
         return await peer.arrivals.take(peer.get_open_link, lambda: self._wait_for_link(address, peer, timeout_s))
 
     async def _wait_for_link(self, address: str, peer: _Peer, timeout_s: float) -> Link:
@@ -135,13 +138,13 @@ class Caller:
         if opening is None:
             wait_s = peer.retry_at - loop.time()
             if wait_s > 0:
-                # The same words as at the attempt itself, so that whoever logs it can tell that it is not new.
+                # The same text as for the attempt itself, so that repeated errors can be recognised in logs.
                 raise ConnectFailed(
-                    f"cannot connect to {address}: {peer.reason}", hint=f"tried again in {wait_s:.1f} s"
+                    f"cannot connect to {address}: {peer.reason}", hint=f"next attempt in {wait_s:.1f} s"
                 )
             opening = peer.opening = loop.create_task(self._open(address, peer))
             opening.add_done_callback(_forget_error)
-        # Others may wait for the same connection with more patience, so only this wait ends with its time.
+        # Others may wait longer for the same connection, so a timeout ends only this wait.
         await asyncio.wait((opening,), timeout=timeout_s)
         if not opening.done():
             raise ConnectFailed(f"cannot connect to {address}: no answer", hint="is it running?")
@@ -162,7 +165,7 @@ class Caller:
                     server_hostname="" if self._tls else None,
                 )
             if not link.is_open:
-                # It ended before we came to look: a server with too many connections does that.
+                # It was closed before we got here: a server with too many connections does that.
                 raise ConnectionResetError("closed by the peer at once")
         except _CONNECT_ERRORS as error:
             peer.failures += 1
@@ -176,22 +179,22 @@ class Caller:
         self._addresses[link] = address
         return link
 
-    # -- what links tell ---------------------------------------------------------------------------------------------
+    # -- called by links ---------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link) -> None:
         """Nothing to do: `_open` keeps the link."""
 
     def on_close(self, link: Link) -> None:
-        """Forget a connection; the next call opens another."""
+        """Remove a closed connection; the next call opens another."""
         address = self._addresses.pop(link, None)
         if address is not None and self._on_close is not None and not self._closed:
             self._on_close(address)
 
     def on_held(self, link: Link, size: int) -> None:
-        """Nothing to do: peers are those we chose to call, and what is asked of them has bounds of its own."""
+        """Nothing to do: we chose the peers we call, and requests to them have their own limits."""
 
     def report(self, link: Link, reason: str) -> None:
-        """Log what a peer did, once in a while."""
+        """Log the misbehaviour of a peer, with a rate limit."""
         self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
 
     async def _scan_links(self) -> None:
@@ -199,13 +202,13 @@ class Caller:
         for link in list(self._addresses):
             is_late = link.expire_calls(now)
             if is_late and link.last_heard <= now - self._silence_seconds:
-                self.report(link, "does not answer and says nothing else: the next call connects again")
+                self.report(link, "sent neither a response nor anything else: the next call reconnects")
                 link.abort()
             elif link.last_active < now - self._idle_seconds:
                 link.abort()
 
 
 def _forget_error(opening: asyncio.Task[Link]) -> None:
-    """Take the error of an attempt that nobody waits for any more, so that the loop does not complain of it."""
+    """Retrieve the error of an attempt that no call waits for any more, so that the loop does not report it."""
     if not opening.cancelled():
         opening.exception()

@@ -1,4 +1,4 @@
-"""Calls of one connection: requests to the peer whose answers have not come yet."""
+"""Calls of one connection: requests to the peer that have no response yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _INT32_MAX = 2**31 - 1
 
 
 class Calls:
-    """Who waits for which answer, and until when."""
+    """The pending calls and their deadlines."""
 
     __slots__ = ("_loop", "_opaque", "_waiting")
 
@@ -24,38 +24,38 @@ class Calls:
         return len(self._waiting)
 
     def count_up(self) -> int:
-        """The number of the next request."""
+        """Return the number of the next request."""
         self._opaque = opaque = (self._opaque + 1) & _INT32_MAX
         return opaque
 
     def begin(self, timeout_s: float) -> tuple[int, asyncio.Future[Command]]:
-        """A number for a request, and the future that gets the answer to it."""
+        """Return a number for a request, and the future for its response."""
         future: asyncio.Future[Command] = self._loop.create_future()
         self._opaque = opaque = (self._opaque + 1) & _INT32_MAX
         self._waiting[opaque] = (future, self._loop.time() + timeout_s)
         return opaque, future
 
     def finish(self, answer: Command) -> None:
-        """An answer came."""
+        """Complete the call of a response."""
         waiting = self._waiting.pop(answer.opaque, None)
         if waiting is not None and not waiting[0].done():
             waiting[0].set_result(answer)
 
     def expire(self, now: float, peer: str) -> bool:
-        """Fail the calls whose time is over; one scan finds them all. Says whether there were any."""
+        """Fail the calls that timed out, in one scan; return whether there were any."""
         late = [opaque for opaque, (_, deadline) in self._waiting.items() if deadline <= now]
         for opaque in late:
             _fail(self._waiting.pop(opaque)[0], CallTimeout(f"{peer} did not answer in time"))
         return bool(late)
 
     def fail_all(self, peer: str) -> None:
-        """The connection ended: no answer comes any more."""
+        """The connection was closed: fail all calls."""
         calls, self._waiting = self._waiting, {}
         for future, _ in calls.values():
-            _fail(future, ConnectionLost(f"the connection to {peer} ended"))
+            _fail(future, ConnectionLost(f"the connection to {peer} was closed"))
 
 
 def _fail(future: asyncio.Future[Command], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # nobody may be waiting any more
+        future.exception()  # marks it as retrieved, because the caller may be gone

@@ -1,13 +1,13 @@
-"""A small client of etcd: keys, leases, transactions and watches over the JSON gateway of its client port.
+"""A small etcd client: keys, leases, transactions and watches over the JSON gateway of its client port.
 
-etcd answers JSON over plain HTTP beside gRPC, so an HTTP client is all it takes (`pip install eruca[etcd]`). Keys and
-values are base64 in that JSON and 64-bit numbers are strings; both stay inside this module.
+Besides gRPC, etcd serves JSON over plain HTTP, so an HTTP client is all that is needed (`pip install eruca[etcd]`). In
+that JSON, keys and values are base64 and 64-bit numbers are strings; both stay inside this module.
 
-Errors say what is known about the call. `ConnectFailed`: no endpoint was reached, so nothing happened. `CallTimeout`
-and `ConnectionLost`: it may have happened or may happen yet. `EtcdRefused`: etcd says no.
+Errors tell what is known about the call. `ConnectFailed`: no endpoint was reached, so nothing happened. `CallTimeout`
+and `ConnectionLost`: it may have happened or may still happen. `EtcdRefused`: etcd rejected it.
 
-Calls go to one endpoint until it fails, then to the next. A call that may have been made is never made again here: only
-the caller knows whether twice is the same as once.
+Calls go to one endpoint until it fails, then to the next. A call that may have been executed is never repeated here:
+only the caller knows whether it is idempotent.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# gRPC's NOT_FOUND: a lease that is over.
+# gRPC's NOT_FOUND: an expired lease.
 _NOT_FOUND: Final = 5
-# Nobody answers for the cluster at this endpoint now (no leader, no quorum): another one may.
+# This endpoint cannot serve the cluster now (no leader, no quorum): another one may.
 _UNAVAILABLE: Final = frozenset({502, 503, 504})
-# Answers are taken as they come: a few bytes that are compressed could become gigabytes.
+# Responses are not decompressed: a few compressed bytes could become gigabytes.
 _HEADERS: Final = {"Accept-Encoding": "identity"}
 
 
 class KeyValue(msgspec.Struct, frozen=True):
-    """A key as etcd holds it."""
+    """A key as stored in etcd."""
 
     key: bytes
     value: bytes = b""
@@ -51,7 +51,7 @@ class KeyValue(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A lease and how many seconds it lives without being kept alive; etcd may give more than was asked for."""
+    """A lease and its time to live in seconds; etcd may grant more than was requested."""
 
     id: int
     seconds: float
@@ -76,7 +76,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a transaction, and at which revision etcd was then."""
+    """The outcome of a transaction, and the revision of etcd after it."""
 
     succeeded: bool
     revision: int
@@ -84,13 +84,13 @@ class Result:
 
 @dataclass(slots=True)
 class Transaction:
-    """Comparisons, and what is done when all of them hold; otherwise nothing is done."""
+    """Comparisons, and the operations to execute if all of them hold; otherwise nothing is executed."""
 
     compare: list[dict[str, Any]] = field(default_factory=list)
     success: list[dict[str, Any]] = field(default_factory=list)
 
     def expect(self, key: str, revision: int) -> Transaction:
-        """Only when the key was last changed at this revision; 0: when it does not exist."""
+        """Require that the key was last changed at this revision; 0: that it does not exist."""
         self.compare.append({"key": key.encode(), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)})
         return self
 
@@ -105,7 +105,7 @@ class Transaction:
         return self
 
 
-# --- answers ------------------------------------------------------------------------------------------------------
+# --- responses ----------------------------------------------------------------------------------------------------
 
 
 class _Header(msgspec.Struct):
@@ -170,13 +170,13 @@ class EtcdClient:
             raise ConfigError("no etcd endpoint is given", hint="set etcdEndpoints to http://host:port;...")
         self._current = 0
         self._timeout_s = timeout_s
-        # It writes a line for every call, and there are some every second.
+        # It logs a line for every call, and there are several per second.
         requests = logging.getLogger("httpx")
         if requests.level == logging.NOTSET:
             requests.setLevel(logging.WARNING)
         # The system's certificates are read from disk only where they are needed.
         secure = any(endpoint.startswith("https:") for endpoint in self._endpoints)
-        # A proxy of the environment has no business between a broker and its etcd.
+        # Proxies from the environment must not come between a broker and its etcd.
         self._client = self._httpx.AsyncClient(
             headers=_HEADERS,
             timeout=timeout_s,
@@ -196,12 +196,12 @@ class EtcdClient:
         return Lease(answer.ID, float(answer.TTL))
 
     async def keep_lease(self, lease: int) -> float:
-        """Make a lease live on; returns the seconds it has now, 0 when it is over."""
+        """Renew a lease; return its remaining seconds, 0 if it has expired."""
         answer = await self._call("/v3/lease/keepalive", {"ID": str(lease)}, _KeepAnswer)
         return float(answer.result.TTL)
 
     async def revoke_lease(self, lease: int) -> None:
-        """End a lease and with it all its keys; one that is over already is as good."""
+        """Revoke a lease and with it all its keys; an expired lease is not an error."""
         try:
             await self._call("/v3/lease/revoke", {"ID": str(lease)}, _WriteAnswer)
         except EtcdRefused as error:
@@ -211,26 +211,26 @@ class EtcdClient:
     # -- keys --------------------------------------------------------------------------------------------------------
 
     async def get(self, key: str) -> KeyValue | None:
-        """Read one key as the majority has it."""
+        """Read one key, as agreed by the majority."""
         answer = await self._call("/v3/kv/range", {"key": key.encode()}, _RangeAnswer)
         return answer.kvs[0] if answer.kvs else None
 
     async def get_prefix(self, prefix: str) -> Snapshot:
-        """Read all keys that start with this prefix, at one revision, as the majority has them."""
+        """Read all keys with this prefix, at one revision, as agreed by the majority."""
         answer = await self._call("/v3/kv/range", _range(prefix), _RangeAnswer)
         return Snapshot(answer.header.revision, {_read_key(item): item for item in answer.kvs})
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> int:
-        """Write a key; returns the revision."""
+        """Write a key; return the revision."""
         body = {"key": key.encode(), "value": value, "lease": str(lease)}
         return (await self._call("/v3/kv/put", body, _WriteAnswer)).header.revision
 
     async def delete_prefix(self, prefix: str) -> int:
-        """Delete all keys that start with this prefix; returns the revision."""
+        """Delete all keys with this prefix; return the revision."""
         return (await self._call("/v3/kv/deleterange", _range(prefix), _WriteAnswer)).header.revision
 
     async def commit(self, transaction: Transaction) -> Result:
-        """Do a transaction."""
+        """Execute a transaction."""
         body = {"compare": transaction.compare, "success": transaction.success}
         answer = await self._call("/v3/kv/txn", body, _WriteAnswer)
         return Result(answer.succeeded, answer.header.revision)
@@ -238,10 +238,10 @@ class EtcdClient:
     # -- watching ----------------------------------------------------------------------------------------------------
 
     async def watch(self, prefix: str, revision: int) -> AsyncIterator[tuple[int, list[Change]]]:
-        """Return the revision etcd is at and what changed, from a revision on, each change once and in order.
+        """Yield the revision of etcd and the changes from a revision on, each change once and in order.
 
-        It goes on at another endpoint by itself and ends with `EtcdRefused` when etcd does not have the changes from
-        there on any more: read the prefix again. When no endpoint can be reached it raises what the last one met.
+        It continues at another endpoint automatically. It ends with `EtcdRefused` if etcd no longer has the changes
+        from there on: read the prefix again. If no endpoint can be reached, it raises the error of the last one.
         """
         failures = 0
         while True:
@@ -258,8 +258,8 @@ class EtcdClient:
 
     async def _watch_once(self, prefix: str, revision: int) -> AsyncIterator[_Watched]:
         endpoint = self._current
-        # No bound on silence: nothing may happen for days. An endpoint without a leader says so (hasleader); one that
-        # vanished without a word is found by calls, not here.
+        # No read timeout: nothing may happen for days. An endpoint without a leader reports it (hasleader); one that
+        # vanished silently is detected by calls, not here.
         timeout = self._httpx.Timeout(self._timeout_s, read=None)
         body = msgspec.json.encode({"create_request": {**_range(prefix), "start_revision": str(revision)}})
         headers = {"Grpc-Metadata-hasleader": "true"}
@@ -275,7 +275,7 @@ class EtcdClient:
                         raise ConnectionLost(f"etcd ended the watch: {answer.error}")
                     if answer.result.canceled:
                         if answer.result.compact_revision:
-                            raise EtcdRefused(f"etcd forgot revision {revision}", code=0)
+                            raise EtcdRefused(f"etcd no longer has revision {revision}", code=0)
                         self._turn(endpoint)
                         raise ConnectionLost(f"etcd ended the watch: {answer.result.cancel_reason}")
                     yield answer.result
@@ -296,13 +296,13 @@ class EtcdClient:
             try:
                 status, found = await self._post(url + path, content)
             except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:
-                # It never left, so the next endpoint may be asked the same.
+                # It was never sent, so the next endpoint may be asked.
                 self._turn(endpoint)
                 reason = f"{url}: {_describe(error)}"
                 continue
             except self._httpx.TimeoutException as error:
                 self._turn(endpoint)
-                raise CallTimeout(f"etcd at {url} did not answer in {self._timeout_s:g} s") from error
+                raise CallTimeout(f"etcd at {url} did not answer within {self._timeout_s:g} s") from error
             except self._httpx.HTTPError as error:
                 self._turn(endpoint)
                 raise ConnectionLost(f"etcd at {url}: {_describe(error)}") from error
@@ -315,12 +315,12 @@ class EtcdClient:
         raise ConnectFailed(f"etcd cannot be reached: {reason}")
 
     async def _post(self, url: str, content: bytes) -> tuple[int, bytes]:
-        """Send a request; returns the status and the body of its answer."""
+        """Send a request; return the status and the body of its response."""
         async with self._client.stream("POST", url, content=content) as response:
             return response.status_code, await _read(response)
 
     def _turn(self, failed: int) -> None:
-        """The next call asks the next endpoint, unless another call has turned already."""
+        """Switch to the next endpoint, unless another call already has."""
         if self._current == failed:
             self._current = (failed + 1) % len(self._endpoints)
 
@@ -337,7 +337,7 @@ class EtcdClient:
 
 
 async def open_etcd(endpoints: Sequence[str], *, timeout_s: float = 1.0) -> EtcdClient:
-    """Make a client without keeping the loop waiting for what it reads from the disk first."""
+    """Create a client without blocking the loop for what it reads from disk first."""
     return await asyncio.to_thread(EtcdClient, endpoints, timeout_s=timeout_s)
 
 
@@ -345,12 +345,12 @@ def _import_httpx() -> Any:
     try:
         import httpx
     except ImportError:
-        raise ConfigError("talking to etcd needs the library httpx", hint="pip install eruca[etcd]") from None
+        raise ConfigError("the etcd client needs the httpx library", hint="pip install eruca[etcd]") from None
     return httpx
 
 
 def _check_endpoint(endpoint: str) -> str:
-    """An endpoint as calls use it; etcd's own tools take one without scheme as http."""
+    """Normalise an endpoint; like etcd's own tools, it treats one without scheme as http."""
     text = endpoint.strip()
     if "://" not in text:
         text = f"http://{text}"
@@ -361,12 +361,12 @@ def _check_endpoint(endpoint: str) -> str:
 
 
 def split_endpoints(text: str) -> list[str]:
-    """The endpoints of the option etcdEndpoints."""
+    """Split the option etcdEndpoints."""
     return [endpoint for endpoint in text.replace(",", ";").split(";") if endpoint.strip()]
 
 
 def _range(prefix: str) -> dict[str, Any]:
-    """Every key that starts with this prefix: up to the prefix with its last byte one higher."""
+    """Build the range of every key with this prefix: up to the prefix with its last byte incremented."""
     begin = prefix.encode()
     return {"key": begin, "range_end": begin[:-1] + bytes([begin[-1] + 1])}
 
@@ -380,11 +380,11 @@ def _read_key(item: KeyValue) -> str:
     try:
         return item.key.decode()
     except UnicodeDecodeError as error:
-        raise ConnectionLost(f"etcd answered with a key that is not valid: {error}") from error
+        raise ConnectionLost(f"etcd returned an invalid key: {error}") from error
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """The body of an answer, as long as it is not longer than any of ours can be."""
+    """Read the body of a response, up to the size that a response to us can have."""
     found = bytearray()
     async for piece in response.aiter_raw():
         found += piece
@@ -393,7 +393,7 @@ async def _read(response: httpx.Response) -> bytes:
 
 
 async def _read_lines(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The lines of an answer that has no end, one after the other."""
+    """Yield the lines of an endless response."""
     rest = b""
     async for piece in response.aiter_raw():
         *lines, rest = (rest + piece).split(b"\n")
@@ -407,14 +407,14 @@ async def _read_lines(response: httpx.Response) -> AsyncIterator[bytes]:
 
 def _check_size(size: int) -> None:
     if size > ETCD_ANSWER_BYTES_MAX:
-        raise ConnectionLost(f"etcd answered {size} bytes, more than any answer of ours can have")
+        raise ConnectionLost(f"etcd returned {size} bytes, more than any expected response")
 
 
 def _decode(content: bytes, answer: type[_T]) -> _T:
     try:
         return msgspec.json.decode(content, type=answer, strict=False)
     except BAD_JSON as error:
-        raise ConnectionLost(f"etcd answered what is not an answer: {error}") from error
+        raise ConnectionLost(f"etcd returned an invalid response: {error}") from error
 
 
 def _describe(error: httpx.HTTPError) -> str:

@@ -1,4 +1,4 @@
-"""Guards against hostile peers that are not about bytes: what one peer can make us write into the log."""
+"""Guards against hostile peers that are not about bytes: a limit on the log lines that one peer can cause."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _PEERS_MAX = 1024
 
 
 class Reporter:
-    """Says once a minute and peer what a peer did wrong, and how often since; or at most `lines_max` times a minute."""
+    """Logs the misbehaviour of each peer at most `lines_max` times a minute, with the number of suppressed lines."""
 
     def __init__(self, log: logging.Logger, now: Callable[[], float] = time.monotonic, *, lines_max: int = 1) -> None:
         self._log = log
         self._now = now
         self._lines_max = lines_max
-        # When the minute of a peer began, and how much it did since.
+        # When the current minute of a peer started, and the number of reports since.
         self._said: dict[str, tuple[float, int]] = {}
 
     def report(self, who: str, what: str) -> None:
-        """Log it, unless the same peer was logged often enough within the last minute."""
+        """Log it, unless the same peer has reached its limit within the last minute."""
         now = self._now()
         began, count = self._said.get(who, (-_QUIET_SECONDS, 0))
         if now - began < _QUIET_SECONDS:

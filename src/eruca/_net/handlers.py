@@ -1,8 +1,8 @@
-"""Handler tables: from a request code to the typed function that answers it.
+"""Handler tables: from a request code to the typed function that handles it.
 
-A handler of this kind sees a `Request` (typed header and body, as the catalog declares them) and returns a `Reply`, or
-None for no answer, or something to wait for. It refuses by raising RequestRefused. Codes so hot that decoding their
-body by the catalog is too slow are registered raw.
+A typed handler gets a `Request` (typed header and body, as the catalog declares them) and returns a `Reply`, or None
+for no response, or an awaitable. It refuses by raising RequestRefused. Codes so frequent that decoding their body by
+the catalog is too slow are registered raw.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from eruca.errors import RequestRefused
 
 @dataclass(slots=True)
 class Request:
-    """One request as a handler sees it."""
+    """One request as passed to a handler."""
 
     link: Link
     command: Command
-    # Typed as the catalog declares them; None when the peer sent none.
+    # Typed as the catalog declares them; None if the peer sent none.
     header: Any
     body: Any
 
 
 @dataclass(slots=True)
 class Reply:
-    """What a handler answers; the body is typed as the catalog declares it, or bytes."""
+    """The response of a handler; the body is typed as the catalog declares it, or bytes."""
 
     header: Header | None = None
     body: Any = None
@@ -47,7 +47,7 @@ class Reply:
 
 Result: TypeAlias = Reply | Awaitable[Reply | None] | None
 TypedHandler: TypeAlias = Callable[[Request], Result]
-# May raise RequestRefused: does the sender have the right that the catalog says a request needs?
+# Raises RequestRefused if the sender lacks the right that the catalog requires for a request.
 Authorize: TypeAlias = Callable[[Link, Command, Right], None]
 
 
@@ -59,16 +59,16 @@ class HandlerTable:
         self._authorize = authorize
 
     def add(self, code: RequestCode, handler: TypedHandler) -> None:
-        """Answer a code with a typed handler."""
+        """Register a typed handler for a code."""
         spec = find_spec(code)
         if spec.right is Right.NOBODY:
-            raise ValueError(f"the catalog says nobody may send {code.name}")
+            raise ValueError(f"the catalog does not allow requests with {code.name}")
         self.handlers[code] = self._guard(spec, _adapt(spec, handler))
 
     def add_long(self, code: RequestCode, handler: Callable[[Request], Awaitable[Reply | None]]) -> None:
-        """Answer a code with a typed handler that walks over much and builds a large answer.
+        """Register a typed handler that processes much data and builds a large response.
 
-        A connection has one such question answered at a time, and all connections together have a few.
+        Each connection runs one such request at a time, and all connections together a few.
         """
 
         async def answer(request: Request) -> Reply | None:
@@ -78,7 +78,7 @@ class HandlerTable:
         self.add(code, lambda request: InOrder(answer(request)))
 
     def add_raw(self, code: RequestCode, handler: Handler) -> None:
-        """Answer a code with a handler that decodes the command itself."""
+        """Register a handler that decodes the command itself."""
         self.handlers[code] = self._guard(find_spec(code), handler)
 
     def _guard(self, spec: RequestSpec, handler: Handler) -> Handler:
@@ -94,10 +94,10 @@ class HandlerTable:
 
 
 class Handlers(Protocol):
-    """What answers some codes."""
+    """An object that handles some codes."""
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
 
 
 def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
@@ -130,14 +130,14 @@ def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:
 
 
 def _check_body(body: bytes) -> None:
-    """Refuse a body that would take the loop too long, or too much memory, to read."""
+    """Refuse a body that would take too long, or too much memory, to decode on the loop."""
     if len(body) > JSON_BODY_BYTES_MAX:
         raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR, f"the body has {len(body)} bytes, the most is {JSON_BODY_BYTES_MAX}"
+            ResponseCode.SYSTEM_ERROR, f"the body has {len(body)} bytes, the maximum is {JSON_BODY_BYTES_MAX}"
         )
     if (count := body.count(b"{")) > JSON_BODY_OBJECTS_MAX:
         raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR, f"the body has {count} objects, the most is {JSON_BODY_OBJECTS_MAX}"
+            ResponseCode.SYSTEM_ERROR, f"the body has {count} objects, the maximum is {JSON_BODY_OBJECTS_MAX}"
         )
 
 
@@ -147,13 +147,13 @@ async def _await_reply(command: Command, result: Awaitable[Reply | None], header
 
 
 async def encode_apart(request: Request, body: Any) -> bytes:
-    """Write the body of a large answer in a thread; nobody may change it meanwhile."""
+    """Encode the body of a large response in a thread; it must not change meanwhile."""
     code, version = request.command.code, request.command.version
     return await run_apart(encode_answer_body, code, body, request.header, version=version)
 
 
 def encode_reply(command: Command, reply: Reply, request_header: Header | None = None) -> bytes:
-    """Encode the answer to a request as its sender can read it."""
+    """Encode the response to a request in the format of its sender."""
     body = reply.body
     if body is None:
         data = b""
@@ -165,18 +165,18 @@ def encode_reply(command: Command, reply: Reply, request_header: Header | None =
 
 
 def refuse_unknown(link: Link, command: Command) -> bytes | None:
-    """Refuse a code nobody here handles, as a Java broker and client do."""
+    """Refuse a code without a handler, as a Java broker and client do."""
     remark = f" request type {command.code} not supported"
     return encode_command(command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
 
 
 def ignore_unknown(link: Link, command: Command) -> bytes | None:
-    """Say nothing to a code nobody here handles, as a Java name server does."""
+    """Send no response to a code without a handler, as a Java name server does."""
     return None
 
 
 def expect_success(answer: Command) -> Command:
-    """Return a successful answer, or raise what it refused."""
+    """Return a successful response, or raise its refusal."""
     if answer.code != ResponseCode.SUCCESS:
         raise RequestRefused(answer.code, answer.remark or f"code {answer.code}")
     return answer

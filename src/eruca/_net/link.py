@@ -1,11 +1,11 @@
-"""One connection: frames in, frames out, calls and answers in both directions.
+"""One connection: frames in, frames out, calls and responses in both directions.
 
-The frames of one read are answered in few writes; answers that come later (a held pull, a synced append) are gathered
-and written once a turn of the loop. Numbers of calls (`opaque`) are each side's own, so both sides may call.
+The frames of one read are answered in few writes; later responses (to a held pull, a synced append) are gathered and
+written once per loop iteration. Each side numbers its own calls (`opaque`), so both sides may call.
 
-A connection gets a slice of time in each turn of the loop. What is left of a read then waits in the backlog, in order,
-and nothing more is read until it is done. The same holds while the peer does not read its answers, and while too many
-of its requests wait for theirs, and while a long answer is on its way: it is written in pieces, one in each turn.
+A connection gets a slice of time in each loop iteration. The rest of a read then waits in the backlog, in order, and
+nothing more is read until it is done. The same applies while the peer does not read its responses, while too many of
+its requests are unanswered, and while a long response is under way: it is written in pieces, one per iteration.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ from eruca.errors import ConnectionLost
 
 log = logging.getLogger(__name__)
 
-# A handler returns the encoded answer, None for none (or later, by `Link.send`), or something to wait for.
+# A handler returns the encoded response, None for none (or one sent later with `Link.send`), or an awaitable.
 ShortAnswer: TypeAlias = bytes | Awaitable[bytes | None] | None
 Later: TypeAlias = Awaitable[bytes | LongAnswer | None]
 Answer: TypeAlias = ShortAnswer | LongAnswer | Later
 Handler: TypeAlias = Callable[["Link", Command], Answer]
 
-# What a request in the backlog, or one whose answer comes later, takes besides its body.
+# Memory of a request in the backlog, or of one that is answered later, besides its body.
 _REQUEST_BYTES: Final = 4096
 
-# How many frames are cut out of a read at a time: that takes some microseconds each.
+# How many frames are cut out of a read at a time: each takes a few microseconds.
 _FRAMES_AT_ONCE: Final = 64
-# A bit mask: a quick request is a hundred times cheaper than the slice is long, and the clock is not free.
+# A bit mask: a quick request is a hundred times shorter than the slice, and reading the clock is not free.
 _REQUESTS_BETWEEN_LOOKS: Final = 7
-# What a request that is answered later does first is done behind the slice, and so it is taken off before.
+# The first step of a request that is answered later runs after the slice, so its time is deducted in advance.
 _TASK_SECONDS: Final = SLICE_SECONDS / 20
-# A request with a larger body takes its time from that of the turn, even when it comes alone.
+# The time of a request with a larger body is deducted from the slice, even if it comes alone.
 _QUICK_BODY_BYTES_MAX: Final = 64 * 1024
 
-# Why a connection takes no more requests: its outbox is full, too many of its requests are unanswered, or one of them
-# is to be done first.
+# Why a connection handles no more requests: its outbox is full, too many of its requests are unanswered, or one of them
+# must be completed first.
 _FULL: Final = 1
 _UNANSWERED: Final = 2
 _ORDER: Final = 4
 
 
 class Owner(Protocol):
-    """Who made a link: a server or a caller."""
+    """The owner of a link: a server or a caller."""
 
     handlers: Mapping[int, Handler]
     handle_unknown: Handler
 
     def on_open(self, link: Link) -> None:
-        """A connection stands."""
+        """A connection was opened."""
 
     def on_close(self, link: Link) -> None:
-        """A connection ended."""
+        """A connection was closed."""
 
     def on_held(self, link: Link, size: int) -> None:
-        """A connection holds this many more bytes: of an unfinished frame, of answers not sent, of requests."""
+        """A connection holds this many more bytes: of an unfinished frame, of unsent responses, of requests."""
 
     def report(self, link: Link, reason: str) -> None:
-        """A peer misbehaved; say so once, not a million times."""
+        """A peer misbehaved; log it with a rate limit."""
 
 
 class Link(asyncio.Protocol):
@@ -77,8 +77,8 @@ class Link(asyncio.Protocol):
 
     def __init__(self, owner: Owner, *, serves: bool = False) -> None:
         self._owner = owner
-        # A server stops reading from a peer that does not read. A client never does: were both to stop, neither would
-        # ever go on; what it asks for is bounded by its own windows.
+        # A server stops reading from a peer that does not read. A client never does: if both stopped, neither would
+        # ever continue; its own windows limit what it requests.
         self._serves = serves
         self._handlers = owner.handlers
         self._frames = FrameBuffer()
@@ -86,23 +86,23 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._calls = Calls(self._loop)
         self._outbox = Outbox(self, self._loop)
-        # Requests that came with others and wait for their turn.
+        # Requests that arrived together with others and wait for their turn.
         self._backlog: list[Command] = []
         self._turns = find_turns(self._loop)
         self._is_queued = False
-        # When the slice of a turn is over, by `perf_counter`. A client takes the answers it asked for at once: there is
-        # nobody else to be fair to.
+        # When the slice of this turn ends, by `perf_counter`. A client handles the responses it requested at once:
+        # there are no other connections to be fair to.
         self._slice_end = 0.0 if serves else inf
-        #: Look at the clock behind this request: it may have taken long. Otherwise that is done at every eighth.
+        #: Check the clock after this request, because it may have taken long. Otherwise every eighth request does.
         self.looks_at_clock = False
         self._has_turn = False
-        # Bad bytes came behind the requests of the backlog.
+        # Bad bytes followed the requests of the backlog.
         self._ends = False
-        # Answers on their way, with what their requests hold. The loop itself holds tasks weakly, so one could vanish
-        # before it is done.
+        # Pending responses, with what their requests hold. The loop has only weak references to tasks, so one could be
+        # garbage collected before it is done.
         self._tasks: dict[asyncio.Task[None], int] = {}
         self._unanswered_bytes = 0
-        # Why no more requests are taken now; 0 for no reason.
+        # Why no more requests are handled now; 0 for no reason.
         self._waits = 0
         self.peer = "?"
         self.local = "?"
@@ -110,15 +110,15 @@ class Link(asyncio.Protocol):
         self.is_open = False
         # Loop time of the last byte in either direction.
         self.last_active = self._loop.time()
-        # Loop time of the last byte that came.
+        # Loop time of the last byte received.
         self.last_heard = self.last_active
-        # What rooms above keep with a connection, by a name of their own.
+        # Data that other packages attach to a connection, each under its own name.
         self.notes: dict[str, Any] = {}
 
-    # -- what asyncio calls ------------------------------------------------------------------------------------------
+    # -- called by asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
+        """Store the transport and notify the owner."""
         self._transport = cast(asyncio.Transport, transport)
         self.peer, self.peer_host = _name(transport.get_extra_info("peername"))
         self.local, _ = _name(transport.get_extra_info("sockname"))
@@ -127,7 +127,7 @@ class Link(asyncio.Protocol):
         self._owner.on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        """Handle the whole frames of one read and answer them in few writes."""
+        """Handle the complete frames of one read and answer them in few writes."""
         self.last_active = self.last_heard = self._loop.time()
         try:
             commands = self._frames.feed(data, _FRAMES_AT_ONCE)
@@ -139,7 +139,7 @@ class Link(asyncio.Protocol):
             if not is_quick and not self._may_begin(commands, len(data)):
                 return
         elif len(commands) == 1 and commands[0].flag & FLAG_RESPONSE and not self._backlog and not self._ends:
-            self._calls.finish(commands[0])  # what a client reads nearly always
+            self._calls.finish(commands[0])  # the usual case for a client
             return
         if self._backlog or self._waits:
             self._backlog += commands
@@ -149,35 +149,35 @@ class Link(asyncio.Protocol):
                 self.close()
 
     def _may_begin(self, commands: list[Command], size: int) -> bool:
-        """See how much time of this turn there is for what was read; False when it waits for another."""
+        """Check how much time of this turn is left for what was read; return False if it must wait for another."""
         if not commands:
             self._owner.on_held(self, size)
             if not self._waits and not self._turns.begin():
-                self._pause_for_turn()  # a large body comes in many reads
+                self._pause_for_turn()  # a large body arrives in many reads
             return True
         self._slice_end = self._turns.begin()
         if self._slice_end or self._backlog or self._waits:
             return True
-        # Others have had the time of this turn already: whoever has much to do waits for another.
+        # Other connections have used the time of this turn: larger work waits for the next one.
         self._backlog = commands
         self._pause_for_turn()
         return False
 
     def _cut_more(self) -> list[Command]:
-        """The next commands of what was read before."""
+        """Cut the next commands out of what was read before."""
         try:
             return self._frames.feed(b"", _FRAMES_AT_ONCE)
         except FrameError as bad:
             return self._note_bad(bad)
 
     def _note_bad(self, error: FrameError) -> list[Command]:
-        """Bad bytes end the connection when the commands before them, which this returns, are done."""
+        """Report bad bytes; the connection closes after the commands before them, which this returns, are done."""
         self._owner.report(self, f"sent a bad frame: {error}")
         self._ends = True
         return error.commands
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the calls that wait for an answer and tell the owner."""
+        """Fail the pending calls and notify the owner."""
         self._end()
         self._outbox.clear()
         self._backlog.clear()
@@ -185,7 +185,7 @@ class Link(asyncio.Protocol):
         self._owner.on_close(self)
 
     def _end(self) -> None:
-        """Nothing is read any more: no call gets an answer, and nobody needs to wait for room."""
+        """Nothing is read any more: no call gets a response, and nothing has to wait for room."""
         self.is_open = False
         self._calls.fail_all(self.peer)
         self._outbox.let_go()
@@ -199,7 +199,7 @@ class Link(asyncio.Protocol):
         self._outbox.resume()
 
     def on_full(self) -> None:
-        """The outbox is full: take no more requests."""
+        """The outbox is full: handle no more requests."""
         if self._serves:
             self._wait_for(_FULL)
 
@@ -209,7 +209,7 @@ class Link(asyncio.Protocol):
             self._wait_no_more(_FULL)
 
     def on_unsent(self, size: int) -> None:
-        """This many bytes more wait in the outbox."""
+        """This many more bytes wait in the outbox."""
         self._owner.on_held(self, size)
 
     def _wait_for(self, reason: int) -> None:
@@ -232,7 +232,7 @@ class Link(asyncio.Protocol):
     # -- requests from the peer --------------------------------------------------------------------------------------
 
     def _handle_all(self, commands: list[Command]) -> None:
-        """Handle commands in their order; what is left when the slice is over, or the peer has to wait, waits."""
+        """Handle commands in order; the rest waits when the slice is over or the peer has to wait."""
         outbox = self._outbox
         outbox.is_gathering = True
         handlers, is_over = self._handlers, False
@@ -275,7 +275,7 @@ class Link(asyncio.Protocol):
             self._pause_for_turn()
 
     def _pause_for_turn(self) -> None:
-        """Read no more, and go on with the backlog when it is this connection's turn."""
+        """Stop reading, and continue with the backlog when it is this connection's turn."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
         self._queue_up()
@@ -338,10 +338,9 @@ class Link(asyncio.Protocol):
             self._wait_no_more(_ORDER)
 
     def need_time(self) -> None:
-        """For a handler that is about to do something long and has changed nothing yet.
+        """Call this in a handler that is about to do something long and has changed nothing yet.
 
-        When this turn of the loop has no time left, it does not return: the handler is called again in a turn of this
-        connection.
+        If this loop iteration has no time left, it raises: the handler is called again in a turn of this connection.
         """
         self.looks_at_clock = True
         if self._has_turn or not self._outbox.is_gathering:
@@ -354,9 +353,9 @@ class Link(asyncio.Protocol):
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def send(self, data: bytes | LongAnswer) -> None:
-        """Write a frame with all others of this turn of the loop, or a long one piece by piece.
+        """Write a frame together with all others of this loop iteration, or a long one piece by piece.
 
-        No request is taken and no held pull is answered until a long one is written.
+        No request is handled and no held pull is answered until a long one is written.
         """
         if not self.is_open:
             return
@@ -366,22 +365,22 @@ class Link(asyncio.Protocol):
             self._outbox.send(data)
 
     async def drain(self) -> None:
-        """Wait while the peer reads too slowly; for those who send much that is never answered."""
+        """Wait while the peer reads too slowly; for callers that send many oneway requests."""
         await self._outbox.drain()
 
     @property
     def is_writable(self) -> bool:
-        """Does the peer read what it gets? Whoever has large answers for it waits while it does not."""
+        """Whether the peer reads what it gets. Large responses wait while it does not."""
         return not self._outbox.is_full
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Have a function called once, when the peer has read what it has; not at all when the connection ends."""
+        """Call a function once when the peer has read its pending data; never if the connection is closed before."""
         self._outbox.when_writable(callback)
 
     # -- calls to the peer -------------------------------------------------------------------------------------------
 
     def call(self, command: Command, timeout_s: float) -> asyncio.Future[Command]:
-        """Send a request; the future gets the answer, or an error of ours. The owner's scan ends it when it is late."""
+        """Send a request; the future gets the response or an error. The owner's scan fails it when it times out."""
         if not self.is_open:
             return self._fail_call()
         command.opaque, future = self._calls.begin(timeout_s)
@@ -389,7 +388,7 @@ class Link(asyncio.Protocol):
         return future
 
     def call_frame(self, build: Callable[[int], bytes], timeout_s: float) -> asyncio.Future[Command]:
-        """Like `call`, for a request that is so frequent that `build` makes its frame by hand, given its number."""
+        """Like `call`, for frequent requests: `build` encodes the frame by hand, given its number."""
         if not self.is_open:
             return self._fail_call()
         opaque, future = self._calls.begin(timeout_s)
@@ -402,56 +401,56 @@ class Link(asyncio.Protocol):
         return future
 
     def notify(self, command: Command) -> None:
-        """Send a request that is not answered."""
+        """Send a oneway request."""
         command.flag |= FLAG_ONEWAY
         command.opaque = self._calls.count_up()
         self.send(encode_command(command))
 
     def expire_calls(self, now: float) -> bool:
-        """Fail the calls whose time is over. Says whether there were any."""
+        """Fail the calls that timed out; return whether there were any."""
         return self._calls.expire(now, self.peer)
 
     @property
     def calls_waiting(self) -> int:
-        """How many calls wait for an answer."""
+        """The number of pending calls."""
         return len(self._calls)
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """Bytes of an incomplete frame."""
         return self._frames.buffered_bytes
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that the system has not taken yet."""
+        """Bytes of responses that the system has not accepted yet."""
         return self._outbox.unsent_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that this connection takes now."""
+        """Bytes of memory that this connection holds now."""
         waiting = sum([_REQUEST_BYTES + len(command.body) for command in self._backlog]) if self._backlog else 0
         return self.unsent_bytes + self._frames.buffered_bytes + self._unanswered_bytes + waiting
 
     def complain(self, reason: str) -> None:
-        """Say in the log what the peer did."""
+        """Log the misbehaviour of the peer."""
         self._owner.report(self, reason)
 
     def close(self) -> None:
-        """Write what is left and end the connection."""
+        """Write what is left and close the connection."""
         if self._transport is not None:
             self._outbox.write_rest()
             self._transport.close()
             self._end()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
 
 
 def _name(address: Any) -> tuple[str, tuple[str, int]]:
-    """An address as text, the way RocketMQ writes it, and as host and port."""
+    """Return an address as text, the way RocketMQ writes it, and as host and port."""
     if not isinstance(address, tuple):
         return str(address or "?"), ("", 0)
     host, port = str(address[0]), int(address[1])

@@ -1,4 +1,4 @@
-"""What one connection sends: frames are gathered and written once a turn of the loop, long answers piece by piece."""
+"""What one connection sends: frames are gathered and written once per loop iteration, long responses piece by piece."""
 
 from __future__ import annotations
 
@@ -15,64 +15,65 @@ from eruca._net.turns import find_turns
 # work on the next. Measured with 64 sends in flight between two processes: 38,000/s when all 64 go in one write,
 # 70,000/s from 8 to 32, where a write for every 32 costs no more CPU than one for all.
 GATHERED_FRAMES_MAX = 32
-# A larger frame is written at once, with what is before it. Otherwise one read full of small pulls for large messages
-# would build gigabytes before the first look at whether the peer reads any of it.
+# A larger frame is written at once, together with those before it. Otherwise one read full of small pulls for large
+# messages would build gigabytes before the first check whether the peer reads any of it.
 GATHERED_FRAME_BYTES_MAX = 32 * 1024
-# The connection is told of writes from here on, and of all while the peer does not read; a scan finds the rest.
+# The connection is notified of writes from this size on, and of all while the peer does not read; a scan does the rest.
 _UNSENT_BYTES_TOLD = 64 * 1024
-# Whoever only sends lets the loop write when it has gathered this much.
+# `drain` yields to the loop after this many gathered bytes, so that they are written.
 _DRAIN_BYTES = 64 * 1024
 
 
 class Connection(Protocol):
-    """Who sends: what it hears of its outbox."""
+    """The connection of an outbox: what the outbox calls."""
 
     is_open: bool
     last_active: float
 
     def on_unsent(self, size: int) -> None:
-        """This many bytes more wait for the peer."""
+        """This many more bytes wait for the peer."""
 
     def on_full(self) -> None:
-        """The peer does not read, or a long answer is being written."""
+        """The peer does not read, or a long response is being written."""
 
     def on_room(self) -> None:
-        """That is over."""
+        """The outbox has room again."""
 
     def complain(self, reason: str) -> None:
-        """The peer, or what is sent to it, is not as it should be."""
+        """Report misbehaviour of the peer, or a response that could not be completed."""
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
 
 
 class Outbox:
-    """The frames of one connection on their way out."""
+    """The outgoing frames of one connection."""
 
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection
         self._loop = loop
         self._turns = find_turns(loop)
         self._transport: asyncio.Transport | None = None
-        #: What is gathered. Whoever handles a read adds to it and calls `flush`: `send` for each answer takes longer.
+        #: Gathered frames. Code that handles a read appends here and calls `flush`: calling `send` each time takes
+        #: longer.
         self.frames: list[bytes] = []
-        #: The connection writes by itself when it has handled a read; until then frames are gathered.
+        #: Set while a read is handled: the connection flushes after it, and until then frames are gathered.
         self.is_gathering = False
-        # Long answers whose pieces are being written; all frames wait behind them.
+        # Long responses whose pieces are being written; all frames wait behind them.
         self._long: deque[Iterator[bytes]] = deque()
         self._is_queued = False
         self._is_unread = False
-        # Who wants to send more when the peer has read what it has.
+        # Callbacks of senders that continue when the peer has read its pending data.
         self._drained: asyncio.Event | None = None
         self._on_writable: list[Callable[[], None]] = []
 
     def open(self, transport: asyncio.Transport, *, to_client: bool) -> None:
-        """Write to this from now on; a client is waited for much sooner than a server."""
+        """Write to this transport from now on; a client has to wait much sooner than a server."""
         self._transport = transport
         transport.set_write_buffer_limits(high=UNSENT_BYTES_PAUSE if to_client else UNSENT_BYTES_MAX // 4)
 
     def send(self, data: bytes) -> None:
-        """Write a frame with all others of this turn of the loop."""
+        """Write a frame together with all others of this loop iteration."""
         frames = self.frames
         if not frames and not self.is_gathering:
             self._loop.call_soon(self.flush)
@@ -82,7 +83,7 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the gathered frames."""
         frames, transport = self.frames, self._transport
         if not frames or self._long or transport is None:
             return
@@ -96,28 +97,28 @@ class Outbox:
 
     def _count_unsent(self, unsent: int, added: int) -> None:
         if self._is_unread and unsent > UNSENT_BYTES_MAX:
-            self._connection.complain(f"reads too slowly: {unsent} bytes wait for it")
+            self._connection.complain(f"reads too slowly: {unsent} bytes are pending")
             self._connection.abort()
         elif unsent > _UNSENT_BYTES_TOLD:
             self._connection.on_unsent(added)
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the system has not taken yet."""
+        """Bytes that the system has not accepted yet."""
         gathered = sum(map(len, self.frames))
         return gathered + (0 if self._transport is None else self._transport.get_write_buffer_size())
 
-    # -- long answers ------------------------------------------------------------------------------------------------
+    # -- long responses ----------------------------------------------------------------------------------------------
 
     def send_long(self, answer: LongAnswer) -> None:
-        """Write a frame piece by piece, behind all that was sent before it."""
+        """Write a frame piece by piece, after everything that was sent before it."""
         if not self._long:
             self.flush()
             self._add_long(answer.pieces)
             self._queue_piece()
             self._connection.on_full()
             return
-        if self.frames:  # what came between two of them
+        if self.frames:  # frames between two long responses
             self._add_long(self.frames)
             self.frames = []
         self._add_long(answer.pieces)
@@ -131,7 +132,7 @@ class Outbox:
             self._turns.call(self._write_piece)
 
     def _write_piece(self) -> None:
-        """Write one in a turn of this connection; when the peer does not read, it goes on when it has read."""
+        """Write one piece in a turn of this connection; if the peer does not read, continue when it has."""
         self._is_queued = False
         transport = self._transport
         if not self._long or self._is_unread or transport is None or transport.is_closing():
@@ -148,7 +149,7 @@ class Outbox:
             self._tell_room()
 
     def _take_piece(self) -> bytes | None:
-        """The next piece; None when there is no more, or when one could not be had and the connection has ended."""
+        """Return the next piece; None if there are no more, or if it could not be read and the connection is closed."""
         try:
             while self._long:
                 piece = next(self._long[0], None)
@@ -157,7 +158,7 @@ class Outbox:
                 self._long.popleft()
         except Exception as error:
             self._long.clear()
-            self._connection.complain(f"is closed in the middle of an answer: {error}")
+            self._connection.complain(f"was closed in the middle of a response: {error}")
             self._connection.abort()
         return None
 
@@ -165,7 +166,7 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Is there more than the peer reads, or a long answer on its way?"""
+        """Whether more is pending than the peer reads, or a long response is under way."""
         return self._is_unread or bool(self._long)
 
     def pause(self) -> None:
@@ -187,17 +188,17 @@ class Outbox:
         callbacks, self._on_writable = self._on_writable, []
         for callback in callbacks:
             callback()
-        # Nothing of it may have filled it again.
+        # One of the callbacks may have filled it again.
         if not self.is_full:
             self._connection.on_room()
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Have a function called once, when there is room; not at all when the connection ends."""
+        """Call a function once when there is room; never if the connection is closed before."""
         self._on_writable.append(callback)
 
     async def drain(self) -> None:
-        """Wait while the peer reads too slowly; for those who send much that is never answered."""
-        # One turn of the loop at least now and then: what only sends never lets the loop write.
+        """Wait while the peer reads too slowly; for callers that send many oneway requests."""
+        # Yields to the loop at least once in a while: otherwise a pure sender never lets it write.
         if sum(map(len, self.frames)) > _DRAIN_BYTES:
             await asyncio.sleep(0)
         while self._is_unread and self._connection.is_open:
@@ -208,18 +209,18 @@ class Outbox:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def write_rest(self) -> None:
-        """Write all that is left."""
+        """Write everything that is left."""
         while self._transport is not None and (piece := self._take_piece()) is not None:
             self._transport.write(piece)
         self.flush()
 
     def let_go(self) -> None:
-        """Nobody needs to wait for room any more."""
+        """Wake everything that waits for room."""
         if self._drained is not None:
             self._drained.set()
 
     def clear(self) -> None:
-        """Forget what is left: the connection ended."""
+        """Drop what is left: the connection was closed."""
         self.frames.clear()
         self._long.clear()
         self._on_writable.clear()

@@ -1,4 +1,4 @@
-"""A server: listens, makes a link of each connection, and guards against peers that hang, crowd or babble."""
+"""A server: listens, makes a link of each connection, and guards against peers that hang, flood or send garbage."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from eruca.errors import ConnectFailed
 log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-# How long a stop waits for peers to read their last answers.
+# How long a stop waits for peers to read their last responses.
 _GOODBYE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
 class ServerSettings:
-    """Where a server listens and what it allows."""
+    """Where a server listens and its limits."""
 
     host: str = "127.0.0.1"
     port: int = 0
     idle_seconds: float = IDLE_SECONDS_MAX
     connections_max: int = CONNECTIONS_MAX
-    # What connections may hold, shared with the other servers of the process.
+    # The memory budget of connections, shared with the other servers of the process.
     budget: Budget = field(default_factory=lambda: PROCESS)
-    # How often idle connections and late calls are looked for.
+    # How often idle connections and overdue calls are scanned for.
     scan_seconds: float = 1.0
     tls: ssl.SSLContext | None = None
 
 
 class Server:
-    """Takes connections and gives their requests to handlers."""
+    """Accepts connections and passes their requests to handlers."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Server:
         self._on_close = on_close
         self._reporter = Reporter(log)
         self._server: asyncio.Server | None = None
-        self._scanning = Repeating("the scan of connections", self._scan_links, lambda: settings.scan_seconds)
+        self._scanning = Repeating("scanning connections", self._scan_links, lambda: settings.scan_seconds)
         self._emptied: asyncio.Event | None = None
 
     async def start(self) -> None:
@@ -74,19 +74,19 @@ class Server:
         except OSError as error:
             raise ConnectFailed(
                 f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
-                hint="another process has the port; name another one",
+                hint="another process uses the port; choose another one",
             ) from error
         self._scanning.start()
 
     @property
     def port(self) -> int:
-        """The port that is listened on; the one chosen by the system when 0 was asked for."""
+        """The listening port; if 0 was requested, the one chosen by the system."""
         if self._server is None:
             return self.settings.port
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Close the port and every connection; a peer that does not read its last answers is cut off."""
+        """Close the port and every connection; a peer that does not read its last responses is cut off."""
         await self._scanning.stop()
         if self._server is None:
             return
@@ -104,19 +104,19 @@ class Server:
         await self._server.wait_closed()
         self._server = None
 
-    # -- what links tell ---------------------------------------------------------------------------------------------
+    # -- called by links ---------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link) -> None:
-        """Keep a connection, unless there are too many."""
+        """Add a connection, unless there are too many."""
         if len(self.links) >= self.settings.connections_max:
-            self.report(link, f"refused: {self.settings.connections_max} connections are open already")
+            self.report(link, f"refused: {self.settings.connections_max} connections are already open")
             link.abort()
             return
         self.links.add(link)
         self.settings.budget.join(link)
 
     def on_close(self, link: Link) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         if link in self.links:
             self.links.discard(link)
             self.settings.budget.leave(link)
@@ -126,15 +126,15 @@ class Server:
                 self._on_close(link)
 
     def on_held(self, link: Link, size: int) -> None:
-        """Keep what connections hold within its bound, also between two scans."""
+        """Keep what connections hold within its limit, also between two scans."""
         self.settings.budget.add(size)
 
     def report(self, link: Link, reason: str) -> None:
-        """Log what a peer did, once in a while."""
+        """Log the misbehaviour of a peer, with a rate limit."""
         self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
 
     async def _scan_links(self) -> None:
-        """Close idle connections, end late calls, and keep what connections hold within its bound."""
+        """Close idle connections, fail overdue calls, and keep what connections hold within its limit."""
         now = asyncio.get_running_loop().time()
         idle_before = now - self.settings.idle_seconds
         for link in list(self.links):

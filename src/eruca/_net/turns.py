@@ -1,7 +1,7 @@
-"""Turns: long work of many connections shares the loop, one slice in each turn of it.
+"""Turns: long work of many connections shares the loop, one slice in each iteration.
 
-Whoever has more to do than a slice of time allows queues up here for the rest. However many do, requests that come
-meanwhile wait for one slice at most. Short work has a queue of its own and does not wait behind long work.
+Work that takes longer than a time slice queues up here for the rest. However much is queued, requests that arrive
+meanwhile wait for one slice at most. Short work has its own queue and does not wait behind long work.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Turns:
         self._waiting: deque[Callable[[], None]] = deque()
         self._short: deque[Callable[[], None]] = deque()
         self._is_due = False
-        #: For questions with large answers: memory is for a few of them.
+        #: For requests with large responses: there is memory for only a few at a time.
         self.few = asyncio.Semaphore(_LONG_AT_ONCE)
-        # When the time for reads of this turn is over, by `perf_counter`; 0 before the first of them.
+        # When the time for reads in this iteration ends, by `perf_counter`; 0 before the first read.
         self._turn_end = 0.0
         self._has_given_way = False
 
     def begin(self) -> float:
-        """When the work on a read is to end, by `perf_counter`; 0 when this turn of the loop has no time left.
+        """Return when the work on a read must end, by `perf_counter`; 0 if this loop iteration has no time left.
 
-        uvloop reads from many connections, and up to 32 times from each, in one turn.
+        uvloop reads from many connections, and up to 32 times from each, in one iteration.
         """
         here = perf_counter()
         if not self._turn_end:
@@ -46,7 +46,7 @@ class Turns:
         self._turn_end = 0.0
 
     def call(self, work: Callable[[], None], *, is_short: bool = False) -> None:
-        """Have a function called in a later turn of the loop, when all who came before have had theirs."""
+        """Call a function in a later loop iteration, after everything that was queued before."""
         (self._short if is_short else self._waiting).append(work)
         if not self._is_due:
             self._is_due = True
@@ -57,7 +57,7 @@ class Turns:
         self._is_due = bool(waiting or short)
         if not self._is_due:
             return
-        # Behind it, so that the sockets are looked at in between; before it runs, because it may raise.
+        # Scheduled again so that the sockets are polled in between; before running, because it may raise.
         self._loop.call_soon(self._run)
         if short:
             end = perf_counter() + SLICE_SECONDS
@@ -65,7 +65,7 @@ class Turns:
                 short.popleft()()
         if not waiting:
             return
-        # Reads that took the time of this turn are enough for it, but not twice in a row: long work goes on too.
+        # If reads used up the time of this iteration, skip it, but not twice in a row: long work must progress too.
         if not self._has_given_way and self._turn_end and perf_counter() >= self._turn_end:
             self._has_given_way = True
             return
@@ -79,13 +79,13 @@ class Turns:
         await turn
 
     async def take_part(self) -> None:
-        """Wait for a turn of the loop with time left: for each of many that wake at once and do something short."""
+        """Wait for a loop iteration with time left: for many tasks that wake at once and each do something short."""
         while not self.begin():
             await self.wait(is_short=True)
 
 
 class Slices:
-    """Cuts one long piece of work: `await slices.rest()` now and then gives the loop away when a slice is over."""
+    """Cuts one long piece of work: `await slices.rest()` yields to the loop when a slice is over."""
 
     __slots__ = ("_end", "_turns")
 
@@ -95,11 +95,11 @@ class Slices:
 
     @property
     def is_over(self) -> bool:
-        """Is it time to let others work?"""
+        """Whether it is time to yield."""
         return perf_counter() >= self._end
 
     async def rest(self) -> None:
-        """Let others work if the slice is over."""
+        """Yield to the loop if the slice is over."""
         if perf_counter() >= self._end:
             await self._turns.wait()
             self._end = perf_counter() + SLICE_SECONDS
@@ -109,7 +109,7 @@ _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary(
 
 
 def find_turns(loop: asyncio.AbstractEventLoop) -> Turns:
-    """The queue of a loop."""
+    """Return the queue of a loop."""
     turns = _TURNS.get(loop)
     if turns is None:
         turns = _TURNS[loop] = Turns(loop)

@@ -1,1 +1,1 @@
-"""Logs, metrics and traces: what any room may call."""
+"""Logs, metrics and traces, for use by any package."""

@@ -1,4 +1,4 @@
-"""Structured logs to stderr, one line a fact. Nothing is ever written to the home directory."""
+"""Structured logs to stderr, one line per event. Nothing is ever written to the home directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LineFormatter(logging.Formatter):
     """`time level room: message key=value`, for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; a traceback follows indented."""
+        """Format one line; a traceback follows indented."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created)) + f".{int(record.msecs):03d}"
         room = record.name.removeprefix("eruca.")
         text = f"{stamp} {record.levelname:<7} {room}: {record.getMessage()}"
@@ -27,10 +27,10 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, for machines."""
+    """One JSON object per line, for machines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One object."""
+        """Format one object."""
         fields = {
             "time": round(record.created, 3),
             "level": record.levelname,
@@ -48,7 +48,7 @@ def _extra(record: logging.LogRecord) -> dict[str, object]:
 
 
 def set_up_logs(level: str = "INFO", *, as_json: bool = False) -> None:
-    """Send the logs of every room to stderr."""
+    """Send the logs of all packages to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
     logger = logging.getLogger("eruca")

@@ -1,9 +1,9 @@
 """OpenTelemetry spans and metrics of a client by the messaging conventions, for programs that have set a provider.
 
-`find_telemetry` returns None unless the program has loaded the API and set a provider of spans or of metrics, so that
-everyone else pays for one `if`. The context of a send travels in the user properties `traceparent` and `tracestate`.
-A handler's span links to the sends of its messages; with one message, and no other span at work, it is also the send's
-child, so that both are seen in one trace.
+`find_telemetry` returns None unless the program has loaded the API and set a provider of spans or metrics, so that all
+other programs pay for one `if`. The context of a send travels in the user properties `traceparent` and `tracestate`. A
+handler's span links to the sends of its messages; with one message, and no other active span, it is also a child of the
+send, so that both appear in one trace.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Attributes: TypeAlias = "dict[str, AttributeValue]"
 Properties: TypeAlias = Mapping[str, str]
 Failure: TypeAlias = BaseException | str
 
-# What the conventions advise for both durations, in seconds.
+# The buckets that the conventions advise for both durations, in seconds.
 DURATION_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 _TRACEPARENT: Final = "traceparent"
 
 
 def find_telemetry() -> Telemetry | None:
-    """Return what reports to the providers that the program has set, or None when it has set none.
+    """Return a reporter for the providers that the program has set, or None if it has set none.
 
-    Clients ask once, when they start: a provider set later is not seen.
+    Clients call this once, when they start: a provider set later is not seen.
     """
     if "opentelemetry" not in sys.modules:
-        return None  # nobody can have set one, and the import takes longer than the rest of a client
+        return None  # no provider can be set, and the import takes longer than the rest of a client
     try:
         from opentelemetry import metrics, trace
     except ImportError:
@@ -47,12 +47,12 @@ def find_telemetry() -> Telemetry | None:
 
 
 def _is_set(provider: object) -> bool:
-    """Is it a program's own provider? The API has stand-ins of its own for when there is none."""
+    """Whether it is a real provider. The API has its own placeholders for when there is none."""
     return not type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
 class Operation:
-    """A span at work, and what its metrics will say."""
+    """An active span, and the labels of its metrics."""
 
     __slots__ = ("count", "error_type", "labels", "span", "started_ns", "ticks_ns")
 
@@ -65,14 +65,14 @@ class Operation:
         self.ticks_ns = time.perf_counter_ns()
 
     def fail(self, error: Failure) -> None:
-        """It did not work: an exception, or a word for what else went wrong, one of few."""
+        """Mark it as failed: with an exception, or with one of a few words for other failures."""
         from opentelemetry.trace import StatusCode
 
         self.error_type = error if isinstance(error, str) else type(error).__qualname__
         self.span.set_status(StatusCode.ERROR, str(error))
 
     def end(self) -> float:
-        """End the span; returns the seconds it took."""
+        """End the span; return the seconds it took."""
         elapsed_ns = time.perf_counter_ns() - self.ticks_ns
         if self.error_type is not None:
             self.labels["error.type"] = self.error_type
@@ -82,7 +82,7 @@ class Operation:
 
 
 class Telemetry:
-    """Reports what one client does. Messages are given as their properties; a server is `host:port`."""
+    """Reports the operations of one client. Messages are passed as their properties; a server is `host:port`."""
 
     def __init__(self, tracers: TracerProvider, meters: MeterProvider) -> None:
         from opentelemetry import trace
@@ -95,7 +95,7 @@ class Telemetry:
         self._tracer = tracers.get_tracer("eruca", __version__)
         meter = meters.get_meter("eruca", __version__)
         self._propagator = TraceContextTextMapPropagator()
-        # Extracting a broken context gives back the one it was to be added to; out of this no span comes.
+        # Extracting a broken context returns the base context unchanged; this one never has a span.
         self._nothing = Context()
         self._sent = meter.create_counter(
             "messaging.client.sent.messages",
@@ -125,9 +125,9 @@ class Telemetry:
     def start_send(
         self, topic: str, group: str, *properties: dict[str, str], body_bytes: int | None = None
     ) -> Operation:
-        """One message, or the messages of a batch, are about to be sent: puts the context into their properties.
+        """Start the send of a message or batch: puts the context into the properties.
 
-        A message that has a context already keeps it; the span links to it then.
+        A message that already has a context keeps it; the span then links to it.
         """
         fresh = [each for each in properties if _TRACEPARENT not in each]
         kind = self._api.SpanKind.PRODUCER if fresh else self._api.SpanKind.CLIENT
@@ -150,7 +150,7 @@ class Telemetry:
         message_id: str | None = None,
         error: Failure | None = None,
     ) -> None:
-        """The send is over, also after retries: with the broker that was asked last."""
+        """End a send, after any retries, with the broker that was asked last."""
         span, server_attributes = operation.span, _parse_server(server)
         span.set_attributes(server_attributes)
         if queue_id is not None:
@@ -169,9 +169,9 @@ class Telemetry:
     def process(
         self, topic: str, group: str, *properties: Properties, server: str = "", queue_id: int | None = None
     ) -> Iterator[Operation]:
-        """Around a handler's call: its span is the current one inside, and an exception is reported and goes on.
+        """Wrap a handler's call: its span is current inside, and an exception is reported and re-raised.
 
-        Call `fail` of what it returns when the handler says without an exception that it has failed.
+        Call `fail` on the result if the handler reports a failure without an exception.
         """
         labels = _label("process", "process", topic, group, server)
         attributes = labels | _describe(properties, group, queue_id)
@@ -200,9 +200,9 @@ class Telemetry:
         queue_id: int | None = None,
         error: Failure | None = None,
     ) -> None:
-        """A program that fetches messages by itself has got some, or failed to; getting none is not told.
+        """Report that a program fetched messages itself, or failed to; an empty result is not reported.
 
-        What a consumer fetches ahead for its handlers is told by `process` alone.
+        What a consumer fetches ahead for its handlers is reported by `process` alone.
         """
         if properties or error is not None:
             labels = _label("receive", "receive", topic, group, server)
@@ -221,7 +221,7 @@ class Telemetry:
         queue_id: int | None = None,
         error: Failure | None = None,
     ) -> None:
-        """The broker was told what became of messages; the name says how: `ack`, `retry`, `commit` and the like."""
+        """Report that the broker was told the outcome of messages; the name is `ack`, `retry`, `commit` or similar."""
         labels = _label("settle", name, topic, group, server)
         self._report(labels, _describe(properties, group, queue_id), properties, seconds, error)
 
@@ -233,7 +233,7 @@ class Telemetry:
         seconds: float,
         error: Failure | None,
     ) -> None:
-        """Tell of something that is over."""
+        """Report a completed operation."""
         name = f"{labels['messaging.operation.name']!s} {labels['messaging.destination.name']!s}"
         kind, elapsed_ns = self._api.SpanKind.CLIENT, int(seconds * 1e9)
         operation = self._start(kind, name, labels | attributes, labels, properties, elapsed_ns=elapsed_ns)
@@ -262,7 +262,7 @@ class Telemetry:
         return operation
 
     def _list_links(self, properties: Sequence[Properties]) -> list[Link]:
-        """A link to the send of every message that says which it was."""
+        """Return a link to the send of every message that carries its context."""
         links = []
         for each in properties:
             if _TRACEPARENT not in each:
@@ -275,10 +275,10 @@ class Telemetry:
         return links
 
     def _find_parent(self, properties: Sequence[Properties]) -> Context | None:
-        """The context of a handler's span; None is the current one."""
+        """Return the parent context of a handler's span; None is the current one."""
         current = self._api.get_current_span()
         context = current.get_span_context()
-        # A task inherits the span in which its client was started, and that is over: a parent nobody wants.
+        # A task inherits the span in which its client was started, which has ended and makes no sense as a parent.
         over = context.trace_flags.sampled and not context.is_remote and not current.is_recording()
         if context.is_valid and not over:
             return None
@@ -290,7 +290,7 @@ class Telemetry:
 
 
 def _label(kind: str, name: str, topic: str, group: str = "", server: str = "") -> Attributes:
-    """What spans and metrics have in common: it has few values. The group is that of a consumer."""
+    """Return the attributes that spans and metrics share, with few values. The group is that of a consumer."""
     labels: Attributes = {
         "messaging.system": "rocketmq",
         "messaging.operation.type": kind,
@@ -304,7 +304,7 @@ def _label(kind: str, name: str, topic: str, group: str = "", server: str = "") 
 
 
 def _describe(properties: Sequence[Properties], group: str, queue_id: int | None) -> Attributes:
-    """What only spans say."""
+    """Return the attributes that only spans have."""
     # The conventions have a newer name for a consumer's group, and none for a producer's.
     attributes: Attributes = {"messaging.rocketmq.client_group": group}
     if queue_id is not None:
@@ -327,7 +327,7 @@ def _describe_message(properties: Properties) -> Attributes:
         attributes["messaging.rocketmq.message.type"] = "fifo"
         attributes["messaging.rocketmq.message.group"] = shard
     level = properties.get("DELAY", "")
-    # Whoever sent the message may have written anything, and exporters refuse numbers beyond 64 bits.
+    # The sender may have written anything, and exporters reject numbers beyond 64 bits.
     if level.isdecimal() and int(level[:9]) > 0:
         attributes["messaging.rocketmq.message.type"] = "delay"
         attributes["messaging.rocketmq.message.delay_time_level"] = int(level[:9])

@@ -1,4 +1,4 @@
-"""What a store does by itself while an event loop owns it: flush, commit, retention.
+"""What a store does in the background while an event loop owns it: flush, commit, retention.
 
 Syncs run in a thread of their own; everything that touches the store's lists runs in the loop.
 """
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
-# The disk is looked at this often, Java's cleanResourceInterval.
+# How often the disk is checked, as Java's cleanResourceInterval.
 RETENTION_INTERVAL_MS = 10_000
 
 
@@ -39,7 +39,7 @@ class StoreBackground:
         """Start the timers; needs a running loop."""
         options = self.store.options
         self._timers = [
-            # Asked for each time, because an operator may change it.
+            # Read before each wait, because an operator may change it.
             Repeating("the flush of the log", self._make_flush(), lambda: self.store.options.flush_interval_ms / 1000),
             Repeating("the flush of the queues", self._flush_derived, lambda: options.queue_flush_interval_ms / 1000),
             Repeating("retention", self._retain, lambda: self._retention_interval_ms / 1000),
@@ -51,7 +51,7 @@ class StoreBackground:
             timer.start()
 
     def follow_options(self) -> None:
-        """The options of the store changed: timers wait as long as they say now."""
+        """Apply changed store options to the intervals of the timers."""
         for timer in self._timers:
             timer.look_again()
 
@@ -61,10 +61,10 @@ class StoreBackground:
             await timer.stop()
         self._timers.clear()
         await self.group_commit.close()
-        await asyncio.to_thread(self._executor.shutdown)  # it waits for a sync that is under way
+        await asyncio.to_thread(self._executor.shutdown)  # waits for a sync in progress
 
     def sync(self) -> asyncio.Future[bool]:
-        """Bring everything that is stored by now to the disk; False when the store closed before that was done."""
+        """Sync everything stored so far; False when the store closed before that was done."""
         self.store.commit()
         return self.group_commit.when_flushed(self.store.log.readable_end)
 
@@ -99,7 +99,7 @@ class StoreBackground:
         await self.retain()
 
     async def retain(self, *, asked: bool = False) -> int:
-        """Make one pass of retention; returns how many segments went. `asked` is an operator's request."""
+        """Run one pass of retention; returns the number of segments removed. `asked`: an operator requested it."""
         facts = await self._in_thread(self.retention.observe)
         plan, detached = self.retention.apply(facts, asked=asked)
         if detached:
@@ -107,11 +107,11 @@ class StoreBackground:
         return plan.delete_count
 
     async def remove_topic(self, topic: str) -> None:
-        """Delete the consume queues of a topic without holding up the loop."""
+        """Delete the consume queues of a topic without blocking the loop."""
         await self._in_thread(self.store.detach_topic(topic))
 
     async def clean_derived(self) -> int:
-        """Delete queue and index files all of whose records are gone; returns how many."""
+        """Delete queue and index files whose records are all gone; returns how many."""
         count = self.retention.detach_derived()
         if count:
             await self._in_thread(lambda: self.retention.dispose([]))

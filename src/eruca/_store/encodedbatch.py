@@ -1,6 +1,6 @@
-"""Storing a batch as it came: its messages become records in one pass, never objects.
+"""Storing an encoded batch: its messages become records in one pass, without being decoded into objects.
 
-What is written is what `MessageStore.append_batch` writes; a batch with anything unusual about it is left to that.
+The bytes written are those `MessageStore.append_batch` writes. A batch with anything unusual is left to that method.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class BatchFacts(NamedTuple):
     born_host: bytes
     store_host: bytes
     reconsume_times: int
-    # Properties that all of them get.
+    # Properties added to every message.
     shared: bytes
 
     @property
     def is_usual(self) -> bool:
-        """Can such messages be written in one pass? Properties that end in zero need a byte more in the log."""
+        """Can the messages be written in one pass? Properties that end in a zero byte need one more byte in the log."""
         return not self.sys_flag & (HOSTS_V6_MASK | TRANSACTION_MASK) and self.shared[-1:] not in (b"", b"\0")
 
 
@@ -39,29 +39,29 @@ class StoredBatch(NamedTuple):
     """Where an encoded batch was stored."""
 
     messages: int
-    # Of its first message.
+    # The offset of its first message.
     offset: int
     size: int
-    # The log position behind it.
+    # The log position after it.
     end: int
     # The offset ids of its messages, separated by commas.
     ids: str
 
 
 class BatchSize(NamedTuple):
-    """How large a batch is, as `batches.measure_batch` says."""
+    """The size of a batch, as `batches.measure_batch` returns it."""
 
-    # -1: it is not a usual one.
+    # -1: not a usual batch.
     messages: int
     records_bytes: int
     bodies_bytes: int
     index_entries_max: int
-    # Where its last message lies.
+    # Where its last message starts.
     last_at: int
 
 
 def check_batch(messages: int, records_bytes: int) -> None:
-    """Raise BatchTooLarge for a batch that could not be answered, or that grew too much on its way to the log."""
+    """Raise BatchTooLarge for a batch that could not be answered, or whose records are much larger than the request."""
     if messages > BATCH_MESSAGES_MAX:
         raise BatchTooLarge(f"the batch has {messages} messages, at most {BATCH_MESSAGES_MAX} are allowed")
     if records_bytes > BATCH_RECORDS_BYTES_MAX:
@@ -74,7 +74,7 @@ def check_batch(messages: int, records_bytes: int) -> None:
 def write_encoded(
     data: bytes, facts: BatchFacts, size: BatchSize, topic: bytes, log: CommitLog, queue: ConsumeQueue, now_ms: int
 ) -> StoredBatch:
-    """Write the records of a batch that was measured; room for them may be missing, and then nothing was written."""
+    """Write the records of a measured batch; raises when there is no room, and then nothing was written."""
     head = batches.make_head(
         queue.queue_id,
         facts.sys_flag,
@@ -91,7 +91,7 @@ def write_encoded(
         tail = bytes((len(topic),)) + topic
         batches.write_batch(buffer, at, bytes_, data, head, tail, facts.shared, offset, position, ids)
     except BaseException:
-        # Or the next start would find the first records of a refused batch.
+        # Otherwise the next start would find the first records of a refused batch.
         buffer[at : at + bytes_] = bytes(bytes_)
         raise
     log.add_run(bytes_)
@@ -104,6 +104,6 @@ def measure_encoded(data: bytes, shared_bytes: int, fixed_bytes: int, properties
 
 
 def cut_encoded(data: bytes) -> list[bytes]:
-    """The pieces of a batch that was measured."""
+    """Split a measured batch into its pieces."""
     ends = batches.cut_batch(data, BATCH_PIECE_MESSAGES, BATCH_PIECE_BYTES)
     return [data[start:end] for start, end in pairwise([0, *ends])]

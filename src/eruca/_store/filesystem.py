@@ -1,7 +1,7 @@
-"""The disk as the store sees it: a few calls that tests can replace by a faulty, forgetful or slow disk.
+"""The disk as the store sees it: a few calls that tests can replace with a faulty, forgetful or slow disk.
 
 A `Mapping` is one file of fixed size in memory. Its bytes are written through `buffer`, which cannot fail, because
-`allocate` reserved the blocks before: that is why a full disk is an error here and not a signal that kills us.
+`allocate` has reserved the blocks: so a full disk raises an error here and does not kill the process with a signal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias
 from eruca._ground import smallfiles
 from eruca.errors import StoreError, StoreFull, StoreIOError, StoreLayoutError, StoreLocked
 
-# Both support slicing, `find`, `struct.pack_into` and `memoryview`, which is all the store asks of them.
+# Both support slicing, `find`, `struct.pack_into` and `memoryview`, which is all the store needs.
 Buffer: TypeAlias = mmap.mmap | bytearray
 
 
@@ -38,10 +38,10 @@ class Mapping(Protocol):
         """Touch the pages of a range ahead of use; best effort, changes no byte, safe from any thread."""
 
     def prefetch(self, start: int, end: int) -> None:
-        """Have a range in memory ahead of reading; best effort, safe from any thread."""
+        """Read a range into memory ahead of use; best effort, safe from any thread."""
 
     def write(self, at: int, data: bytes | memoryview) -> int:
-        """Write through the file, not the mapping; returns how many bytes the disk took."""
+        """Write through the file, not the mapping; returns how many bytes were written."""
 
     def sync(self) -> None:
         """Return when every byte written so far is on the disk."""
@@ -50,30 +50,30 @@ class Mapping(Protocol):
         """Mark a range dirty again after a failed sync: the kernel forgets what it could not write."""
 
     def next_data(self, at: int) -> int:
-        """The first position from `at` on that may hold a byte other than zero; `size` when none does."""
+        """The first position at or after `at` that may hold a byte other than zero; `size` when there is none."""
 
     def let_go(self) -> None:
-        """The file is complete: hold no descriptor of it until one is needed again."""
+        """The file is complete: keep no descriptor open until one is needed again."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 class Lock(Protocol):
-    """An exclusive hold on a directory."""
+    """An exclusive lock on a directory."""
 
     def release(self) -> None:
-        """Give the directory free."""
+        """Release the lock."""
 
 
 class FileSystem(Protocol):
-    """What the store asks of a disk."""
+    """What the store needs from a disk."""
 
     def map(self, path: Path, *, writable: bool = True, keeps: bool = False) -> Mapping:
-        """Map an existing file whole. With `keeps` it has a descriptor from its first use on, until `let_go`."""
+        """Map an existing file whole. With `keeps`, its descriptor stays open from first use until `let_go`."""
 
     def create(self, path: Path, size: int, *, staging: Path, durable: bool) -> Mapping:
-        """Make a file of zeros that appears under its name whole or not at all, and map it."""
+        """Create a file of zeros that appears under its name whole or not at all, and map it."""
 
     def read_file(self, path: Path) -> bytes:
         """All bytes of a small file."""
@@ -82,16 +82,16 @@ class FileSystem(Protocol):
         """Write a small file and sync it."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename, replacing what is there, and make the directory remember it."""
+        """Rename, replacing an existing file, and sync the directory."""
 
     def remove(self, path: Path) -> None:
-        """Delete a file; one that is gone already is fine."""
+        """Delete a file; a missing file is not an error."""
 
     def remove_directory(self, path: Path) -> None:
-        """Delete an empty directory; one that is gone or not empty is left alone."""
+        """Delete an empty directory; a missing or non-empty one is left alone."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its parents."""
+        """Create a directory and its parents."""
 
     def sync_directory(self, path: Path) -> None:
         """Return when the names in a directory are on the disk."""
@@ -118,38 +118,38 @@ class FileSystem(Protocol):
         """Take the exclusive lock of a file, or raise StoreLocked."""
 
 
-# What to do when the system gives no more of something.
+# What to do when a system limit is reached.
 _HINTS = {
-    errno.EMFILE: "raise the limit of open files (`ulimit -n`, LimitNOFILE=)",
-    errno.ENFILE: "raise fs.file-max of the machine",
-    errno.ENOMEM: "raise vm.max_map_count of the machine, or have fewer queues",
+    errno.EMFILE: "raise the limit on open files (`ulimit -n`, LimitNOFILE=)",
+    errno.ENFILE: "raise fs.file-max on this machine",
+    errno.ENOMEM: "raise vm.max_map_count on this machine, or use fewer queues",
 }
 
 
 def translate_os_error(error: OSError, doing: str) -> StoreError:
-    """Turn the system's error into ours; the one boundary for the disk."""
+    """Turn the system's error into ours; the only place that does so for the disk."""
     text = f"{doing}: {os.strerror(error.errno) if error.errno else error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreFull(text, hint="free space or lower fileReservedTime; appends resume by themselves")
+        return StoreFull(text, hint="free space or lower fileReservedTime; appends then resume automatically")
     return StoreIOError(text, hint=_HINTS.get(error.errno or 0, ""))
 
 
 def replace_file(disk: FileSystem, path: Path, data: bytes) -> None:
-    """Give a small file new content in one step: after a crash it has the old content or the new, never a part."""
+    """Replace the content of a small file atomically: after a crash it has the old content or the new, never a mix."""
     disk.make_directory(path.parent)
     staging = path.with_name(path.name + ".tmp")
     disk.write_file(staging, data)
     disk.rename(staging, path)
 
 
-# Linux 5.14; older kernels answer EINVAL, and who reads or appends faults its own pages.
+# Linux 5.14; older kernels return EINVAL, and pages are then faulted in on first use.
 _MADV_POPULATE_READ = 22
 _MADV_POPULATE_WRITE = 23
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _PyBuffer(ctypes.Structure):
-    """CPython's Py_buffer, which says where the bytes of an object are."""
+    """CPython's Py_buffer, which holds the address of an object's bytes."""
 
     _fields_ = (
         ("buf", ctypes.c_void_p),
@@ -172,7 +172,7 @@ def _find_address(buffer: mmap.mmap) -> int:
     try:
         return int(found.buf)
     finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))  # it would keep close() from working
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))  # an exported buffer would make close() fail
 
 
 _libc.mmap.restype = ctypes.c_void_p
@@ -190,10 +190,10 @@ _MAP_FAILED = 2 ** (8 * ctypes.sizeof(ctypes.c_void_p)) - 1
 
 
 def _map_file(fd: int, size: int, *, writable: bool) -> tuple[mmap.mmap, int]:
-    """Map a file without keeping a descriptor; gives the mapping and its address.
+    """Map a file without keeping a descriptor; returns the mapping and its address.
 
-    Python's own mmap of a file keeps a copy of the descriptor as long as it lives, and a store may have 40,000 queues.
-    So room is taken without a file, and the file is mapped over it; closing the room unmaps the file.
+    Python's mmap of a file keeps a duplicate of the descriptor for its whole life, and a store may have 40,000 queues.
+    So anonymous memory is mapped first and the file is mapped over it; closing that mapping unmaps the file.
     """
     protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
@@ -208,10 +208,10 @@ def _map_file(fd: int, size: int, *, writable: bool) -> tuple[mmap.mmap, int]:
 
 
 class LocalMapping:
-    """A mapped file of the machine.
+    """A mapped file on the local disk.
 
-    Its descriptor is opened when it is needed. One that `keeps` it has it from then on until `let_go`: a log that is
-    synced all the time.
+    Its descriptor is opened when needed. With `keeps` it then stays open until `let_go`: for a log that is synced
+    all the time.
     """
 
     __slots__ = ("_address", "_closed", "_fd", "_keeps", "_path", "_writable", "buffer", "size")
@@ -229,11 +229,11 @@ class LocalMapping:
 
     @contextmanager
     def _opened(self, doing: str) -> Iterator[int]:
-        """The descriptor, and the system's errors as ours."""
+        """Yield the descriptor, and translate system errors."""
         fd = self._fd
         try:
             if self._closed:
-                # By now another file may have its name.
+                # Another file may have this name by now.
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             if fd < 0:
                 fd = os.open(self._path, os.O_RDWR if self._writable else os.O_RDONLY)
@@ -264,7 +264,7 @@ class LocalMapping:
     def _advise(self, start: int, end: int, advice: int) -> None:
         start -= start % mmap.PAGESIZE
         end = min(end, self.size)
-        if self._address and end > start:  # ctypes lets the GIL go, mmap.madvise does not
+        if self._address and end > start:  # ctypes releases the GIL, mmap.madvise does not
             _libc.madvise(ctypes.c_void_p(self._address + start), ctypes.c_size_t(end - start), ctypes.c_int(advice))
 
     def write(self, at: int, data: bytes | memoryview) -> int:
@@ -273,7 +273,7 @@ class LocalMapping:
 
     def sync(self) -> None:
         with self._opened(f"sync {self._path.name}") as fd:
-            os.fdatasync(fd)  # writes the mapping's dirty pages too, and lets the GIL go (msync does not)
+            os.fdatasync(fd)  # writes the mapping's dirty pages too, and releases the GIL (msync does not)
 
     def rewrite(self, start: int, end: int) -> None:
         step = 1024 * 1024
@@ -295,7 +295,7 @@ class LocalMapping:
             if isinstance(self.buffer, mmap.mmap):
                 self.buffer.close()
         except BufferError:
-            pass  # a slice is still on its way to a socket; the mapping goes when that does
+            pass  # a slice is still being sent; the mapping is freed after it
         self.let_go()
 
 
@@ -311,12 +311,12 @@ class _LocalLock:
             _locked_here.discard(self.key)
 
 
-# POSIX locks do not exclude a second open in the same process, so that case is kept here.
+# POSIX locks do not exclude a second open in the same process, so those are tracked here.
 _locked_here: set[Path] = set()
 
 
 class LocalFileSystem:
-    """The machine's own disk."""
+    """The local disk."""
 
     def map(self, path: Path, *, writable: bool = True, keeps: bool = False) -> Mapping:
         try:
@@ -324,7 +324,7 @@ class LocalFileSystem:
             try:
                 size = os.fstat(fd).st_size
                 if size == 0:
-                    raise StoreLayoutError(f"{path} is empty", hint="move it away")
+                    raise StoreLayoutError(f"{path} is empty", hint="move it out of the store directory")
                 return LocalMapping(path, fd, size, writable=writable, keeps=keeps)
             finally:
                 os.close(fd)
@@ -345,7 +345,7 @@ class LocalFileSystem:
                 return LocalMapping(path, fd, size, writable=True, keeps=durable)
             except BaseException:
                 staging.unlink(missing_ok=True)
-                path.unlink(missing_ok=True)  # the caller checked that the name was free
+                path.unlink(missing_ok=True)  # the caller checked that the name was unused
                 raise
             finally:
                 os.close(fd)
@@ -426,7 +426,7 @@ class LocalFileSystem:
             usage = shutil.disk_usage(path)
         except OSError as error:
             raise translate_os_error(error, f"look at the disk of {path}") from error
-        # As `df` and Java count: what only root may use is neither used nor free. Some file systems say 0 for all.
+        # As `df` and Java count: blocks reserved for root are neither used nor free. Some file systems report zeros.
         return usage.used / ((usage.used + usage.free) or 1)
 
     def lock(self, path: Path) -> Lock:
@@ -444,7 +444,7 @@ class LocalFileSystem:
             os.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise StoreLocked(
-                    f"{path.parent} is in use by another process", hint="stop that broker, or name another directory"
+                    f"{path.parent} is in use by another process", hint="stop that broker, or use another directory"
                 ) from error
             raise translate_os_error(error, f"lock {path}") from error
         _locked_here.add(key)

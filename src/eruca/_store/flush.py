@@ -1,7 +1,7 @@
-"""Flush: when bytes are on the disk, and who may be told.
+"""Flush: bringing bytes to the disk, and answering those that wait for it.
 
-`Flusher` does the work and may run in a thread (a sync lets the GIL go). `GroupCommit` lets any number of senders
-wait for one sync: while the disk is busy with one, the next gathers.
+`Flusher` does the work and may run in a thread (a sync releases the GIL). `GroupCommit` lets any number of senders
+wait for one sync: requests that arrive during a sync are covered by the next one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from eruca.errors import StoreError
 log = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
-# A disk that does not sync is tried all the time, but spoken of this often.
+# A disk that fails to sync is retried continuously, but logged this often.
 _SAY_AGAIN_S = 10.0
 
 
 class Flusher:
-    """Brings the commit log, then what is derived from it, to the disk."""
+    """Syncs the commit log, then the files derived from it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Flusher:
         self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
-        # Held during a sync, and by whoever takes away files that one may be at work on.
+        # Held during a sync, and while files are removed that a sync may be using.
         self.guard = threading.Lock()
         # Every byte of the log before this is on the disk.
         self.flushed = 0
@@ -59,7 +59,7 @@ class Flusher:
         self.sync_failures = 0
 
     def begin_at(self, position: int) -> None:
-        """Go on where a record ends and the disk has everything."""
+        """Continue at a record boundary before which everything is on the disk."""
         self.flushed = self._records_end = position
 
     @property
@@ -90,7 +90,7 @@ class Flusher:
                 segment.mapping.sync()
             except StoreError:
                 self.sync_failures += 1
-                # The kernel forgets what was appended meanwhile as well, so the range goes on to the log's end of now.
+                # The kernel also forgets what was appended since, so the range extends to the current end of the log.
                 low = max(self.flushed, segment.start) - segment.start
                 segment.mapping.rewrite(low, min(self._commitlog.written_end, segment.end) - segment.start)
                 raise
@@ -104,7 +104,7 @@ class Flusher:
         return goal
 
     def sync_derived(self) -> None:
-        """Sync queues and index, then say so in the checkpoint."""
+        """Sync queues and index, then note it in the checkpoint."""
         with self.guard:
             self._sync_derived()
 
@@ -116,7 +116,7 @@ class Flusher:
         self._checkpoint.queue_time = store_time
         if self._index is not None:
             self._index.sync()
-            # 0 where no record has a key, or a start would take the index for lost and read the whole log again.
+            # 0 where no record has a key; otherwise a start would take the index for lost and read the whole log again.
             self._checkpoint.index_time = store_time if self._index.files else 0
         if self._ends.is_due(flushed, self._commitlog.chain.segment_bytes):
             self._write_ends(flushed)
@@ -124,7 +124,7 @@ class Flusher:
         self._checkpoint.save()
 
     def write_ends(self) -> None:
-        """Write the list of ends as they are, at a clean stop."""
+        """Write the list of ends at a clean stop."""
         with self.guard:
             if self._ends.position != self._commitlog.readable_end:
                 self._write_ends(self._commitlog.readable_end)
@@ -134,36 +134,36 @@ class Flusher:
 
 
 class GroupCommit:
-    """Answers senders when the sync that covers their record is done."""
+    """Completes the waits of senders when the sync that covers their record is done."""
 
     def __init__(self, flusher: Flusher, executor: Executor, *, retry_ms: int = 50) -> None:
         self._flusher = flusher
         self._executor = executor
         self._retry_s = retry_ms / 1000
         self._waiting: deque[tuple[int, asyncio.Future[bool]]] = deque()
-        # Where somebody wants the disk to be who is told by `flushed`; 0 when it is there.
+        # The position requested by `want`; 0 when the disk has reached it.
         self._wanted = 0
-        #: Told how far the disk is, after each sync.
+        #: Called after each sync with the position the disk has reached.
         self.flushed: Signal[int] = Signal()
         self._task: asyncio.Task[None] | None = None
         self._said_at = float("-inf")
 
     def want(self, position: int) -> None:
-        """Have every byte before a position synced; `flushed` tells of each sync. The cheap way for many."""
+        """Have every byte before a position synced; `flushed` reports each sync. The cheap way for many waiters."""
         self._wanted = max(self._wanted, position)
         self._start()
 
     def stop_wanting(self) -> None:
-        """Nobody waits for `flushed` any more: a disk that does not work need not be tried all the time."""
+        """Nothing waits for `flushed` any more: a failing disk need not be retried continuously."""
         self._wanted = 0
 
     @property
     def is_idle(self) -> bool:
-        """Is nobody waiting for a sync?"""
+        """Is nothing waiting for a sync?"""
         return self._task is None or self._task.done()
 
     def when_flushed(self, position: int) -> asyncio.Future[bool]:
-        """A future that becomes True when the disk has every byte before a position.
+        """A future that becomes True when every byte before a position is on the disk.
 
         The caller bounds the wait; a record whose sync failed stays unanswered until a later sync covers it.
         """
@@ -188,7 +188,7 @@ class GroupCommit:
             except StoreError as error:
                 if loop.time() - self._said_at >= _SAY_AGAIN_S:
                     self._said_at = loop.time()
-                    log.error("sync failed, trying again: %s", error)
+                    log.error("sync failed, retrying: %s", error)
                 self._drop_abandoned()
                 await asyncio.sleep(self._retry_s)
                 continue
@@ -197,7 +197,7 @@ class GroupCommit:
                 _, future = self._waiting.popleft()
                 if not future.done():
                     future.set_result(True)
-            # Where the log was cut, the disk never gets to what was wanted before.
+            # After the log was cut, the disk never reaches what was requested before.
             is_all = self._flusher.waiting_bytes <= 0
             if is_all or flushed >= self._wanted:
                 self._wanted = 0
@@ -206,11 +206,11 @@ class GroupCommit:
             self.flushed.tell(flushed)
 
     def _drop_abandoned(self) -> None:
-        """Forget waiters that gave up, so that a dead disk does not collect them."""
+        """Drop abandoned waiters, so that they do not accumulate while the disk fails."""
         self._waiting = deque(item for item in self._waiting if not item[1].done())
 
     async def close(self) -> None:
-        """Stop; whoever still waits is told False."""
+        """Stop; futures that are still waiting get False."""
         self._wanted = 0
         if self._task is not None and not self._task.done():
             self._task.cancel()
@@ -235,7 +235,7 @@ class FlushSchedule:
         self._last = monotonic()
 
     def is_due(self, waiting_bytes: int) -> bool:
-        """Is it time to sync, with that many bytes waiting?"""
+        """Is it time to sync, with this many bytes waiting?"""
         elapsed = self._monotonic() - self._last
         if waiting_bytes <= 0:
             return False
@@ -244,5 +244,5 @@ class FlushSchedule:
         return elapsed >= self._interval_s and waiting_bytes >= self._bytes_min
 
     def mark(self) -> None:
-        """A sync was made."""
+        """Note that a sync was done."""
         self._last = self._monotonic()

@@ -1,4 +1,4 @@
-"""Small JSON files of a store: replaced as a whole, and read by somebody who must go on when one is damaged."""
+"""Small JSON files of a store: replaced as a whole, and read by code that must carry on when one is damaged."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Content = TypeVar("Content")
 
 
 class FileDamaged(StoreError):
-    """A small file is there, and its content is not what it should be."""
+    """A small file exists, but its content is not valid."""
 
 
 class FileEmpty(FileDamaged):
-    """A small file is there, and nothing is in it."""
+    """A small file exists, but is empty."""
 
 
 class JsonFile(Generic[Content]):
-    """One small file. After a crash it has its old content or its new one, never a part."""
+    """One small file. After a crash it has its old content or its new content, never a mix."""
 
     def __init__(
         self,
@@ -37,18 +37,18 @@ class JsonFile(Generic[Content]):
         decode: Callable[[bytes], Content],
         encode: Callable[[Content], bytes] = msgspec.json.encode,
     ) -> None:
-        """`decode` raises one of BAD_JSON, or WireError, for what is not such a file."""
+        """`decode` raises one of BAD_JSON, or WireError, for invalid content."""
         self._disk = disk
         self.path = path
         self._decode = decode
         self._encode = encode
 
     def exists(self) -> bool:
-        """Is there such a file, whatever is in it?"""
+        """Does the file exist, whatever its content?"""
         return self._disk.exists(self.path)
 
     def read(self) -> Content | None:
-        """Return the content; None when there is no file. Raises FileDamaged, with the reason alone as its text."""
+        """Return the content; None when there is no file. Raises FileDamaged, with only the reason as its text."""
         if not self.exists():
             return None
         if self._disk.size(self.path) > TABLE_BYTES_MAX:
@@ -62,7 +62,7 @@ class JsonFile(Generic[Content]):
             raise FileDamaged(str(error)) from error
 
     def read_or(self, default: Content, consequence: str) -> Content:
-        """Return the content; `default` without a file. Of a damaged one the log says what follows from that."""
+        """Return the content, or `default` when there is no file or it is damaged; damage is logged."""
         try:
             found = self.read()
         except FileDamaged as error:
@@ -71,7 +71,7 @@ class JsonFile(Generic[Content]):
         return default if found is None else found
 
     def encode(self, content: Content) -> bytes:
-        """Return what a file with this content has. Raises TableFull when that is more than `read` would take."""
+        """Return the bytes of a file with this content. Raises TableFull when `read` would refuse them as too large."""
         data = self._encode(content)
         if len(data) > TABLE_BYTES_MAX:
             size = f"{len(data)} bytes; a start reads at most {TABLE_BYTES_MAX}"
@@ -79,7 +79,7 @@ class JsonFile(Generic[Content]):
         return data
 
     def write(self, content: Content) -> None:
-        """Replace the content in one step; may run in a thread."""
+        """Replace the content atomically; may run in a thread."""
         replace_file(self._disk, self.path, self.encode(content))
 
     def remove(self) -> None:

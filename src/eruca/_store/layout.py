@@ -1,4 +1,4 @@
-"""Where everything is in a store directory, and what an existing one tells about the sizes it was made with."""
+"""Where everything is in a store directory, and which sizes an existing store was created with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eruca._ground.config import StoreOptions
 from eruca._store.filesystem import FileSystem
 from eruca._store.queues.indexfile import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
-# Java's default has four index entries for each slot; without it the file size alone cannot tell the two apart.
+# Java's default has four index entries for each slot; the file size alone does not determine both numbers.
 _INDEX_UNIT_BYTES = SLOT_BYTES + 4 * ENTRY_BYTES
 
 
@@ -24,7 +24,7 @@ class StorePaths:
         self.consumequeue = root / "consumequeue"
         self.index = root / "index"
         self.config = root / "config"
-        # Ours alone: Java knows neither these directories nor what is in them.
+        # Only Eruca's: Java knows neither these directories nor their content.
         self.timer = root / "eruca-timer"
         self.diverged = root / "eruca-diverged"
         self.checkpoint = root / "checkpoint"
@@ -33,7 +33,7 @@ class StorePaths:
         self.damage = root / "config" / "damage.json"
         self.removed = root / "config" / "removedTopics.json"
         self.archived = root / "config" / "archived.json"
-        # Options that were changed while a broker ran that has no `.conf` file.
+        # Options changed at run time on a broker without a `.conf` file.
         self.options = root / "config" / "erucaOptions.properties"
         self.once = root / "config" / "erucaOnce.json"
         self.queue_ends = root / "config" / "erucaQueueEnds"
@@ -41,7 +41,7 @@ class StorePaths:
 
 
 def detect_options(disk: FileSystem, paths: StorePaths, base: StoreOptions | None = None) -> StoreOptions:
-    """The options a store must have been made with, judged by the sizes of its files."""
+    """The options a store was created with, judging by the sizes of its files."""
     options = base or StoreOptions()
     size = _find_common_size(disk, [paths.commitlog])
     if size:
@@ -59,10 +59,10 @@ def detect_options(disk: FileSystem, paths: StorePaths, base: StoreOptions | Non
 
 
 def _find_common_size(disk: FileSystem, directories: Iterable[Path]) -> int:
-    """The size most files have whose names are numbers (the larger of two), so that one odd file does not decide."""
+    """The most common size of files named by a number (the larger of two), so that one odd file does not decide."""
     sizes: Counter[int] = Counter()
     for directory in directories:
         if disk.is_directory(directory):
             sizes.update([disk.size(directory / name) for name in disk.list(directory) if name.isdigit()])
-    del sizes[0]  # a file that was being made when the machine died
+    del sizes[0]  # a file that was being created when the machine died
     return max(sizes, key=lambda size: (sizes[size], size), default=0)

@@ -1,6 +1,6 @@
 """The message store: one directory, one writer.
 
-`open_store` takes the lock, recovers, and gives a `MessageStore`. All its methods run in the one thread (or event
+`open_store` takes the lock, recovers, and returns a `MessageStore`. All its methods run in the one thread (or event
 loop) that owns it; only `flusher` may be used from another.
 """
 
@@ -50,20 +50,20 @@ from eruca.errors import ConfigError, MessageIllegal, StoreClosed, StoreFull, St
 
 log = logging.getLogger(__name__)
 
-# Put behind properties that end in a zero byte, where it changes nothing for a reader: a record that ends in zeros was
-# cut short by a power loss (`scan.is_cut_short`), and this is how we know that it was not written so.
+# Appended to properties that end in a zero byte, where it changes nothing for a reader. A record that ends in zeros was
+# cut short by a power loss (`cursor.is_cut_short`), and this separator shows that the zeros were really written.
 _SEPARATOR = b"\x02"
-# A message has at most as many index entries more than spaces in its properties: the last key, and its unique id.
+# The most index entries of a message beyond the spaces in its properties: the last key, and its unique id.
 _KEYS_MORE = 2
-# What the names of both properties with keys have in them.
+# A part of the names of both properties that hold keys.
 _KEY = b"KEY"
 
 
 class MessageStore:
     """Appends records. Its parts do the rest:
 
-    `log`, `queues` and `index` are the files, `reader` finds records in them, `flusher` brings them to the disk,
-    `damage` lists what of the log is unreadable, and `lineage` knows who wrote which part of the log, and cuts it.
+    `log`, `queues` and `index` are the files, `reader` finds records in them, `flusher` syncs them to the disk,
+    `damage` lists unreadable ranges of the log, and `lineage` knows who wrote which part of the log, and cuts it.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class MessageStore:
         self.dispatch.guard, self.dispatch.damage = self.flusher.guard, self.damage
         self.archived = ArchiveMark(disk, paths.archived)
         self.abort = AbortMarker(disk, paths.abort)
-        #: Told of records that readers can see from now on: the queues that grew, each with its first new offset.
+        #: Called when records become visible to readers: with the queues that grew, each with its first new offset.
         self.dispatched: Signal[Grown] = Signal()
         # Retention refuses appends when the disk is too full.
         self._refusal = ""
-        # A broker that is no master refuses them too.
+        # A broker that is not the master refuses them too.
         self._fence = ""
         self._blocked = True
         self._topics: dict[str, TopicFacts] = {}
@@ -154,11 +154,11 @@ class MessageStore:
                 progress=progress,
                 known_damage=self.damage.items,
             )
-            # Marked before the first change, so that a crash during recovery is followed by another recovery.
+            # Set before the first change, so that a crash during recovery is followed by another recovery.
             self.abort.set()
             if crashed:
                 self._note_crash(plan)
-            # Before the checkpoint moves on: the next walk may begin behind the damage.
+            # Before the checkpoint advances: the next walk may begin behind the damage.
             self.damage.replace_from(plan.scanned_from, plan.damage, found_ms=self.clock.now_ms())
             apply_recovery(plan, self.log, self.dispatch, self.checkpoint, progress, known_damage=self.damage.items)
             if not plan.clean or plan.repairs:
@@ -198,14 +198,14 @@ class MessageStore:
         self.options = replace(self.options, archived_position=max(mark, asked))
 
     def close(self) -> None:
-        """Write and sync everything and mark the stop as clean; what cannot be synced leaves the abort marker."""
+        """Write and sync everything and mark the stop as clean; if a sync fails, the abort marker stays."""
         if not self._open:
             return
         self._open = False
         self._blocked = True
         try:
             self.commit()
-            self.log.drop_copied()  # a replica has the part of a record sent again
+            self.log.drop_copied()  # a replica requests a partial record again
             self.flusher.flushed = min(self.flusher.flushed, self.log.tail)
             self.flusher.sync_log()
             self.flusher.sync_derived()
@@ -230,10 +230,10 @@ class MessageStore:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, message: Record) -> Record:
-        """Store one message; its offset, position, size and store time are filled in.
+        """Store one message; sets its offset, position, size and store time.
 
-        Room in log, queue and index is reserved first, which may fail; from then on nothing can. This is the hot
-        path: what is nearly always true (the topic is known, there is room) is tested here and not in a call.
+        Room in log, queue and index is reserved first, which may fail; after that nothing can. This is the hot
+        path: what is nearly always true (the topic is known, there is room) is tested inline and not in a call.
         """
         if self._blocked:
             self._raise_blocked()
@@ -273,7 +273,7 @@ class MessageStore:
         return message
 
     def _append_unusual(self, message: Record, facts: TopicFacts, size: int) -> None:
-        """Store a message of a transaction or with a delay, or by way of the transient buffer."""
+        """Store a message of a transaction or with a delay, or through the transient buffer."""
         queue = None
         message.queue_offset = 0
         if has_queue_entry(message.sys_flag):
@@ -288,14 +288,14 @@ class MessageStore:
             queue.next_offset += 1
 
     def append_batch(self, messages: list[Record]) -> list[Record]:
-        """Store messages of one queue, one behind the other in one segment."""
+        """Store messages of one queue, consecutively in one segment."""
         if self._blocked:
             self._raise_blocked()
         if not messages:
             raise MessageIllegal("a batch needs at least one message")
         first = messages[0]
         if any(message.topic != first.topic or message.queue_id != first.queue_id for message in messages):
-            raise MessageIllegal("all messages of a batch go to one queue")
+            raise MessageIllegal("all messages of a batch must go to one queue")
         if sum(len(message.body) for message in messages) > self.options.message_bytes_max:
             raise MessageIllegal(f"the batch is larger than {self.options.message_bytes_max} bytes")
         for message in messages:
@@ -325,7 +325,7 @@ class MessageStore:
         return messages
 
     def append_encoded(self, topic: str, queue_id: int, data: bytes, facts: BatchFacts) -> StoredBatch | None:
-        """Store a batch as it came; None when it is not a usual one and must be decoded for `append_batch`."""
+        """Store an encoded batch; None when it is not a usual one and must be decoded for `append_batch`."""
         size = self._measure_encoded(topic, data, facts)
         if size is None:
             return None
@@ -352,18 +352,18 @@ class MessageStore:
         return size
 
     def cut_encoded(self, topic: str, data: bytes, facts: BatchFacts) -> list[bytes]:
-        """The pieces of a large batch, each of which is stored in about a millisecond. Raises BatchTooLarge.
+        """Split a large batch into pieces, each of which is stored in about a millisecond. Raises BatchTooLarge.
 
-        A batch that is not a usual one stays whole.
+        A batch that is not a usual one is not split.
         """
         if self._measure_encoded(topic, data, facts) is None:
             return [data]
         return cut_encoded(data)
 
     def commit(self) -> None:
-        """Move the transient buffer to the file and show what it held to readers.
+        """Write the transient buffer to the file and make its records visible to readers.
 
-        Records that cannot be dispatched now, because the disk is full, are left for the next time.
+        Records that cannot be dispatched now, because the disk is full, are left for the next call.
         """
         if self.log.transient is None:
             return
@@ -387,7 +387,7 @@ class MessageStore:
             self._hashes_waiting += count
 
     def _dispatch(self, position: int, size: int) -> None:
-        """Dispatch records that were just written, and tell of them."""
+        """Dispatch records that were just written, and call the listeners."""
         start = self.log.segment_start
         done = self.dispatch.run_records(self.log.buffer, position - start, position - start + size, start)
         if done.error is not None:
@@ -395,7 +395,7 @@ class MessageStore:
         self.dispatched.tell(done.grown)
 
     def _learn_topic(self, topic: str) -> TopicFacts:
-        """Check a topic's name and keep what every append to it needs."""
+        """Check a topic's name and cache what every append to it needs."""
         facts = find_facts(topic, self.options.topic_bytes_max)
         if len(self._topics) >= TOPICS_KEPT_MAX:
             self._topics.clear()
@@ -407,34 +407,34 @@ class MessageStore:
         return queue
 
     def forget_topics(self) -> None:
-        """Look every topic and queue up again at its next append; they may not be what they were."""
+        """Clear the cache of topics and queues, which may have changed."""
         self._topics.clear()
 
     def detach_topic(self, topic: str) -> Callable[[], None]:
-        """Take the consume queues of a topic out; the result deletes their files and may run in a thread.
+        """Remove the consume queues of a topic; the returned function deletes their files and may run in a thread.
 
         Its records stay in the log until they expire.
         """
-        self.commit()  # records in the transient buffer may still be on their way to these queues
+        self.commit()  # records in the transient buffer may belong to these queues
         self._topics.pop(topic, None)
         remove_queues = self.queues.detach_topic(topic)
         self.removed.add(topic, self.log.readable_end)
         self.ends.expire()
 
         def remove() -> None:
-            self.removed.save()  # first: a crash in between must not bring half of the topic back
+            self.removed.save()  # first: a crash in between must not bring back half of the topic
             remove_queues()
 
         return remove
 
     def change_options(self, options: StoreOptions) -> None:
-        """Take new values of mutable options. Raises ConfigError as `check_options` does."""
+        """Apply new values of mutable options. Raises ConfigError as `check_options` does."""
         self.check_options(options)
         self.options = options
         self._size_checked_max = options.message_bytes_max
 
     def check_options(self, options: StoreOptions) -> None:
-        """Raise ConfigError when an option that is not mutable differs, or one is out of bounds."""
+        """Raise ConfigError when an immutable option differs, or one is out of bounds."""
         for name, info in info_of(StoreOptions).items():
             if not info.mutable and getattr(options, name) != getattr(self.options, name):
                 raise ConfigError(f"{info.java} cannot change while the store is open")
@@ -445,21 +445,24 @@ class MessageStore:
 
     @property
     def refusal(self) -> str:
-        """Why appends are refused; empty while they are taken."""
+        """Why appends are refused; empty while they are accepted."""
         return self._fence or self._refusal
 
     @property
     def full_reason(self) -> str:
-        """Why there is no room for appends, whether this broker takes any or not; empty while there is."""
+        """Why there is no room for appends, whether or not this broker accepts any; empty while there is."""
         return self._refusal
 
     def refuse(self, reason: str) -> None:
-        """Refuse appends for want of room, or take them again (no reason)."""
+        """Refuse appends for lack of room, or accept them again (empty reason)."""
         self._refusal = reason
         self._blocked = bool(self._fence or reason) or not self._open
 
     def fence(self, reason: str) -> None:
-        """Refuse appends because this is no master's log, or take them again (no reason); a replica's are taken."""
+        """Refuse appends because this broker is not the master, or accept them again (empty reason).
+
+        A replica may still copy bytes in.
+        """
         self._fence = reason
         self.refuse(self._refusal)
 
@@ -471,12 +474,12 @@ class MessageStore:
         raise StoreFull(self._refusal)
 
     def _check_sizes(self, message: Record) -> int:
-        """The size of the message's record, or an error that says which part is too large."""
+        """The size of the message's record; raises an error that names the part that is too large."""
         body, topic, properties = len(message.body), len(message.topic.encode()), len(message.properties)
         if body > self.options.message_bytes_max:
-            raise MessageIllegal(f"the body has {body} bytes, the most is {self.options.message_bytes_max}")
+            raise MessageIllegal(f"the body has {body} bytes, the maximum is {self.options.message_bytes_max}")
         if properties > self._properties_max:
-            raise MessageIllegal(f"the properties have {properties} bytes, the most is {self._properties_max}")
+            raise MessageIllegal(f"the properties have {properties} bytes, the maximum is {self._properties_max}")
         return record_size(body, topic, properties, message.sys_flag)
 
 
@@ -490,7 +493,7 @@ def open_store(
     progress: Progress | None = None,
     commitlog: Path | None = None,
 ) -> MessageStore:
-    """Open (or make) the store in a directory and recover what the last run left."""
+    """Open (or create) the store in a directory and recover what the last run left."""
     options = options or StoreOptions()
     paths = StorePaths(root, commitlog)
     store = MessageStore(paths, options, disk or LocalFileSystem(), clock or SystemClock(), executor)

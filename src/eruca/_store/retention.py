@@ -1,9 +1,10 @@
-"""Retention: which segments go, when, and when the disk is too full to take more.
+"""Retention: which segments are deleted, when, and when the disk is too full for appends.
 
-`plan_retention` decides from facts; `Retention` gathers them and acts. Three levels of a filling disk: above 75
-percent expired segments go at any hour, above 85 also those that are not expired, above 90 appends are refused until
-space is back. Deletion takes the oldest first, never the last, and stops at the first segment that stays. With
-`deleteOnlyArchived` a segment that is not archived stays at every level: then appends are refused, and nothing is lost.
+`plan_retention` decides from facts; `Retention` gathers them and acts. There are three levels of a filling disk: above
+75 percent, expired segments are deleted at any hour; above 85, others too; above 90, appends are refused until there
+is space again. Deletion starts with the oldest segment, stops at the first one that is kept, and never includes the
+last. With `deleteOnlyArchived`, segments that are not archived are kept at every level: appends are then refused, and
+nothing is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from eruca._store.messagestore import MessageStore
 log = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
-# A clock that has gained as much since a pass was set, and did not run fast.
+# A wall clock that gained this much between two passes was set; it did not merely run fast.
 _JUMP_MS = 60_000
 
 
@@ -45,11 +46,11 @@ def plan_retention(
     asked: bool = False,
     archived: int | None = None,
 ) -> RetentionPlan:
-    """Decide how many of the oldest segments go; `segment_times_ms` is when each segment before the last was
+    """Decide how many of the oldest segments are deleted; `segment_times_ms` is when each segment before the last was
     last written, oldest first.
 
-    `asked` is an operator's request: expired segments go now, whatever the hour. `archived` is how many of them are in
-    an archive, None when that does not matter.
+    `asked`: an operator requested it, so expired segments are deleted at any hour. `archived` is how many of them are
+    in an archive, None when that does not matter.
     """
     percent = used_ratio * 100
     refuse = percent > options.disk_ratio_percent_refuse
@@ -73,9 +74,9 @@ def plan_retention(
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
-    """What a pass needs to know of the disk."""
+    """The facts about the disk that a pass needs."""
 
-    # The segments that may go, oldest first, and when each was last written.
+    # The segments that may be deleted, oldest first, and when each was last written.
     segments: list[Segment]
     segment_times_ms: list[int]
     used_ratio: float
@@ -84,21 +85,21 @@ class DiskFacts:
 
 
 class AgeClock:
-    """The time of day, without what the clock was set forward since the start.
+    """The time of day, corrected for jumps forward since the start.
 
-    A clock that is set forward by a month makes everything look a month older. What was written before the jump is as
-    old as it is; what was written after it has times of the new count.
+    A clock that is set forward by a month makes everything look a month older. Files written before the jump keep
+    their age; files written after it have timestamps of the new count.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._jumps = ClockJumps(*read_clocks(clock), _JUMP_MS)
-        # How much the clock is ahead of the one that nobody sets, and the first time of the new count.
+        # How far the clock is ahead of the monotonic clock, and the first time of the new count.
         self._ahead_ms = 0
         self._since_ms = 0
 
     def look(self) -> int:
-        """The time as it would be if nobody had set the clock."""
+        """The time as it would be if the clock had not been set."""
         wall_ms, monotonic_s = read_clocks(self._clock)
         jump_ms = self._jumps.look(wall_ms, monotonic_s)
         if jump_ms > 0 or (jump_ms < 0 and self._ahead_ms):
@@ -106,33 +107,33 @@ class AgeClock:
                 self._since_ms = wall_ms - _JUMP_MS
             self._ahead_ms = max(0, self._ahead_ms + jump_ms)
             log.warning(
-                "the clock was set by %d s: until the next start the ages of segments are counted without %d s of it",
+                "the clock was set by %d s: until the next start, ages of segments are computed without %d s of it",
                 jump_ms // 1000,
                 self._ahead_ms // 1000,
             )
         return wall_ms - self._ahead_ms
 
     def correct(self, time_ms: int) -> int:
-        """A time that a file has, in the same count as `look`."""
+        """A file's timestamp, in the same count as `look`."""
         return time_ms - self._ahead_ms if self._ahead_ms and time_ms >= self._since_ms else time_ms
 
 
 class Retention:
-    """Deletes what a store no longer has to keep, and watches its disk."""
+    """Deletes what a store need not keep any longer, and watches its disk."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._time = AgeClock(store.clock)
         self.deleted_segments = 0
-        # Queue and index files that are taken out and wait to be deleted.
+        # Queue and index files that were removed from the store and wait to be deleted.
         self._derived: list[Callable[[], None]] = []
 
     def observe(self) -> DiskFacts:
         """Look at the disk; may run in a thread."""
         store = self._store
-        # A segment that is not yet synced is not deleted: the flush thread may be at work on it. Nor is one whose
-        # entries are not on the disk: with both gone, a crash would give the offsets of its messages to new ones.
-        # Never the last, which is flushed to its end when the log was copied or recovered up to there.
+        # A segment that is not yet synced is kept: the flush thread may be using it. So is one whose entries are not
+        # on the disk: with both gone, a crash would give the offsets of its messages to new ones. The last segment is
+        # always kept, even when it is synced to its end because the log was copied or recovered up to there.
         flushed = [s for s in list(store.log.chain.segments)[:-1] if s.end <= store.flusher.flushed]
         if flushed and flushed[-1].end > (store.checkpoint.position or 0):
             store.flusher.sync_derived()
@@ -149,17 +150,17 @@ class Retention:
         return sum([segment.end <= mark for segment in segments]) if options.delete_only_archived else None
 
     def _find_mark(self) -> int:
-        """How far the log is archived, as the broker was told or as a job wrote in the directory."""
+        """How far the log is archived, as set in the broker or written by a job in the directory."""
         store = self._store
         mark = store.archived.raise_to(store.options.archived_position)
         if mark > store.log.tail:
-            # That of another log, which lay here before.
+            # It belongs to another log that was here before.
             log.error("archivedPosition %d is behind the end of the log, %d: ignored", mark, store.log.tail)
             return 0
         return mark
 
     def apply(self, facts: DiskFacts, *, asked: bool = False) -> tuple[RetentionPlan, list[Segment]]:
-        """Decide, take the segments out of the log, and refuse or admit appends; returns what is to be disposed of."""
+        """Decide, remove segments from the log, and refuse or accept appends; returns the segments to dispose of."""
         store = self._store
         now_ms = self._time.look()
         hour = datetime.fromtimestamp(now_ms / 1000).hour
@@ -184,12 +185,12 @@ class Retention:
         return plan, detached
 
     def _detach(self, wanted: list[Segment]) -> list[Segment]:
-        """Take segments out of the log if they are still its first ones: it may have been cut since they were seen."""
+        """Remove segments from the log if they are still its first ones: it may have been cut in the meantime."""
         chain = self._store.log.chain
         detached: list[Segment] = []
         for segment in wanted:
             if len(chain.segments) < 2 or chain.segments[0] is not segment:
-                log.warning("the log changed while its disk was looked at: %s stays for now", segment.path.name)
+                log.warning("the log changed while its disk was checked: %s is kept for now", segment.path.name)
                 break
             detached.append(chain.detach_first())
         return detached
@@ -203,9 +204,9 @@ class Retention:
             self.deleted_segments += 1
 
     def detach_derived(self) -> int:
-        """Take out queue and index files all of whose records are gone, `dispose` deletes them; returns how many.
+        """Remove queue and index files whose records are all gone, `dispose` deletes them; returns how many.
 
-        The last file of a queue stays, because its name is all that remembers the offset.
+        The last file of a queue is kept, because only its name records the offset.
         """
         store = self._store
         start = store.log.start
@@ -228,4 +229,4 @@ class Retention:
             log.error("%s", store.full_reason)
         elif not refuse and store.full_reason:
             store.refuse("")
-            log.info("the disk has space again, appends are taken")
+            log.info("the disk has space again, appends are accepted")

@@ -1,4 +1,4 @@
-"""What every append to a topic needs, found out once."""
+"""What every append to a topic needs, computed once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eruca._wire.digest import index_prefix
 from eruca._wire.names import SCHEDULE_TOPIC, check_topic
 from eruca._wire.record import FIXED_BYTES_V4
 
-# Topics whose facts are kept; a bound, because topics come and go.
+# How many topics are cached; bounded, because topics come and go.
 TOPICS_KEPT_MAX = 65536
 
 
@@ -27,7 +27,7 @@ class TopicFacts:
 
 
 def find_facts(topic: str, bytes_max: int) -> TopicFacts:
-    """Check a topic's name and find what every append to it needs."""
+    """Check a topic's name and compute what every append to it needs."""
     check_topic(topic, bytes_max)
     encoded = topic.encode()
     return TopicFacts(encoded, FIXED_BYTES_V4 + len(encoded), index_prefix(topic), topic != SCHEDULE_TOPIC)

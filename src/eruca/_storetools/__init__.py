@@ -1,5 +1,5 @@
-"""Offline tools for a store directory: verify, dump, rebuild, summary, what was set aside.
+"""Offline tools for a store directory: verify, dump, rebuild, summary, parts that were set aside.
 
-A rebuild takes the lock, and makes consume queues and index again. All others only look, at a store of ours or of
+A rebuild takes the lock and rebuilds consume queues and index. All other tools only read, from a store of ours or of
 Java's, open or closed.
 """

@@ -1,4 +1,4 @@
-"""The messages of a store as rows to read, from the commit log alone: no consume queue or index is needed."""
+"""The messages of a store as readable rows, from the commit log alone: no consume queue or index is needed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from eruca._wire.sysflag import (
 )
 from eruca.errors import WireError
 
-# Store times follow the log unless the clock was set back; a segment is passed over only when it is this far away.
+# Store times follow the log unless the clock was set back; a segment is skipped only when it is this far away.
 CLOCK_STEP_MS_MAX = 60_000
 BODY_PREVIEW_BYTES = 120
 
@@ -65,7 +65,7 @@ class RecordRow(msgspec.Struct, frozen=True, kw_only=True):
     prepared_position: int
     # As stored, which may be compressed.
     body_size: int
-    # As its sender wrote it: text, or hexadecimal when it is not text; cut off after some bytes.
+    # As its sender wrote it: text, or hexadecimal when it is not text; truncated.
     body: str
     body_is_text: bool
     body_is_cut: bool
@@ -75,7 +75,7 @@ class RecordRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records to show: all conditions that are given must hold."""
+    """Which records to show: all given conditions must hold."""
 
     topic: str | None = None
     queue: int | None = None
@@ -98,7 +98,7 @@ def dump_records(
     commitlog: Path | None = None,
     disk: FileSystem | None = None,
 ) -> Iterator[RecordRow]:
-    """Each record that is wanted, in log order; damage is stepped over, the store may be open in a running broker."""
+    """Each matching record, in log order; damage is skipped, and the store may be open in a running broker."""
     wanted = wanted or RecordFilter()
     left = limit
     with ReadOnlyStore(root, properties, paths=StorePaths(root, commitlog), disk=disk) as store:
@@ -146,7 +146,7 @@ def _skip_older(run: Chain, from_time: int) -> int:
 
 
 def make_row(record: bytes, view: RecordView, at: int, position: int, body_bytes: int) -> RecordRow:
-    """A record as a row; `at` is where it begins in the bytes that the view was made of."""
+    """A record as a row; `at` is where it begins in the bytes the view was made from."""
     message = _decode(record, view, at)
     properties = message.read_properties()
     crc_ok = not message.body or body_crc(message.body) == message.body_crc
@@ -183,7 +183,7 @@ def _decode(record: bytes, view: RecordView, at: int) -> Record:
     try:
         return decode_record(record, check_crc=False)
     except WireError:
-        # A topic that is not UTF-8: shown as well as can be, because the row is how one learns of it.
+        # A topic that is not UTF-8: shown as well as possible, because this row is how one learns about it.
         topic_at = view.body_end - at + 1
         plain = record[:topic_at] + b"?" * len(view.topic) + record[topic_at + len(view.topic) :]
         message = decode_record(plain, check_crc=False)
@@ -196,11 +196,11 @@ def preview_body(message: Record, bytes_max: int) -> tuple[str, bool, bool]:
     try:
         body = user_body(message)
     except WireError:
-        body = message.body  # damaged, or its compression is not installed: the stored bytes are still worth seeing
+        body = message.body  # damaged, or its compression is not installed: the stored bytes are still useful
     cut = body[:bytes_max]
     is_cut = len(cut) < len(body)
     try:
-        # A cut may fall inside a character; up to three bytes of it are left away.
+        # The cut may fall inside a character; up to three bytes of it are dropped.
         text = cut.decode() if not is_cut else _decode_cut(cut)
     except UnicodeDecodeError:
         return cut.hex(), False, is_cut
@@ -244,7 +244,7 @@ _COMPRESSION_WORDS = {
 
 
 def describe_sys_flag(sys_flag: int) -> list[str]:
-    """The bits of a sysFlag in words."""
+    """The bits of a sysFlag as words."""
     words = []
     if sys_flag & COMPRESSED:
         words.append(f"compressed-{_COMPRESSION_WORDS.get(sys_flag & COMPRESSION_MASK, 'unknown')}")

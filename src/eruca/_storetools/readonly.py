@@ -1,7 +1,7 @@
-"""A store opened to look at: nothing is locked, nothing is changed, and what does not fit is noted, not refused.
+"""A store opened for reading: nothing is locked, nothing is changed, and misfits are reported, not refused.
 
-`open_store` refuses a chain with a foreign file, because writing to it would be a guess. A tool that is to say what is
-wrong must go on: it notes the file as a `Finding` and reads the rest. It may look at a store that a broker has open.
+`open_store` refuses a chain with a foreign file, because writing to it would be a guess. A diagnostic tool must go on:
+it reports the file as a `Finding` and reads the rest. The store may be open in a running broker.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from eruca._wire.names import check_topic
 from eruca._wire.record import Inspection, InvalidView
 from eruca.errors import InvalidName, StoreError, StoreIOError, StoreLayoutError
 
-# A queue or index that is wrong throughout would give a finding for each entry; the count goes on, the list does not.
+# A queue or index that is wrong throughout would produce a finding for each entry: all are counted, few are listed.
 KEPT_OF_A_KIND_MAX = 100
-_REPAIR_HINT = "`eruca store rebuild` makes it again from the commit log"
+_REPAIR_HINT = "`eruca store rebuild` rebuilds it from the commit log"
 
 
 class Level(enum.Enum):
     """How bad a finding is."""
 
     ERROR = "error"
-    # What the next start repairs by itself, or what is only worth knowing.
+    # Repaired automatically at the next start, or only worth knowing.
     WARNING = "warning"
 
 
@@ -59,25 +59,25 @@ class Kind(enum.Enum):
     OPEN = "not-closed"
 
 
-# Each of these names a place that nothing else names, so none is left out.
+# Each of these names a place that no other finding names, so none is left out.
 _ALWAYS_KEPT = frozenset({Kind.LAYOUT, Kind.DAMAGE, Kind.TORN_TAIL})
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it should be."""
+    """One thing that is wrong."""
 
     level: Level
     kind: Kind
     path: str
     reason: str
-    # In the commit log.
+    # A position in the commit log.
     position: int | None = None
     length: int | None = None
     hint: str = ""
 
 
 class Findings:
-    """Collects findings, with a bound on how many of a kind are kept."""
+    """Collects findings, with a limit for each kind."""
 
     def __init__(self) -> None:
         self.items: list[Finding] = []
@@ -96,17 +96,17 @@ class Findings:
         length: int | None = None,
         hint: str = "",
     ) -> None:
-        """Note something that no start repairs."""
+        """Report something that a start does not repair."""
         self.errors += 1
         self._keep(Level.ERROR, kind, path, reason, position, length, hint)
 
     def add_warning(self, kind: Kind, path: Path, reason: str, *, position: int | None = None, hint: str = "") -> None:
-        """Note something that is worth knowing."""
+        """Report something that is worth knowing."""
         self.warnings += 1
         self._keep(Level.WARNING, kind, path, reason, position, None, hint)
 
     def add_exception(self, kind: Kind, path: Path, error: StoreError) -> None:
-        """Note what another room refused, with its own words."""
+        """Report an error raised elsewhere, with its own text."""
         self.add_error(kind, path, str(error.args[0]), hint=error.hint)
 
     def _keep(
@@ -122,7 +122,7 @@ class Findings:
 
 
 def resolve_options(disk: FileSystem, paths: StorePaths, properties: Mapping[str, str]) -> StoreOptions:
-    """The options of an existing store: what `properties` (Java keys) say, and the rest judged by the files."""
+    """The options of an existing store: from `properties` (Java keys), and otherwise judging by the files."""
     given = from_properties(StoreOptions, properties)
     said = {name: getattr(given, name) for name, info in info_of(StoreOptions).items() if info.java in properties}
     return replace(detect_options(disk, paths, given), **said)
@@ -134,13 +134,13 @@ def holds_segments(disk: FileSystem, directory: Path) -> bool:
 
 
 def check_is_store(disk: FileSystem, paths: StorePaths) -> None:
-    """Refuse a directory that is not a store, with a guess at what was meant."""
+    """Refuse a directory that is not a store, with a hint at the likely one."""
     root = paths.root
     if not disk.is_directory(root):
-        raise StoreError(f"{root} is not a directory", hint="name the directory that storePathRootDir names")
+        raise StoreError(f"{root} is not a directory", hint="pass the directory named by storePathRootDir")
     if disk.is_directory(paths.commitlog):
         return
-    hint = "name the directory that has commitlog/ in it (storePathRootDir)"
+    hint = "pass the directory that contains commitlog/ (storePathRootDir)"
     if holds_segments(disk, root):
         hint = f"this is a chain of segments inside a store; try {root.parent}"
     elif disk.is_directory(root / "store" / "commitlog"):
@@ -158,7 +158,8 @@ def load_log(
 ) -> list[Chain]:
     """Map a commit log for reading: one chain, or several when segments between them are missing.
 
-    `refuse` is told each file that does not fit and why, and may raise. One that a broker at work deleted is not there.
+    `refuse` is called with each file that does not fit and why, and may raise. Files deleted by a running broker are
+    left out.
     """
     runs: list[Chain] = []
     try:
@@ -182,7 +183,7 @@ def load_log(
 
 
 class ReadOnlyStore:
-    """Every file of a store that fits, mapped for reading, and a note of every one that does not."""
+    """Every file of a store that fits, mapped for reading, and a finding for every file that does not."""
 
     def __init__(
         self,
@@ -202,12 +203,12 @@ class ReadOnlyStore:
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._pool = MapPool()
         self.index_files: list[IndexFile] = []
-        # The entries of each index file when it was opened, entry 0 included; a broker may have gone on since.
+        # The entries of each index file when it was opened, including entry 0; a broker may have added more since.
         self.index_counts: list[int] = []
         self.aborted = AbortMarker(self.disk, self.paths.abort).is_set()
         self.checkpoint: Checkpoint | None = None
         try:
-            # A broker writes the log first and its entries then; in the other order every entry we see has its record.
+            # A broker writes the log before its entries; opened in reverse order, every entry we see has its record.
             self._load_index()
             self._load_queues()
             self._load_log()
@@ -225,7 +226,7 @@ class ReadOnlyStore:
         self.close()
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         for run in self.runs:
             run.close()
         for queue in self.queues.values():
@@ -251,10 +252,10 @@ class ReadOnlyStore:
         return None
 
     def inspect(self, position: int) -> Inspection:
-        """Say what lies at a position of the commit log."""
+        """Tell what is at a position of the commit log."""
         segment = self.find_segment(position)
         if segment is None:
-            return InvalidView("the commit log has no such position")
+            return InvalidView("the commit log does not have this position")
         return segment.inspect(position)
 
     def iter_segments(self) -> Iterator[Segment]:
@@ -275,7 +276,7 @@ class ReadOnlyStore:
                 f"{missing // size} segments are missing before {after.segments[0].path.name}",
                 position=before.end,
                 length=missing,
-                hint="put the missing files back, or move the later ones away",
+                hint="restore the missing files, or move the later ones away",
             )
 
     def _load_queues(self) -> None:
@@ -283,13 +284,13 @@ class ReadOnlyStore:
             directory = self.paths.consumequeue / topic
             if not self.disk.is_directory(directory):
                 self.findings.add_error(
-                    Kind.LAYOUT, directory, "a file where a topic's directory belongs", hint="move it"
+                    Kind.LAYOUT, directory, "a file where a topic's directory belongs", hint="move it away"
                 )
                 continue
             try:
                 check_topic(topic, RECORD_TOPIC_BYTES_MAX)
             except InvalidName as error:
-                self.findings.add_error(Kind.LAYOUT, directory, f"not a topic: {error}", hint="move it")
+                self.findings.add_error(Kind.LAYOUT, directory, f"not a topic: {error}", hint="move it away")
                 continue
             for number in self.disk.list(directory):
                 if not number.startswith("."):
@@ -298,7 +299,7 @@ class ReadOnlyStore:
     def _load_queue(self, topic: str, directory: Path) -> None:
         number = directory.name
         if not is_queue_number(number) or not self.disk.is_directory(directory):
-            self.findings.add_error(Kind.LAYOUT, directory, "not the directory of a queue", hint="move it")
+            self.findings.add_error(Kind.LAYOUT, directory, "not the directory of a queue", hint="move it away")
             return
         try:
             queue = self.load_queue(topic, int(number))
@@ -310,7 +311,7 @@ class ReadOnlyStore:
             self.queues[topic, int(number)] = queue
 
     def load_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Map one consume queue as it is now; the caller closes it."""
+        """Map one consume queue in its current state; the caller closes it."""
         queue = ConsumeQueue(
             self.disk,
             self.paths.consumequeue / topic / str(queue_id),
@@ -341,7 +342,7 @@ class ReadOnlyStore:
                         Kind.LAYOUT,
                         path,
                         f"{found} bytes, but maxHashSlotNum={slots} and maxIndexNum={entries} make {size}",
-                        hint=f"give both with --option if the store was made so; {_REPAIR_HINT}",
+                        hint=f"pass both with --option if the store was created with other values; {_REPAIR_HINT}",
                     )
                     continue
                 mapping = self.disk.map(path, writable=False)
@@ -363,6 +364,6 @@ class ReadOnlyStore:
             self.checkpoint = checkpoint
 
     def _note_unless_gone(self, kind: Kind, path: Path, error: StoreError) -> None:
-        """A running broker may delete what it has just listed; that is no finding."""
+        """Report an error, unless the file is gone: a running broker may delete files after they were listed."""
         if self.disk.exists(path):
             self.findings.add_exception(kind, path, error)

@@ -1,14 +1,14 @@
-"""Rebuild: consume queues and index made again from the commit log alone. The log itself is only read.
+"""Rebuild: consume queues and index are written again from the commit log alone. The log itself is only read.
 
     1  consumequeue.rebuilding/ and index.rebuilding/ are written beside the old ones, and synced
     2  they are verified against the log, every entry
     3  the abort marker is set, so that a crash from here on is followed by a recovery
     4  each old directory is renamed to <name>.old-<time>, and the new one takes its name
-    5  the abort marker goes, if it was not there before; the old directories too, if that was asked for
+    5  the abort marker is removed, unless it was there before; the old directories too, if requested
 
-A crash before step 4 leaves the old directories as they were, and a rest that the next rebuild removes. A crash inside
-step 4 leaves a directory missing, and a store without consume queues or index makes them again when it opens. What is
-not understood is never lost: the old directories stay until someone says otherwise.
+A crash before step 4 leaves the old directories as they were, and leftovers that the next rebuild removes. A crash
+during step 4 leaves a directory missing, and a store without consume queues or index rebuilds them when it opens.
+Nothing unknown is ever lost: the old directories are kept until someone asks to delete them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OLD_SUFFIX = ".old-"
 
 
 class RebuildReport(msgspec.Struct, frozen=True):
-    """What a rebuild made."""
+    """The result of a rebuild."""
 
     root: str
     records: int
@@ -58,11 +58,11 @@ class RebuildReport(msgspec.Struct, frozen=True):
     queue_entries: int
     index_files: int
     index_entries: int
-    # Queues that the old directory has and the log has no record for, now empty at their old offset.
+    # Queues that are in the old directory but have no record in the log, now empty at their old offset.
     empty_queues: list[str]
-    # Queues that are gone: the log has no record for them, and the old files do not say where they were.
+    # Queues that are lost: the log has no record for them, and the old files do not show their offset.
     dropped_queues: list[str]
-    # Where the old directories are; empty when there were none or they were to be deleted.
+    # Where the old directories are; empty when there were none or they were deleted.
     kept: list[str]
     # Damage of the log, which a rebuild cannot repair.
     findings: list[Finding]
@@ -78,9 +78,9 @@ def rebuild_store(
     disk: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> RebuildReport:
-    """Make consume queues and index again; sizes come from `properties` (Java keys) or else from the old files.
+    """Rebuild consume queues and index; sizes come from `properties` (Java keys), otherwise from the old files.
 
-    The store must not be open. `progress` is told every byte of the log three times: read, written from, verified.
+    The store must not be open. `progress` counts every byte of the log three times: read, written from, verified.
     """
     disk = disk or LocalFileSystem()
     paths = StorePaths(root, commitlog)
@@ -95,14 +95,14 @@ def rebuild_store(
 
 
 def check_index_size(disk: FileSystem, paths: StorePaths, options: StoreOptions, properties: Mapping[str, str]) -> None:
-    """Refuse to guess: slots and entries cannot always be told from the size of an index file."""
+    """Refuse to guess: the size of an index file does not always determine slots and entries."""
     if not options.index_enabled or {"maxHashSlotNum", "maxIndexNum"} & set(properties):
         return
     sizes = {disk.size(paths.index / name) for name in disk.list(paths.index) if name.isdigit()}
     if sizes and file_bytes(options.index_slots, options.index_entries) not in sizes:
         raise StoreLayoutError(
-            f"{paths.index}: files of {sorted(sizes)[-1]} bytes do not say how many slots and entries they have",
-            hint="give --option maxHashSlotNum=... and --option maxIndexNum=... as the broker has them",
+            f"{paths.index}: files of {sorted(sizes)[-1]} bytes do not show how many slots and entries they have",
+            hint="pass --option maxHashSlotNum=... and --option maxIndexNum=... with the broker's values",
         )
 
 
@@ -179,8 +179,8 @@ class _Rebuild:
         for finding in report.findings:
             if finding.kind in (Kind.QUEUE, Kind.INDEX) and finding.level is Level.ERROR:
                 raise StoreError(
-                    f"what was rebuilt does not agree with the log ({finding.path}: {finding.reason})",
-                    hint="the store is as it was; is something else writing to it?",
+                    f"the rebuilt files do not agree with the log ({finding.path}: {finding.reason})",
+                    hint="the store is unchanged; is something else writing to it?",
                 )
         about_log = (Kind.DAMAGE, Kind.TORN_TAIL, Kind.LOST, Kind.RECORD)
         return RebuildReport(
@@ -200,13 +200,13 @@ class _Rebuild:
 
 
 def carry_empty_queues(disk: FileSystem, paths: StorePaths, queues: Queues) -> tuple[list[str], list[str]]:
-    """Keep the offset of queues whose records have all expired: a queue that starts at 0 again loses messages.
+    """Keep the offset of queues whose records have all expired: a queue that restarted at 0 would lose messages.
 
     A consumer that has read up to offset 500 would wait for 500 while new messages arrive at 0, 1, 2.
     """
     empty: list[str] = []
     dropped: list[str] = []
-    # Judged by its own files: the new queues may be asked to have another segment size.
+    # Judged by the old files: the new queues may get another segment size.
     with ReadOnlyStore(paths.root, paths=paths, disk=disk) as old:
         for (topic, queue_id), before in sorted(old.queues.items()):
             if queues.get(topic, queue_id) is not None or before.max_offset == 0:
@@ -234,13 +234,13 @@ class Staging:
         self.paths = StorePaths(paths.root, paths.commitlog)
         self.paths.consumequeue = _stage(paths.consumequeue)
         self.paths.index = _stage(paths.index)
-        # Without index, its old files stay as they are.
+        # Without an index, the old index files are left alone.
         self._parts = [(self.paths.consumequeue, paths.consumequeue)]
         if with_index:
             self._parts.append((self.paths.index, paths.index))
 
     def make(self) -> None:
-        """Make the directories."""
+        """Create the directories."""
         for staged, _ in self._parts:
             self._disk.make_directory(staged)
 
@@ -255,7 +255,7 @@ class Staging:
         was_set = abort.is_set()
         if not was_set:
             abort.set()
-        self._disk.remove(self.paths.queue_ends)  # it tells of the old files
+        self._disk.remove(self.paths.queue_ends)  # it describes the old files
         kept = []
         stamp = datetime.fromtimestamp(self._clock.now_ms() / 1000).strftime("%Y%m%d%H%M%S")
         for staged, path in self._parts:
@@ -273,10 +273,10 @@ class Staging:
             free = path.with_name(f"{path.name}{OLD_SUFFIX}{stamp}{suffix}")
             if not self._disk.exists(free):
                 return free
-        raise StoreError(f"{path}: too many old directories beside it", hint="delete those you no longer need")
+        raise StoreError(f"{path}: too many old directories beside it", hint="delete the ones you no longer need")
 
     def remove(self) -> None:
-        """Delete what was staged, and what an earlier rebuild left."""
+        """Delete staged files, and leftovers of an earlier rebuild."""
         for path in (self.paths.consumequeue, self.paths.index):
             remove_tree(self._disk, path)
 
@@ -286,7 +286,7 @@ def _stage(path: Path) -> Path:
 
 
 def remove_tree(disk: FileSystem, path: Path) -> None:
-    """Delete a directory and all in it; one that is gone already is fine."""
+    """Delete a directory and its content; a missing one is not an error."""
     if not disk.exists(path):
         return
     for name in disk.list(path):

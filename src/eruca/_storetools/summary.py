@@ -1,4 +1,4 @@
-"""What is in a store, in one look: sizes, topics, offsets, index fill, tables. Of the log only the tail is read."""
+"""A summary of a store: sizes, topics, offsets, index fill, tables. Of the log only the tail is read."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class LogSummary(msgspec.Struct, frozen=True):
     end: int
     first_store_time: int
     last_store_time: int
-    # Why the bytes at `end` are no record; empty when nothing was written there.
+    # Why the bytes at `end` are not a record; empty when nothing was written there.
     torn: str
 
 
 class QueueSummary(msgspec.Struct, frozen=True):
-    """One queue: offsets from `min_offset` up to, but without, `max_offset`."""
+    """One queue: offsets from `min_offset` up to, but excluding, `max_offset`."""
 
     topic: str
     queue: int
@@ -79,7 +79,7 @@ class CheckpointSummary(msgspec.Struct, frozen=True):
 
 
 class TableSummary(msgspec.Struct, frozen=True):
-    """One JSON table; the version is what brokers compare to see who has the newer one."""
+    """One JSON table; brokers compare the version to find the newer one."""
 
     name: str
     bytes: int
@@ -101,7 +101,7 @@ class StoreSummary(msgspec.Struct, frozen=True):
     queues: list[QueueSummary]
     index: list[IndexSummary]
     checkpoint: CheckpointSummary | None
-    # There is an abort marker: a broker has the store open, or the last one did not stop cleanly.
+    # There is an abort marker: the store is open in a broker, or the last one did not stop cleanly.
     aborted: bool
     tables: list[TableSummary]
     # Ranges that earlier runs found unreadable.
@@ -116,7 +116,7 @@ def describe_store(
     commitlog: Path | None = None,
     disk: FileSystem | None = None,
 ) -> StoreSummary:
-    """Look at a store without changing it; it may be open in a running broker."""
+    """Examine a store without changing it; it may be open in a running broker."""
     with ReadOnlyStore(root, properties, paths=StorePaths(root, commitlog), disk=disk) as store:
         log = summarize_log(store)
         queues = [
@@ -173,7 +173,7 @@ def measure_log(
     commitlog: Path | None = None,
     disk: FileSystem | None = None,
 ) -> int:
-    """How many bytes a walk over the commit log will read, for a progress bar."""
+    """How many bytes of the commit log a walk will read, for a progress bar."""
     with ReadOnlyStore(root, properties, paths=StorePaths(root, commitlog), disk=disk) as store:
         log = summarize_log(store)
         return max(0, log.end - log.start)
@@ -196,7 +196,7 @@ def summarize_log(store: ReadOnlyStore) -> LogSummary:
 
 
 def _find_log_end(store: ReadOnlyStore, run: Chain) -> tuple[int, int, str]:
-    """The end of the log, the time of its last record and why what follows is no record."""
+    """The end of the log, the time of its last record, and why the bytes after it are not a record."""
     # The newest record that a queue points at is near the end; without queues, the last segment in use is walked.
     start = -1
     for queue in store.queues.values():
@@ -236,7 +236,7 @@ _TABLE_TYPES: dict[str, type[JsonBody]] = {
 
 
 def check_tables(store: ReadOnlyStore) -> list[TableSummary]:
-    """Read every JSON file under config/; one that is unreadable becomes a finding, milder with a good backup."""
+    """Read every JSON file under config/; an unreadable one is an error, or a warning if its backup is good."""
     names = store.disk.list(store.paths.config)
     found = {name.removesuffix(".bak") for name in names if name.removesuffix(".bak").endswith(".json")}
     return [_check_table(store, name, names, store.findings) for name in sorted(found)]
@@ -268,7 +268,7 @@ def _check_table(store: ReadOnlyStore, name: str, names: list[str], findings: Fi
 
 
 def _read_table(disk: FileSystem, path: Path) -> tuple[Any, str]:
-    """The table and no problem, or none and what is wrong."""
+    """The table and an empty problem, or None and the problem."""
     table_type = _TABLE_TYPES.get(path.name.removesuffix(".bak"))
     decode: Callable[[bytes], Any] = fastjson.parse if table_type is None else partial(decode_table, table_type)
     try:

@@ -1,9 +1,9 @@
-"""Verification: every byte of the commit log is walked, and what is derived from it is held against it.
+"""Verification: the whole commit log is read, and everything derived from it is compared with it.
 
-The log is walked twice: for damage, bodies included, and then record by record for the derived files. That second walk
-does both directions at once. Each record is looked up in its consume queue, and how many entries were proven so is
-counted; only a queue whose count does not come out is walked entry by entry to name the wrong ones. Index entries lie
-in log order, so the index is read alongside as a second sequence. Memory stays flat.
+The log is walked twice: once for damage, including bodies, and once record by record for the derived files. The second
+walk checks both directions at once. Each record is looked up in its consume queue, and the entries proven this way are
+counted; only a queue whose count is wrong is walked entry by entry to name the bad ones. Index entries are
+in log order, so the index is read in parallel as a second sequence. Memory use is constant.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from eruca._wire.properties import INNER_MULTI_DISPATCH, get_property
 from eruca._wire.record import InvalidView, RecordView
 from eruca.errors import InvalidName, StoreError
 
-_REBUILD_HINT = "`eruca store rebuild` makes it again from the commit log"
+_REBUILD_HINT = "`eruca store rebuild` rebuilds it from the commit log"
 _OPEN_HINT = "the next start repairs it"
 _RAW_MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 # A tags code at or below this is an address in consumequeue_ext (enableConsumeQueueExt), which only Java writes.
 _EXT_ADDRESS_MAX = -(2**31) - 1
-# A broker may be writing the last record while we look at it; it is looked at again before it is called torn.
+# A running broker may be writing the last record; it is read again before it is called torn.
 _TAIL_LOOKS = 3
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """What a verification looked at and what it found."""
+    """What a verification checked and found."""
 
     root: str
     clean: bool
@@ -61,7 +61,7 @@ class VerifyReport(msgspec.Struct, frozen=True):
     index_entries: int
     errors: int
     warnings: int
-    # Errors and warnings first found are listed; of each kind a bound is kept, and the rest only counted.
+    # The first errors and warnings, up to a limit for each kind; the rest are only counted.
     findings: list[Finding]
     findings_left_out: int
 
@@ -76,7 +76,7 @@ def verify_store(
 ) -> VerifyReport:
     """Check every record, entry and table of a store without changing it; it may be open in a running broker.
 
-    `progress` is told every byte of the log twice.
+    `progress` counts every byte of the log twice.
     """
     with ReadOnlyStore(root, properties, paths=StorePaths(root, commitlog), disk=disk) as store:
         return verify_opened(store, progress)
@@ -85,14 +85,14 @@ def verify_store(
 def verify_opened(
     store: ReadOnlyStore, progress: Progress | None = None, *, known: LogScan | None = None
 ) -> VerifyReport:
-    """Check a store that is open to look at; `known` is a scan of its whole log, if somebody made one already."""
+    """Check a store opened for reading; `known` is a scan of its whole log, if one was made already."""
     walk = _Walk(store)
     walk.run(progress, known)
     check_tables(store)
     findings = store.findings
     if store.aborted:
         findings.add_warning(
-            Kind.OPEN, store.paths.abort, "a broker has the store open, or the last one did not stop cleanly"
+            Kind.OPEN, store.paths.abort, "the store is open in a broker, or the last one did not stop cleanly"
         )
     return VerifyReport(
         root=str(store.paths.root),
@@ -131,14 +131,14 @@ class _Walk:
         options = store.options
         self._store = store
         self._findings = store.findings
-        # Only asked what a record's entries must look like; it never writes.
+        # Only used to compute what a record's entries must be; it never writes.
         self._dispatch = Dispatch(
             Queues(store.disk, store.paths.consumequeue, options.consumequeue_segment_bytes),
             Index(store.disk, store.paths.index, options.index_slots, options.index_entries, SystemClock()),
             parse_delay_levels(options.delay_levels),
             self._load_removed(store),
         )
-        # Topics with the hash their index entries begin with, and whether a queue can have that name.
+        # For each topic, the hash prefix of its index entries, and whether a queue can have that name.
         self._topics: dict[bytes, tuple[str, int, bool]] = {}
         self._proven: dict[tuple[str, int], int] = {}
         self._missing: dict[tuple[str, int], _Missing] = {}
@@ -156,12 +156,12 @@ class _Walk:
         return removed
 
     def run(self, progress: Progress | None, known: LogScan | None) -> None:
-        """Walk the log, then close the accounts of queues and index."""
+        """Walk the log, then check the totals of queues and index."""
         runs = self._store.runs
         for number, run in enumerate(runs):
             if number:
                 end = runs[number - 1].end
-                self._damage.append(Damage(end, run.start - end, "segments are missing"))  # noted when they were listed
+                self._damage.append(Damage(end, run.start - end, "segments are missing"))  # reported when listed
             scan = known or scan_log(run, run.start, progress=progress)
             if number + 1 < len(runs):
                 self._close_run(run, scan)
@@ -201,7 +201,7 @@ class _Walk:
         self._findings.add_error(
             Kind.DAMAGE,
             self._store.paths.commitlog if segment is None else segment.path,
-            f"{damage.reason}{place}; the records behind it are good",
+            f"{damage.reason}{place}; the records after it are good",
             position=damage.position,
             length=damage.length,
         )
@@ -275,7 +275,7 @@ class _Walk:
             self._findings.add_error(
                 Kind.RECORD,
                 self._store.paths.commitlog if segment is None else segment.path,
-                f"no consumer can ask for this record: {error}",
+                f"no consumer can request this record: {error}",
                 position=position,
             )
             return topic, index_prefix(topic), False
@@ -300,11 +300,11 @@ class _Walk:
                     break
                 if size == FILLER_SIZE:
                     if seen:
-                        lost.append(number)  # in the middle of a queue: nothing is left of the message
+                        lost.append(number)  # in the middle of a queue: the message is lost
                     continue
                 seen = True
                 if size > 0 and 0 <= position < start:
-                    continue  # its segment was deleted when it expired
+                    continue  # its segment expired and was deleted
                 if any(item.position <= position < item.end for item in self._damage):
                     lost.append(number)
                     continue
@@ -313,8 +313,8 @@ class _Walk:
             self._findings.add_error(
                 Kind.LOST,
                 queue.chain.directory,
-                f"{len(lost)} messages lie in damaged bytes of the log: offsets {format_ranges(lost)}",
-                hint="the others stay readable",
+                f"{len(lost)} messages are in damaged bytes of the log: offsets {format_ranges(lost)}",
+                hint="the others are readable",
             )
 
     def _check_entry(self, queue: ConsumeQueue, offset: int, position: int, size: int) -> None:
@@ -333,7 +333,7 @@ class _Walk:
         view = self._store.inspect(position)
         if not isinstance(view, RecordView):
             what = view.reason if isinstance(view, InvalidView) else "the end of a segment"
-            self._note_entry(queue, offset, f"position {position} is no record: {what}", position)
+            self._note_entry(queue, offset, f"position {position} is not a record: {what}", position)
             return
         found = (view.topic.decode("utf-8", "replace"), view.queue_id, view.queue_offset, view.size)
         if found == (queue.topic, queue.queue_id, offset, size) or self._is_multi_dispatched(queue, position, view):
@@ -341,14 +341,14 @@ class _Walk:
         self._note_entry(queue, offset, f"position {position} has {found[0]} queue {found[1]} offset {found[2]}")
 
     def _is_multi_dispatched(self, queue: ConsumeQueue, position: int, view: RecordView) -> bool:
-        """Does the record name this queue as a further one (enableMultiDispatch)?"""
+        """Does the record list this queue as an additional one (enableMultiDispatch)?"""
         segment = self._store.find_segment(position)
         assert segment is not None
         names = get_property(bytes(segment.buffer[view.properties_at : view.properties_end]), _RAW_MULTI_DISPATCH)
         return names is not None and queue.topic.encode() in names.split(b",")
 
     def _report_missing(self) -> None:
-        """Records without an entry: an error, unless the next start dispatches them again anyway."""
+        """Report records without an entry: an error, unless the next start dispatches them again anyway."""
         repaired_from = self._find_repair_start()
         for (topic, queue_id), missing in sorted(self._missing.items()):
             directory = self._store.paths.consumequeue / topic / str(queue_id)
@@ -366,7 +366,7 @@ class _Walk:
                 )
 
     def _read_max_now(self, topic: str, queue_id: int) -> int:
-        """The end of a queue as it is now: a broker went on writing while we walked."""
+        """The current end of a queue: a broker may have written more during the walk."""
         try:
             queue = self._store.load_queue(topic, queue_id)
         except StoreError:
@@ -389,19 +389,19 @@ class _Walk:
 
 
 def _count_live(segment: Segment, max_offset: int, log_start: int) -> int:
-    """How many entries of a consume-queue segment need a record in the log."""
+    """How many entries of a consume-queue segment must have a record in the log."""
     count = max(0, min(segment.size // ENTRY_BYTES, max_offset - segment.start // ENTRY_BYTES))
     entries = ENTRY.iter_unpack(memoryview(segment.buffer)[: count * ENTRY_BYTES])
     return sum(1 for position, size, _ in entries if size <= 0 or (position >= log_start and size != FILLER_SIZE))
 
 
 def _may_have_code(topic: str, tags_code: int, store_time: int) -> bool:
-    """Is another tags code than ours right? With other delay levels, and with addresses in consumequeue_ext."""
+    """Can a tags code other than ours be right? With other delay levels, and with addresses in consumequeue_ext."""
     return (topic == SCHEDULE_TOPIC and tags_code >= store_time) or tags_code <= _EXT_ADDRESS_MAX
 
 
 def format_ranges(numbers: list[int], ranges_max: int = 10) -> str:
-    """Sorted numbers as `3-5, 9`, cut off after some ranges."""
+    """Sorted numbers as `3-5, 9`, truncated after `ranges_max` ranges."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""The index held against the log: its entries lie in log order, so both are read side by side."""
+"""Checking the index against the log: its entries are in log order, so both are read side by side."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from eruca._store.log.scan import Damage
 from eruca._store.queues.indexfile import HEADER_BYTES, SLOT_BYTES, IndexFile
 from eruca._storetools.readonly import Kind, ReadOnlyStore
 
-_HINT = "`eruca store rebuild` makes it again from the commit log"
-# Times are kept as whole seconds since the first entry's.
+_HINT = "`eruca store rebuild` rebuilds it from the commit log"
+# Times are stored as whole seconds since that of the first entry.
 _SECONDS_OFF_MAX = 1
 _SECONDS_MAX = 2**31 - 1
 
@@ -26,7 +26,7 @@ class _Entry(NamedTuple):
 
 
 class IndexCheck:
-    """Reads all index files once, in step with the records that a walk over the log shows."""
+    """Reads all index files once, in step with the records of a walk over the log."""
 
     def __init__(self, store: ReadOnlyStore, damage: list[Damage]) -> None:
         self._findings = store.findings
@@ -46,7 +46,7 @@ class IndexCheck:
     # -- in step with the log ----------------------------------------------------------------------------------------
 
     def see(self, position: int, hashes: list[int], store_time: int) -> None:
-        """Take the next record of the log that has keys."""
+        """Process the next record of the log that has keys."""
         while self._head is not None and self._head.position < position:
             self._note_stray(self._head)
             self._advance()
@@ -59,14 +59,14 @@ class IndexCheck:
                 found.add(entry.key_hash)
                 self._check_time(entry, store_time)
             self._advance()
-        # Behind the last entry, a broker at work has not come to it yet, or the next start will.
+        # After the last entry: a running broker has not indexed the record yet, or the next start will.
         if len(found) < len(set(hashes)) and (self._head is not None or not self._aborted):
             if not self._unindexed:
                 self._unindexed_from = position
             self._unindexed += 1
 
     def finish(self, log_end: int) -> None:
-        """Look at what is left when the log is at its end."""
+        """Check what is left at the end of the log."""
         while self._head is not None:
             if self._head.position >= log_end and self._aborted:
                 self._findings.add_warning(
@@ -79,7 +79,7 @@ class IndexCheck:
                 self._note_stray(self._head)
             self._advance()
         if self._unindexed:
-            # A Java broker gives up part of its index after a crash, so this is no damage.
+            # A Java broker drops part of its index after a crash, so this is not damage.
             self._findings.add_warning(
                 Kind.INDEX,
                 self._paths.index,
@@ -89,7 +89,7 @@ class IndexCheck:
             )
 
     def _advance(self) -> None:
-        """Take the next entry; one that is out of order is noted and left out, so that it cannot hide the others."""
+        """Read the next entry; one that is out of order is reported and skipped, so that it cannot hide the others."""
         while True:
             self._head, self._ahead = self._ahead, next(self._source, None)
             head = self._head
@@ -102,13 +102,13 @@ class IndexCheck:
                 continue
             self._last_position = head.position
             if head.position >= self._log_start:
-                return  # otherwise its segment was deleted when it expired
+                return  # otherwise its segment expired and was deleted
 
     def _check_time(self, entry: _Entry, store_time: int) -> None:
-        # The first entry of a file may count from the time of the file before.
+        # The first entry of a file may count from the start time of the previous file.
         expected = min(_SECONDS_MAX, max(0, (store_time - entry.file.begin_time) // 1000))
         if entry.number > 1 and abs(entry.seconds - expected) > _SECONDS_OFF_MAX:
-            self._note(entry, f"{entry.seconds} seconds after the first entry, its record says {expected}")
+            self._note(entry, f"{entry.seconds} seconds after the first entry, expected {expected} from its record")
 
     def _note_stray(self, entry: _Entry) -> None:
         if not any(item.position <= entry.position < item.end for item in self._damage):
@@ -126,7 +126,7 @@ class IndexCheck:
             yield from self._read_file(file, count)
 
     def _read_file(self, file: IndexFile, count: int) -> Iterator[_Entry]:
-        """Each entry of a file; the hash chains are followed as they were built, so a circle cannot be missed."""
+        """Each entry of a file; the hash chains are followed as they were built, so a cycle cannot be missed."""
         newest = array("i", bytes(4 * file.slots))
         for number in range(1, count):
             key_hash, position, seconds, previous = file.entry(number)
@@ -135,7 +135,7 @@ class IndexCheck:
             if key_hash < 0:
                 self._note(entry, f"key hash {key_hash} is negative")
             elif previous != newest[slot]:
-                self._note(entry, f"its chain goes on at entry {previous} instead of {newest[slot]}")
+                self._note(entry, f"its chain continues at entry {previous} instead of {newest[slot]}")
             newest[slot] = number
             yield entry
         self._check_slots(file, newest, count)
@@ -148,12 +148,12 @@ class IndexCheck:
             self._check_header(file, count, sum(1 for number in newest if number))
             return
         for slot, (found, expected) in enumerate(zip(slots, newest, strict=True)):
-            # A broker at work may have written more since we counted.
+            # A running broker may have written more since the entries were counted.
             if found != expected and not (self._aborted and found >= count):
                 self._findings.add_error(
                     Kind.INDEX,
                     file.path,
-                    f"slot {slot} leads to entry {found}, the newest of its chain is {expected}",
+                    f"slot {slot} points to entry {found}, the newest of its chain is {expected}",
                     hint=_HINT,
                 )
 
@@ -162,12 +162,12 @@ class IndexCheck:
             return
         first, last = file.entry(1), file.entry(count - 1)
         says = (file.used_slots, file.begin_position, file.end_position)
-        # A broker at work may have written more since we counted.
+        # A running broker may have written more since the entries were counted.
         if says != (used, first[1], last[1]) and file.next_entry == count:
             self._findings.add_error(
                 Kind.INDEX,
                 file.path,
-                f"the header says {says[0]} slots and positions {says[1]} to {says[2]}, "
-                f"the entries say {used} and {first[1]} to {last[1]}",
+                f"the header has {says[0]} slots and positions {says[1]} to {says[2]}, "
+                f"the entries have {used} and {first[1]} to {last[1]}",
                 hint=_HINT,
             )

@@ -24,7 +24,7 @@ _FIXED_BYTES: Final = _HEAD.size + _LENGTH.size
 
 
 class BatchItem(msgspec.Struct, gc=False):
-    """One message of a batch: what it has of its own; the rest is in the request's header."""
+    """One message of a batch: its own fields; the rest is in the request's header."""
 
     flag: int
     body: bytes
@@ -45,7 +45,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
 
 
 def decode_batch(data: bytes) -> list[BatchItem]:
-    """Decode a batch body; raise WireError when a size lies or bytes are left over."""
+    """Decode a batch body; raise WireError when a size is wrong or bytes are left over."""
     items: list[BatchItem] = []
     at = 0
     end = len(data)
@@ -72,7 +72,7 @@ def decode_batch(data: bytes) -> list[BatchItem]:
 
 
 def find_ends(data: bytes) -> tuple[BatchItem, BatchItem, int] | None:
-    """The first and the last message of a batch, and how many it has; None when `decode_batch` must be asked."""
+    """The first and the last message of a batch, and the number of messages; None when it needs `decode_batch`."""
     count, _, _, _, last = batches.measure_batch(data, 0, 0, RECORD_PROPERTIES_BYTES_MAX)
     if count <= 0:
         return None

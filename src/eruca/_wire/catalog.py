@@ -1,7 +1,7 @@
-"""The catalog of requests: for each code what it means, who sends it to whom, what it carries, what comes back, and
-which right the sender needs.
+"""The catalog of requests: for each code its meaning, sender and receiver, header and body, answer, and the right the
+sender needs.
 
-The table is the documentation. A code that is not in it is refused; one that is in it without a right is a mistake that
+The table is the documentation. A code that is not in it is refused; a code in it without a right is a mistake that
 a test finds.
 """
 
@@ -31,7 +31,7 @@ from eruca._wire.ext import Header
 
 
 class Right(Enum):
-    """What the sender of a request must be allowed to do, when accounts are in force."""
+    """The permission the sender of a request needs, when access control is enabled."""
 
     ACCOUNT = "be known: any account will do"
     PUBLISH = "publish to the topic of the request"
@@ -40,11 +40,11 @@ class Right(Enum):
     ADMIN = "change the cluster, or see its settings and messages"
     BROKER = "be a broker of this cluster"
     SERVER = "be the broker at the other end of a connection the client opened"
-    NOBODY = "nobody may: the code is a constant that no one handles"
+    NOBODY = "nobody may: the code is an unused constant"
 
 
 class Link(Enum):
-    """Who sends a request to whom."""
+    """The sender and the receiver of a request."""
 
     CLIENT_BROKER = "client to broker"
     BROKER_CLIENT = "broker to client"
@@ -64,7 +64,7 @@ _FB, _CF = Link.FILTERSERVER_BROKER, Link.CLIENT_FILTERSERVER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSpec:
-    """One row of the catalog. A header type without fields and a body of None mean that nothing is carried."""
+    """One row of the catalog. A header type without fields and a body of None mean that nothing is sent."""
 
     meaning: str
     links: tuple[Link, ...] = ()
@@ -83,10 +83,10 @@ def _row(meaning: str, *links: Link, right: Right, **carried: Any) -> RequestSpe
 
 
 def _unused(meaning: str) -> RequestSpec:
-    return RequestSpec(meaning=f"{meaning}; nobody handles this", right=Right.NOBODY)
+    return RequestSpec(meaning=f"{meaning}; unused", right=Right.NOBODY)
 
 
-# The three "stored, but" codes of a send come with the place of the message like success does.
+# The three "stored, but" codes of a send carry the place of the message, as success does.
 _STORED = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -170,7 +170,7 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
     RequestCode.UNLOCK_BATCH_MQ: _row("unlock queues", _CB, right=Right.SUBSCRIBE, body=JsonCodec(b.LockBody)),
 
     # --- clients and their groups -----------------------------------------------------------------------------------
-    # A heartbeat with consumer groups needs SUBSCRIBE on each; the broker sees that in the body.
+    # A heartbeat with consumer groups needs SUBSCRIBE on each; the broker finds them in the body.
     RequestCode.HEART_BEAT: _row(
         "a client is alive and in these groups", _CB, right=Right.ACCOUNT, body=JsonCodec(b.HeartbeatData)),
     RequestCode.UNREGISTER_CLIENT: _row(
@@ -259,7 +259,7 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
     RequestCode.CLEAN_UNUSED_TOPIC: _row("delete files of topics that are gone", _AB, right=Right.ADMIN),
     RequestCode.DELETE_EXPIRED_COMMITLOG: _row("delete old log segments", _AB, right=Right.ADMIN),
 
-    # --- broker: how is it going? -------------------------------------------------------------------------------------
+    # --- broker: statistics -------------------------------------------------------------------------------------------
     RequestCode.GET_BROKER_RUNTIME_INFO: _row(
         "numbers about the broker", _AB, right=Right.INSPECT, answer_body=_KV_TABLE),
     RequestCode.GET_TOPIC_STATS_INFO: _row(
@@ -344,25 +344,25 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
 }
 # fmt: on
 
-#: What a code is that nobody knows. Its body stays bytes.
+#: The spec of an unknown code. Its body stays bytes.
 UNKNOWN: Final = RequestSpec(meaning="unknown", right=Right.NOBODY)
 
 
 def find_spec(code: int) -> RequestSpec:
-    """Look a request code up; an unknown one is UNKNOWN, which nobody may send."""
-    # An int finds its enum member: they are equal and hash alike.
+    """Look up a request code; an unknown one is UNKNOWN, which nobody may send."""
+    # An int finds its enum member: both are equal and have the same hash.
     return CATALOG.get(code, UNKNOWN)  # type: ignore[call-overload, no-any-return]
 
 
 def decode_request(command: Command) -> tuple[Header | None, Any]:
-    """Read a request's typed header and body. What is not there is None. Raises WireError."""
+    """Read a request's typed header and body; None for a missing part. Raises WireError."""
     spec = find_spec(command.code)
     header = _decode_header(command, spec.header)
     return header, _decode_body(command, spec.body, header)
 
 
 def decode_answer(request_code: int, command: Command) -> tuple[Header | None, Any]:
-    """Read the typed header and body of the answer to a request. What is not there is None. Raises WireError."""
+    """Read the typed header and body of the answer to a request; None for a missing part. Raises WireError."""
     spec = find_spec(request_code)
     if command.code in spec.answered:
         header = _decode_header(command, spec.answer)
@@ -376,7 +376,7 @@ def decode_answer(request_code: int, command: Command) -> tuple[Header | None, A
 def _decode_header(command: Command, header_type: type[Header]) -> Header | None:
     if not command.has_ext and not header_type.__struct_fields__:
         return None
-    header = command.decode_header(header_type)  # without ext, this complains about the first field that must be there
+    header = command.decode_header(header_type)  # without ext, this raises an error about the first required field
     return header if command.has_ext else None
 
 
@@ -390,7 +390,7 @@ def _decode_body(command: Command, codec: BodyCodec | None, header: Header | Non
 def build_request(
     code: int, header: Header | None = None, body: Any = None, *, opaque: int = 0, oneway: bool = False, **envelope: Any
 ) -> Command:
-    """Make a request of typed parts. `envelope` goes to `make_request`: language, version, serialization."""
+    """Make a request from typed parts. `envelope` goes to `make_request`: language, version, serialization."""
     version = envelope.get("version", VERSION_ANNOUNCED)
     data = encode_request_body(code, body, header, version=version)
     return make_request(code, header, data, opaque=opaque, oneway=oneway, **envelope)

@@ -1,6 +1,6 @@
 """How the body of a command becomes an object and back: one small codec for each kind of body.
 
-A codec is given the typed header too, since some headers say how the body is written, and the version of the peer:
+A codec also gets the typed header, since some headers determine how the body is written, and the version of the peer:
 the sender's when reading, the receiver's when writing.
 """
 
@@ -50,7 +50,7 @@ class JsonCodec:
 
 
 class RouteCodec:
-    """A route: strict JSON for those who read it or ask for it, bare broker ids for older ones."""
+    """A route: strict JSON for requesters that can read it or ask for it, bare broker ids for older ones."""
 
     produces: tuple[type[Any], ...] = (bodies.TopicRouteData,)
 
@@ -59,7 +59,7 @@ class RouteCodec:
         return bodies.decode_json(bodies.TopicRouteData, data)
 
     def encode(self, value: bodies.TopicRouteData, header: Header | None, version: int) -> bytes:
-        """Write the form the requester wants; `header` may be its request header."""
+        """Write the form the requester understands; `header` may be its request header."""
         asked = isinstance(header, RouteHeader) and bool(header.accept_standard_json_only)
         return bodies.encode_route(value, strict=asked or version >= VERSION_ROUTE_STRICT_JSON)
 
@@ -83,7 +83,7 @@ def _is_compressed(header: Header | None) -> bool:
 
 
 class ResetOffsetsCodec:
-    """The offsets of a reset: a map by queue, or the list that C++ clients want."""
+    """The offsets of a reset: a map by queue, or the list that C++ clients read."""
 
     produces: tuple[type[Any], ...] = (bodies.ResetOffsetBody,)
 
@@ -111,7 +111,7 @@ class OptionsCodec:
 
 
 class RecordsCodec:
-    """Records as they lie in the commit log, one after the other."""
+    """Consecutive records, as in the commit log."""
 
     produces: tuple[type[Any], ...] = (list,)
 
@@ -139,30 +139,30 @@ class RecordCodec:
 
 
 class PayloadCodec:
-    """Bytes that are the application's own."""
+    """Application bytes."""
 
     produces: tuple[type[Any], ...] = (bytes,)
 
     def decode(self, data: bytes, header: Header | None, version: int) -> bytes:
-        """Return them as they are."""
+        """Return them unchanged."""
         return data
 
     def encode(self, value: bytes, header: Header | None, version: int) -> bytes:
-        """Return them as they are."""
+        """Return them unchanged."""
         return value
 
 
 class SentBodyCodec:
-    """What is sent: a message's own bytes, or the items of a batch when the header says so."""
+    """The body of a send: a message's own bytes, or the items of a batch if the header says so."""
 
     produces: tuple[type[Any], ...] = (bytes, list)
 
     def decode(self, data: bytes, header: Header | None, version: int) -> bytes | list[BatchItem]:
-        """Read the batch, or return the bytes as they are."""
+        """Read the batch, or return the bytes unchanged."""
         if isinstance(header, SendMessageHeader | SendMessageV2Header) and header.batch:
             return decode_batch(data)
         return data
 
     def encode(self, value: bytes | list[BatchItem], header: Header | None, version: int) -> bytes:
-        """Write the batch, or return the bytes as they are."""
+        """Write the batch, or return the bytes unchanged."""
         return value if isinstance(value, bytes) else encode_batch(value)

@@ -1,8 +1,8 @@
 """The numbers of the remoting protocol: request codes, response codes, languages, versions, flag bits.
 
-Values are those of Apache RocketMQ 4.9, but for the last two requests: they are Eruca's own, and a Java broker answers
-that it does not support them. Being above 32767 they need a JSON header. Constants that nobody sends or handles are
-here as well: they must stay known, so that a peer's number can be shown by name and is never reused.
+Values are those of Apache RocketMQ 4.9, except for the last two requests: they are Eruca's own, and a Java broker
+answers that it does not support them. Being above 32767 they need a JSON header. Unused constants are
+listed as well: they must stay known, so that a peer's number can be shown by name and is never reused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ VERSION_HIGHER: Final = 612
 #: What Eruca announces in every command it sends.
 VERSION_ANNOUNCED: Final = VERSION_4_9_7
 
-# What a peer must be to get, or be asked, a certain thing.
+# The version a peer must have for certain features.
 VERSION_ROUTE_STRICT_JSON: Final = VERSION_4_9_4
 VERSION_REGISTER_WITH_FILTER_SERVERS: Final = VERSION_3_0_11
 VERSION_HONOURS_MAX_RECONSUME_TIMES: Final = VERSION_3_4_9
@@ -51,14 +51,14 @@ VERSION_SQL_FILTER: Final = VERSION_4_1_0_SNAPSHOT
 
 
 class SerializeType(IntEnum):
-    """How the header of one frame is written; the top byte of its header word."""
+    """The encoding of a frame's header; the top byte of its header word."""
 
     JSON = 0
     ROCKETMQ = 1
 
 
 class Language(StrEnum):
-    """The language a peer says it is written in: its name in a JSON header, its number in a binary one."""
+    """The language a peer reports: by name in a JSON header, by number in a binary one."""
 
     JAVA = "JAVA"
     CPP = "CPP"
@@ -81,12 +81,12 @@ class Language(StrEnum):
 
     @classmethod
     def from_number(cls, number: int) -> Language:
-        """Look a number of the binary wire up; one we do not know is OTHER, as newer peers invent them."""
+        """Look up a number of the binary wire; an unknown one is OTHER, because newer peers add more."""
         return _LANGUAGES[number] if 0 <= number < len(_LANGUAGES) else cls.OTHER
 
     @classmethod
     def _missing_(cls, value: object) -> Language:
-        # A name we do not know must not cost the peer its connection: Java reads it as null and goes on.
+        # An unknown name must not cost the peer its connection: Java reads it as null and continues.
         return cls.OTHER
 
 
@@ -95,7 +95,7 @@ _LANGUAGE_NUMBER: Final = {language: number for number, language in enumerate(_L
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. `eruca._wire.catalog` says what each carries and who may ask."""
+    """The kind of a request. `eruca._wire.catalog` lists what each carries and who may send it."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -199,7 +199,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request went. A remark beside SUCCESS is not a failure: some answers carry left-over text."""
+    """The result of a request. A remark with SUCCESS is not a failure: some answers carry left-over text."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -239,7 +239,7 @@ class ResponseCode(IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
-    # Never on the wire: what a client reports to its caller.
+    # Never on the wire: results that a client reports to its caller.
     CONNECT_BROKER_EXCEPTION = 10001
     ACCESS_BROKER_TIMEOUT = 10002
     BROKER_NOT_EXIST_EXCEPTION = 10003

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     Body: TypeAlias = bytes
     Kind: TypeAlias = SerializeType
 else:
-    # What the JSON decoder sees. extFields stays undecoded until someone knows its type. Body and kind are not in the
-    # header; should a peer send keys of that name, Raw makes the decoder skip them, and the frame overwrites them.
+    # What the JSON decoder sees. extFields stays undecoded until its type is known. Body and kind are not in the
+    # header; if a peer sends keys with these names, Raw makes the decoder skip them, and the frame overwrites them.
     Ext = Body = Kind = msgspec.Raw
 
 
 class FrameError(WireError):
-    """The bytes are not a frame we can accept; nothing after them can be trusted, so the connection must end."""
+    """The bytes are not a frame we can accept; nothing after them can be trusted, so the connection must be closed."""
 
-    #: The whole commands that came before the bad bytes in the same read: they still deserve their answers.
+    #: The complete commands before the bad bytes in the same read: they are still answered.
     commands: list[Command]
 
     def __init__(self, message: str) -> None:
@@ -52,11 +52,11 @@ class FrameError(WireError):
 
 
 class HeaderError(WireError):
-    """A command is whole, but a field of its header is missing or is not a value of its type."""
+    """A command is complete, but a field of its header is missing or has an invalid value."""
 
 
 class Command(msgspec.Struct, gc=False):
-    """A request or an answer. `ext` is raw when it came from a peer and typed when we made it."""
+    """A request or an answer. `ext` is raw if it came from a peer and typed if we made it."""
 
     code: Int32
     language: Language = Language.JAVA
@@ -84,7 +84,7 @@ class Command(msgspec.Struct, gc=False):
         return self.ext is not None
 
     def decode_header(self, header_type: type[HeaderT]) -> HeaderT:
-        """Read the ext map as a typed header. Raises HeaderError that names the field."""
+        """Read the ext map as a typed header. Raises HeaderError with the name of the field."""
         ext = self.ext
         if ext.__class__ is msgspec.Raw:
             decoder = _HEADER_DECODERS.get(header_type)
@@ -94,7 +94,7 @@ class Command(msgspec.Struct, gc=False):
                 header: HeaderT = decoder.decode(ext)
                 return header
             except (ValueError, RecursionError):
-                pass  # perhaps only numbers instead of strings, or nulls: Java takes those, so take the slow way
+                pass  # perhaps only numbers instead of strings, or nulls: Java accepts those, so use the slow path
         elif isinstance(ext, header_type):
             return ext
         try:
@@ -103,7 +103,7 @@ class Command(msgspec.Struct, gc=False):
             raise HeaderError(f"{header_type.__name__}: {error}") from None
 
     def ext_dict(self) -> dict[str, str]:
-        """Return every ext field as the string Java would hold: what signatures are computed over."""
+        """Every ext field as the string Java would hold, which is what signatures are computed over."""
         ext = self.ext
         if ext is None:
             return {}
@@ -144,7 +144,7 @@ def make_request(
     version: int = VERSION_ANNOUNCED,
     serialization: SerializeType = SerializeType.JSON,
 ) -> Command:
-    """Make a request of ours."""
+    """Make a request of our own."""
     flag = FLAG_ONEWAY if oneway else 0
     return Command(code, language, version, opaque, flag, None, header, body, serialization)
 
@@ -153,7 +153,7 @@ def make_request(
 
 
 class _LooseEnvelope(msgspec.Struct):
-    """What the JSON header may look like when it is not what a Java peer writes."""
+    """The JSON header as peers other than Java may write it."""
 
     code: Int32
     language: Any = None
@@ -172,7 +172,7 @@ _FIXED: Final = struct.Struct(">hbhiii")
 _INT32: Final = struct.Struct(">i")
 _KEY_LENGTH: Final = struct.Struct(">h")
 _NULL: Final = msgspec.Raw(b"null")
-# Looking a member of an enum up takes as long as reading a small header.
+# Looking up an enum member takes as long as reading a small header.
 _JSON: Final = SerializeType.JSON
 
 
@@ -189,7 +189,7 @@ def decode_json_header(data: bytes) -> Command:
 
 
 def _decode_loose_header(data: bytes) -> Command:
-    """Read a JSON header the tolerant way: nulls, numbers as strings, a language by number."""
+    """Read a JSON header tolerantly: nulls, numbers as strings, a language by number."""
     try:
         loose = _LOOSE_DECODER.decode(data)
     except (ValueError, RecursionError) as error:
@@ -215,14 +215,14 @@ def decode_binary_header(data: bytes) -> Command:
     code, language, version, opaque, flag, remark_bytes = _FIXED.unpack_from(data)
     position = _FIXED.size
     if not 0 <= remark_bytes <= size - position - 4:
-        raise FrameError(f"the remark says it has {remark_bytes} bytes, which the header has not")
+        raise FrameError(f"the remark length {remark_bytes} does not fit the header")
     try:
         remark = data[position : position + remark_bytes].decode() if remark_bytes else None
         position += remark_bytes
         (ext_bytes,) = _INT32.unpack_from(data, position)
         position += 4
         if ext_bytes != size - position:
-            raise FrameError(f"the ext block says it has {ext_bytes} bytes, but {size - position} are left")
+            raise FrameError(f"the ext block length is {ext_bytes}, but {size - position} bytes are left")
         ext = _decode_binary_ext(data, position) if ext_bytes else {}
     except UnicodeDecodeError as error:
         raise FrameError(f"the binary header has text that is not UTF-8: {error.reason}") from None
@@ -244,11 +244,11 @@ def _decode_binary_ext(data: bytes, position: int) -> dict[str, str]:
         (key_bytes,) = _KEY_LENGTH.unpack_from(data, position)
         key_end = position + 2 + key_bytes
         if key_bytes < 0 or key_end + 4 > end:
-            raise FrameError(f"an ext key says it has {key_bytes} bytes, which the ext block has not")
+            raise FrameError(f"the ext key length {key_bytes} does not fit the ext block")
         (value_bytes,) = _INT32.unpack_from(data, key_end)
         value_start = key_end + 4
         if not 0 <= value_bytes <= end - value_start:
-            raise FrameError(f"an ext value says it has {value_bytes} bytes, which the ext block has not")
+            raise FrameError(f"the ext value length {value_bytes} does not fit the ext block")
         key = data[position + 2 : key_end].decode()
         position = value_start + value_bytes
         ext[key] = data[value_start:position].decode()
@@ -267,7 +267,7 @@ def _coerce_scalar(value: str | int | float | bool) -> str:
 
 
 class _Envelope(msgspec.Struct):
-    """The JSON header as fastjson writes it: alphabetical, nothing that is null."""
+    """The JSON header as fastjson writes it: alphabetical, without nulls."""
 
     code: int
     extFields: Any
@@ -280,7 +280,7 @@ class _Envelope(msgspec.Struct):
 
 
 _json_encode: Final = msgspec.json.Encoder().encode
-# How a frame begins: its length without these four bytes, then the kind of its header (8 bits) and its length (24).
+# The start of a frame: its length without these four bytes, then the kind of its header (8 bits) and its length (24).
 FRAME_PREFIX: Final = struct.Struct(">iI")
 
 
@@ -308,7 +308,7 @@ def escape_separators(text: bytes) -> bytes:
 
 
 def quote_text(text: str) -> bytes:
-    """A text as a header written by hand has it: in quotation marks, and escaped as in every other header."""
+    """A text for a hand-written header: in quotation marks, and escaped as in every other header."""
     return escape_separators(_json_encode(text))
 
 

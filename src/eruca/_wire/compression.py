@@ -1,7 +1,7 @@
-"""Message bodies, compressed and back. Compression is between clients: brokers store what they get.
+"""Compressing and decompressing message bodies. Only clients do this: brokers store what they get.
 
-Three formats, told apart by the type bits of sysFlag: zlib (RFC 1950), LZ4 frames and zstd frames. What comes out is
-bounded, because a few kilobytes from a stranger can unpack to gigabytes.
+Three formats, distinguished by the type bits of sysFlag: zlib (RFC 1950), LZ4 frames and zstd frames. The output is
+bounded, because a few kilobytes from an untrusted peer can unpack to gigabytes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _decompress_zstd(body: bytes, limit: int) -> bytes:
     zstd = _import_zstd()
     try:
         announced = zstd.get_frame_parameters(body).content_size
-        # The library believes an announced size and allocates it, so it is checked here; 2**64 - 1 means not announced.
+        # The library trusts an announced size and allocates it, so it is checked here; 2**64 - 1 means not announced.
         if limit < announced < zstd.CONTENTSIZE_ERROR:
             raise WireError(f"zstd body of {len(body)} bytes announces {announced}: at most {limit}")
         return bytes(zstd.ZstdDecompressor().decompress(body, max_output_size=limit))

@@ -11,5 +11,5 @@ _MASK = 0xFFFFFFFF
 
 
 def index_prefix(topic: str) -> int:
-    """Hash `topic + "#"`, as `digest_properties` wants it: unsigned."""
+    """Hash `topic + "#"`, unsigned, as `digest_properties` needs it."""
     return hash_index_prefix(topic) & _MASK

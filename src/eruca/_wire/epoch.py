@@ -1,4 +1,4 @@
-"""A mastership, as the store writes it down, links say it, and `core.replication.epochs` compares it."""
+"""A mastership, as stored, sent over links, and compared by `core.replication.epochs`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class Epoch(NamedTuple):
 
     epoch: int
     start: int
-    #: The master had come back from a crash, and from here on its log may not be what others had copied; -1: it is.
+    #: The master had restarted after a crash, and from here on its log may differ from earlier copies; -1: it does not.
     unsure: int = -1
 
 
 def is_epoch(number: int) -> bool:
-    """Whether a number can be that of a mastership; what is beyond the bound was made up by somebody."""
+    """Can a number be that of a mastership? A number beyond the bound was made up."""
     return 0 <= number <= EPOCH_MAX
 
 
 def join_oldest(epochs: Sequence[Epoch], joined: int, count_max: int) -> tuple[list[Epoch], int]:
-    """Keep a list short; returns the list, and the last mastership that was joined with those before it.
+    """Keep a list short; returns the list, and the last mastership that was joined with earlier ones.
 
-    Masterships that wrote nothing go first: no position is theirs. Then the oldest ones become one, which has the
-    number of the last of them. Where logs part inside of that is not seen in the lists any more, but only by comparing
-    bytes, which comes before every cut.
+    Masterships that wrote nothing are dropped first: no position is theirs. Then the oldest ones are joined into one,
+    with the number of the last of them. A divergence inside that part is no longer visible in the lists, but only by
+    comparing bytes, which is done before every cut.
     """
     kept = list(epochs)
     if len(kept) <= count_max:
@@ -42,7 +42,7 @@ def join_oldest(epochs: Sequence[Epoch], joined: int, count_max: int) -> tuple[l
 
 
 def _drop_empty(epochs: list[Epoch]) -> list[Epoch]:
-    """The list without masterships that wrote nothing, but for the last; their doubts are those of the next one."""
+    """The list without masterships that wrote nothing, except the last; the next one inherits their doubts."""
     kept: list[Epoch] = []
     doubt = -1
     for item, following in zip(epochs, [*epochs[1:], None], strict=True):

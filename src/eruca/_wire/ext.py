@@ -1,4 +1,4 @@
-"""Typed headers and the string map they travel in.
+"""Typed headers and their string map on the wire.
 
 Java keeps the fields of a header in a `HashMap<String, String>` called extFields and writes it in the map's own order.
 A binary header is compared byte for byte (signatures, recorded frames), so we compute that order instead of guessing.
@@ -15,7 +15,7 @@ import msgspec
 
 from eruca._wire.javahash import java_hash
 
-# Java's int and long. A value outside would be cut off silently when it reaches the disk, so it is refused here.
+# Java's int and long. A value outside would be silently truncated on its way to the disk, so it is refused here.
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -23,19 +23,19 @@ Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 class Header(msgspec.Struct, rename="camel", gc=False):
     """The typed fields of one request or answer. Attributes are snake_case, names on the wire are Java's.
 
-    A field without a default is one the peer must send. None means "not sent"; an empty string is sent.
+    A field without a default is required. None means "not sent"; an empty string is sent.
     """
 
     #: Java writes this header's own fields by hand, in declaration order, when the frame is binary.
     written_in_order: ClassVar[bool] = False
-    #: Names of fields that the Java class inherits: they enter the map first.
+    #: Names of fields that the Java class inherits: they are put into the map first.
     inherited: ClassVar[frozenset[str]] = frozenset()
     #: Names that Java adds to the map beside the header's own fields.
     added_to_map: ClassVar[frozenset[str]] = frozenset()
 
 
 def encode_ext(header: Header, *, binary: bool = False, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Turn a typed header into the strings of the wire, in the order Java would write them.
+    """Convert a typed header to the strings of the wire, in the order Java would write them.
 
     `extra` are fields no header declares (access key, signature).
     """
@@ -60,7 +60,7 @@ def encode_ext(header: Header, *, binary: bool = False, extra: Mapping[str, str]
 
 
 def _list_fields(header_type: type[Header]) -> tuple[tuple[str, str], ...]:
-    """Return the attributes of a header with their names on the wire, in the order they enter Java's map."""
+    """The attributes of a header with their names on the wire, in the order they are put into Java's map."""
     pairs = zip(header_type.__struct_fields__, header_type.__struct_encode_fields__, strict=True)
     return tuple(sorted(pairs, key=lambda pair: pair[1] not in header_type.inherited))
 
@@ -78,7 +78,7 @@ def order_like_java(keys: tuple[str, ...]) -> tuple[str, ...]:
     """Order keys, given in insertion order, as `java.util.HashMap` iterates over them.
 
     The table starts at 16 buckets and doubles when it is more than three quarters full; a bucket keeps insertion order,
-    also when it is split.
+    even when it is split.
     """
     buckets = 16
     while len(keys) * 4 > buckets * 3:

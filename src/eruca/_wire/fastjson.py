@@ -1,11 +1,11 @@
 """The JSON dialect of Java's fastjson: read what it writes, write what it reads.
 
-fastjson writes map keys that are not strings without quotes, so its output is JSON only when nobody looks closely:
+fastjson writes map keys that are not strings without quotes, so its output is only almost JSON:
 
     {"offsetTable":{"T@G":{0:3,1:2}}}                                              bare integer keys
     {"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:{"maxOffset":2}}}   objects as keys
 
-Reading is done by rewriting such text to strict JSON, with every odd key as a string, and leaving the rest to msgspec.
+Such text is rewritten to strict JSON, with every odd key as a string, and then parsed by msgspec.
 An object key becomes a string that holds its JSON text, keys sorted, which newer fastjson versions write themselves.
 """
 
@@ -29,7 +29,7 @@ class FastjsonError(WireError):
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
-# A string, a structural character, a bare word, or a quote that never closes. The possessive repeats keep the match
+# A string, a structural character, a bare word, or an unterminated quote. The possessive repeats keep the match
 # linear: without them a text of backslashes makes the engine try every split.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]++|"', re.DOTALL)
 _BARE_KEY: Final = re.compile(rb"-?[0-9]+|[A-Za-z_$][A-Za-z0-9_$]*")
@@ -40,13 +40,13 @@ _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def parse(data: bytes) -> Any:
-    """Read JSON or fastjson text to plain Python objects; every map key is a string. Raises FastjsonError."""
+    """Parse JSON or fastjson text to plain Python objects; every map key is a string. Raises FastjsonError."""
     try:
         # A text without that many brackets cannot be nested deeper; others are measured while they are rewritten.
         if data.count(b"{") + data.count(b"[") <= JSON_DEPTH_MAX:
             return _decode(data)
     except (ValueError, RecursionError):
-        pass  # perhaps only the odd keys are wrong with it
+        pass  # perhaps only because of the odd keys
     strict = rewrite_to_strict(data)
     try:
         return _decode(strict)
@@ -55,16 +55,16 @@ def parse(data: bytes) -> Any:
 
 
 def rewrite_to_strict(data: bytes) -> bytes:
-    """Quote the keys that fastjson leaves bare. What else is wrong with the text stays wrong.
+    """Quote the keys that fastjson leaves bare. Other errors in the text are left alone.
 
-    The nesting is bounded, and so are object keys: they hold scalars only. Each level of keys within keys would double
-    the escapes, so that a few hundred bytes grew to gigabytes.
+    The nesting is bounded, and object keys hold scalars only: each level of keys within keys would double
+    the escapes, so that a few hundred bytes could grow to gigabytes.
     """
     pieces: list[bytes] = []
     copied = 0  # everything before is in `pieces`
     nesting: list[int] = []
     expects_key = False
-    key_start = -1  # where the object key begins that we are in
+    key_start = -1  # where the current object key begins
     for match in _TOKEN.finditer(data):
         first = data[match.start()]
         if first == _COMMA:
@@ -134,13 +134,13 @@ def write(value: object, *, bare_int_keys: bool = False, quote_object_keys: bool
 
 
 def write_double(value: float) -> str:
-    """Write a double as Java's Double.toString does: 0.0, 1.25, 1.0E10; what is not a number becomes null."""
+    """Write a double as Java's Double.toString does: 0.0, 1.25, 1.0E10; NaN and infinities become null."""
     if not math.isfinite(value):
         return "null"
     magnitude = abs(value)
     if magnitude == 0 or 1e-3 <= magnitude < 1e7:
         text = repr(value)
-        # Python turns to exponents only below 1e-4 and from 1e16 on, so this is plain already.
+        # Python uses exponents only below 1e-4 and from 1e16 on, so this is already plain.
         return text
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     assert isinstance(exponent, int)
@@ -161,7 +161,7 @@ def write_string(value: str) -> str:
 
 
 class _Writer:
-    """Walks a value and appends its text. The style of keys is set once."""
+    """Walks a value and appends its text. The style of keys is fixed."""
 
     __slots__ = ("_bare_int_keys", "_pieces", "_quote_object_keys")
 

@@ -20,23 +20,23 @@ from eruca.errors import WireError
 
 V4_HOST_BYTES: Final = 8
 V6_HOST_BYTES: Final = 20
-# What a record carries where nobody filled in a host.
+# What a record has when no host was set.
 NO_HOST: Final = bytes(V4_HOST_BYTES)
 
 _PORT = struct.Struct(">i")
 _PORT_MAX = 0x7FFFFFFF
-# ::ffff:a.b.c.d, what a dual-stack socket calls an IPv4 peer.
+# ::ffff:a.b.c.d, an IPv4 peer as seen by a dual-stack socket.
 _MAPPED_PREFIX = bytes(10) + b"\xff\xff"
 _V4_BYTES = 4
 _V6_BYTES = 16
 
 
 def pack_ip(ip: str) -> bytes:
-    """Turn a textual address into 4 or 16 bytes; an IPv4 address mapped into IPv6 becomes the 4 bytes it stands for."""
+    """Convert a textual address to 4 or 16 bytes; an IPv4 address mapped into IPv6 becomes its 4 bytes."""
     try:
         if ":" not in ip:
             return socket.inet_pton(socket.AF_INET, ip)
-        # The zone ("%eth0") means something on one machine only, and the record has no room for it.
+        # The zone ("%eth0") is only meaningful on one machine, and the record has no room for it.
         packed = socket.inet_pton(socket.AF_INET6, ip.partition("%")[0])
     except (OSError, ValueError):
         raise WireError(f"{ip!r} is not an IPv4 or IPv6 address") from None
@@ -44,7 +44,7 @@ def pack_ip(ip: str) -> bytes:
 
 
 def unpack_ip(packed: bytes) -> str:
-    """Turn 4 or 16 bytes into the textual address."""
+    """Convert 4 or 16 bytes to the textual address."""
     if len(packed) == _V4_BYTES:
         return socket.inet_ntop(socket.AF_INET, packed)
     if len(packed) == _V6_BYTES:
@@ -52,7 +52,7 @@ def unpack_ip(packed: bytes) -> str:
     raise WireError(f"an address has 4 or 16 bytes, not {len(packed)}")
 
 
-# Born hosts are few (one per client connection) and come back with every message, so both ways are cached; the bound
+# Born hosts are few (one per client connection) and recur with every message, so both directions are cached; the bound
 # keeps a peer that reconnects from ever new ports from growing the cache.
 @lru_cache(maxsize=4096)
 def pack_host(ip: str, port: int) -> bytes:

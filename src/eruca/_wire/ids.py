@@ -1,6 +1,6 @@
 """The two ids of a message, both upper-case hexadecimal.
 
-The offset id says where the record lies (32 characters, 56 with an IPv6 host):
+The offset id locates the record (32 characters, 56 with an IPv6 host):
     0           4 | 16       +4         +8
     | store ip    | port 4   | position 8 |
 
@@ -35,7 +35,7 @@ _DECEMBER: Final = 12
 
 
 class OffsetId(msgspec.Struct, gc=False, frozen=True):
-    """An offset id, decoded: which broker has the record, and where."""
+    """A decoded offset id: which broker has the record, and where."""
 
     ip: str
     port: int
@@ -43,7 +43,7 @@ class OffsetId(msgspec.Struct, gc=False, frozen=True):
 
 
 class UniqueId(msgspec.Struct, gc=False, frozen=True):
-    """A unique id, decoded: who made it, and when."""
+    """A decoded unique id: who made it, and when."""
 
     ip: str
     pid: int
@@ -70,7 +70,7 @@ def decode_offset_id(text: str) -> OffsetId:
 
 
 def decode_unique_id(text: str, now_ms: int) -> UniqueId:
-    """Decode a unique id; `now_ms` tells which month it belongs to: this one, or the one before if it were ahead."""
+    """Decode a unique id; `now_ms` determines its month: this one, or the previous one if it would be in the future."""
     raw = _decode_hex(text)
     pid, salt, since_month, counter = _UNIQUE_TAIL.unpack(raw[-12:])
     month_start, _ = _find_month(now_ms)
@@ -104,8 +104,8 @@ class UniqueIds:
     """Makes unique ids for one process.
 
     In containers every process is pid 1, and machines behind the same bridge have the same address: the random salt
-    keeps their ids apart. When the clock steps back a new salt is drawn, so that a millisecond seen twice cannot give
-    an id twice.
+    keeps their ids apart. When the clock steps back a new salt is drawn, so that a millisecond seen twice cannot
+    produce the same id twice.
     """
 
     def __init__(self, ip: str, pid: int, clock: Clock, *, salt: int | None = None) -> None:
@@ -130,5 +130,5 @@ class UniqueIds:
         elif now >= self._next_month:
             self._month_start, self._next_month = _find_month(now)
         self._last = now
-        # next() on a counter is one step even with several threads.
+        # next() on a counter is atomic even with several threads.
         return f"{self._prefix}{now - self._month_start:08X}{next(self._counter) & 0xFFFF:04X}"

@@ -1,7 +1,7 @@
-"""Java's `String.hashCode`, which consume queues (tags) and index files (keys) have on disk.
+"""Java's `String.hashCode`, which consume queues (tags) and index files (keys) store on disk.
 
 `h = 31 * h + unit` over UTF-16 code units, wrapped to a signed 32-bit integer. A loop in Python costs 60 ns a
-character, so ASCII text takes another way: the hash is the value of a number in base 31 whose digits are the
+character, so ASCII text is handled differently: the hash is the value of a number in base 31 whose digits are the
 characters, and `int(text, 31)` computes such a value in C. Characters go up to 127 and digits only to 30, hence each
 is split into `31 * high + low` by `bytes.translate`, and two numbers are read instead of one.
 """
@@ -18,7 +18,7 @@ _WRAP: Final = 0x100000000
 _DIGITS: Final = b"0123456789abcdefghijklmnopqrstu"
 _LOW: Final = bytes([_DIGITS[code % 31] for code in range(256)])
 _HIGH: Final = bytes([_DIGITS[code // 31] for code in range(256)])
-# int() is quadratic in the number of digits and refuses more than a few thousand, so long text goes in pieces.
+# int() is quadratic in the number of digits and refuses more than a few thousand, so long text is split into pieces.
 _PIECE: Final = 128
 _POWERS: Final = tuple([pow(31, count, _WRAP) for count in range(_PIECE + 1)])
 
@@ -79,7 +79,7 @@ def index_key_hash(topic: str, key: str) -> int:
     return 0 if h == _SIGN else h
 
 
-# Applications use few tags, and a peer that invents new ones only falls back to computing them.
+# Applications use few tags; for a peer that invents new ones the codes are simply computed.
 @lru_cache(maxsize=4096)
 def tags_code(tag: str) -> int:
     """Compute the consume-queue code of a tag: its hash, 0 for no tag."""

@@ -1,4 +1,4 @@
-"""Names: the rules, checked before a name reaches a path or becomes a key of a table, and the names with a meaning."""
+"""Names: the rules, checked before a name reaches a path or becomes a key of a table, and the reserved names."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-# A topic that does not exist yet is made like this one.
+# The template for topics that are created automatically.
 TEMPLATE_TOPIC: Final = "TBW102"
-# Nobody but a broker itself writes to these.
+# Only brokers write to these.
 FORBIDDEN_TO_SEND: Final = frozenset(
     {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAX_CHECK_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
 )
-# Topics of brokers' own, beside those whose name starts with the prefix.
+# Topics of brokers, in addition to those whose name starts with the prefix.
 SYSTEM_TOPICS: Final = FORBIDDEN_TO_SEND | {TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 SYSTEM_PREFIX: Final = "rmq_sys_"
-# Groups that nobody may join: they stand for "no name was given".
+# Groups that no client may join: they mean "no name was given".
 DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
-# As whom tools read and send. Every broker has the first one, so reading leaves no trace.
+# The groups tools use for reading and sending. Every broker has the first one, so reading leaves no trace.
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 TOOLS_PRODUCER_GROUP: Final = "CLI_SENDERS"
-# What every client announces beside its own group, and under whose name consumers send.
+# The group every client announces in addition to its own, and with which consumers send.
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
-# The id of the broker that takes messages, among those of one name.
+# The id of the broker that accepts messages, among those of one name.
 MASTER_ID: Final = 0
-# What a broker says of its role; one that is fenced is neither, until somebody says what.
+# The roles of a broker; a fenced one is neither master nor slave until it gets a role.
 MASTER: Final = "MASTER"
 SLAVE: Final = "SLAVE"
 FENCED: Final = "FENCED"
@@ -52,34 +52,34 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def is_system_topic(topic: str) -> bool:
-    """Is it a topic that brokers make for themselves?"""
+    """Is it a topic that brokers create for themselves?"""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def check_topic(topic: str, length_max: int = TOPIC_BYTES_MAX) -> str:
-    """Return the topic, or raise InvalidName saying which rule it breaks.
+    """Return the topic, or raise InvalidName with the rule it breaks.
 
-    `length_max` is what the options allow new topics; what is there already may be as long as a record can hold.
+    `length_max` is the limit for new topics from the options; existing topics may be as long as a record can hold.
     """
     return _check("topic", topic, length_max)
 
 
 def check_group(group: str) -> str:
-    """Return the group, or raise InvalidName saying which rule it breaks."""
+    """Return the group, or raise InvalidName with the rule it breaks."""
     return _check("group", group, GROUP_BYTES_MAX)
 
 
 def check_label(kind: str, label: str) -> str:
     """Return a name that is only a key of a table (of a client, a broker, a cluster), or raise InvalidName.
 
-    Peers choose it freely and nothing is called after it, so it may have any characters that can be shown.
+    Peers choose it freely and no file is named after it, so it may have any printable characters.
     """
     if not label:
         raise InvalidName(f"the {kind} is empty")
     if len(label) > LABEL_CHARS_MAX:
-        raise InvalidName(f"the {kind} has {len(label)} characters, the most is {LABEL_CHARS_MAX}")
+        raise InvalidName(f"the {kind} has {len(label)} characters, the maximum is {LABEL_CHARS_MAX}")
     if not label.isprintable():
-        raise InvalidName(f"the {kind} {label!r} has a character that cannot be shown")
+        raise InvalidName(f"the {kind} {label!r} has an unprintable character")
     return label
 
 
@@ -87,7 +87,7 @@ def _check(kind: str, name: str, length_max: int) -> str:
     if not name:
         raise InvalidName(f"the {kind} name is empty")
     if len(name) > length_max:
-        raise InvalidName(f"the {kind} name has {len(name)} characters, the most is {length_max}")
+        raise InvalidName(f"the {kind} name has {len(name)} characters, the maximum is {length_max}")
     if not _NAME.fullmatch(name):
         raise InvalidName(f"the {kind} name {name!r} has a character other than letters, digits, % | _ and -")
     return name

@@ -1,6 +1,6 @@
-"""Message properties: the string `name 0x01 value 0x02 name 0x01 value` and the names RocketMQ gives a meaning.
+"""Message properties: the string `name 0x01 value 0x02 name 0x01 value`, and the names with a meaning in RocketMQ.
 
-There is no escaping in the format, so a name or value that holds a separator is refused when we write.
+The format has no escaping, so a name or value that contains a separator is refused when we write.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ MQ2_FLAG: Final = "MQ2_FLAG"
 INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 
-# Any delay, as RocketMQ 5 names it; to a 4.x broker these are properties like any other.
+# Arbitrary delays, with the names of RocketMQ 5; to a 4.x broker these are ordinary properties.
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 # Set by the broker: when the message is due. A message that has it is never delayed again.
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
-# Set by our broker in a message it stored again because its record was old: the position of that record.
+# Set by our broker in a message that it stored again because its record was old: the position of that record.
 TIMER_ROLLED_FROM: Final = "TIMER_ROLLED_FROM"
-# Set by our Spark sink: query, batch, partition and row of a message that our broker is to store once (`broker.once`).
+# Set by our Spark sink: query, batch, partition and row of a message that our broker must store once (`broker.once`).
 ERUCA_ONCE: Final = "ERUCA_ONCE"
 
-# The DELAY of a message that comes again for the first time, unless somebody says otherwise: 10 s, and more each time.
+# The DELAY of a message that is redelivered for the first time, unless specified: 10 s, and more each time.
 RETRY_LEVEL_FIRST: Final = 3
 
-# Names a user property may not have.
+# Names that are not allowed for user properties.
 RESERVED: Final = frozenset(
     {
         KEYS,
@@ -102,7 +102,7 @@ RESERVED: Final = frozenset(
     }
 )
 
-# The same names as `get_property` wants them, for the ones the store looks up in every record.
+# The same names as bytes for `get_property`, for those the store looks up in every record.
 RAW_KEYS: Final = b"KEYS"
 RAW_TAGS: Final = b"TAGS"
 RAW_UNIQ_KEY: Final = b"UNIQ_KEY"
@@ -128,12 +128,12 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     """Encode properties in the mapping's order, without a trailing separator."""
     text = "\x02".join([f"{name}\x01{value}" for name, value in properties.items()])
     if properties and (text.count("\x01") != len(properties) or text.count("\x02") != len(properties) - 1):
-        raise WireError("a property name or value holds a separator character (0x01 or 0x02)")
+        raise WireError("a property name or value contains a separator character (0x01 or 0x02)")
     return text.encode()
 
 
 def get_property(raw: bytes, name: bytes) -> bytes | None:
-    """Find one property without parsing the others; return what `parse_properties` would hold, or None."""
+    """Find one property without parsing the others; returns what `parse_properties` would, or None."""
     needle = name + b"\x01"
     at = raw.rfind(needle)
     while at >= 0:
@@ -149,7 +149,7 @@ def get_property(raw: bytes, name: bytes) -> bytes | None:
 
 
 def does_wait(raw: bytes) -> bool:
-    """Does the sender want to know of disk and slaves? Yes unless WAIT is there and not "true", as Java reads it."""
+    """Does the sender wait for disk and slaves? Yes unless WAIT is present and not "true", as Java reads it."""
     value = get_property(raw, RAW_WAIT)
     return value is None or value.lower() == b"true"
 

@@ -1,4 +1,4 @@
-"""One stored message, the same bytes in the commit log, in pull answers and on the replication link.
+"""One stored message: the same bytes in the commit log, in pull answers and on the replication link.
 
 The ruler, for two IPv4 hosts (an IPv6 host has 20 bytes instead of 8 and moves what follows by 12):
 
@@ -10,7 +10,7 @@ The ruler, for two IPv4 hosts (an IPv6 host has 20 bytes instead of 8 and moves 
     | body b 4 | body | topic t 1 | topic  | properties p 2| properties  |
 
 `size` is the whole record and must equal the sum. `crc` is the CRC-32 of the body as stored (compressed or not)
-without its top bit. The two host bits of sysFlag say how long each host is. All integers are big-endian.
+without its top bit. The two host bits of sysFlag determine the length of each host. All integers are big-endian.
 
 A segment whose rest is too small for the next record ends with a blank:
 
@@ -56,7 +56,7 @@ from eruca.errors import WireError
 
 RECORD_MAGIC: Final = MAGIC
 BLANK_MAGIC: Final = 0xCBD43194
-# 5.x writes this for records with a two-byte topic length; 4.9 does not know it, and neither do we, but we name it.
+# 5.x writes this for records with a two-byte topic length; neither 4.9 nor we can read it, but errors name it.
 RECORD_MAGIC_V2: Final = 0xDAA320AB
 BLANK_BYTES: Final = 8
 # Size of a record without body, topic and properties.
@@ -69,7 +69,7 @@ _INT: Final = struct.Struct(">i")
 
 _MAGIC_BYTES: Final = RECORD_MAGIC.to_bytes(4, "big")
 _SEARCH_BYTES: Final = 1024 * 1024
-# What fits in no pull answer, nor in memory.
+# More than fits in a pull answer, or in memory.
 _ALL: Final = 1 << 62
 
 
@@ -104,7 +104,7 @@ class Record(msgspec.Struct, gc=False):
 
 
 class RecordView(msgspec.Struct, gc=False):
-    """A valid record as a scan sees it; bounds count from the start of the buffer it was found in."""
+    """A valid record as a scan sees it; bounds count from the start of its buffer."""
 
     size: int
     topic: bytes
@@ -127,7 +127,7 @@ class BlankView(msgspec.Struct, gc=False):
 
 
 class InvalidView(msgspec.Struct, gc=False):
-    """Bytes that are not a record; `reason` is for people, `empty` says that nothing was ever written here."""
+    """Bytes that are not a record; `reason` is for people, `empty` means that nothing was ever written here."""
 
     reason: str
     empty: bool = False
@@ -147,12 +147,12 @@ def record_size(body_size: int, topic_size: int, properties_size: int, sys_flag:
 
 
 def encode_blank(rest: int) -> bytes:
-    """Encode the 8 bytes that end a segment with `rest` bytes left, these 8 included."""
+    """Encode the 8 bytes that end a segment with `rest` bytes left, including these 8."""
     return BLANK_HEAD.pack(rest, BLANK_MAGIC)
 
 
 def encode_record(message: Record) -> bytes:
-    """Encode a message as its record; size and CRC are computed, the message's own are not looked at."""
+    """Encode a message as its record; size and CRC are computed, those of the message are ignored."""
     topic = message.topic.encode()
     body = message.body
     properties = message.properties
@@ -166,14 +166,14 @@ def encode_record(message: Record) -> bytes:
 
 
 def pack_record(message: Record, topic: bytes, size: int) -> bytes:
-    """Encode a message whose topic is encoded and whose lengths are checked already; `size` is its record's size."""
+    """Encode a message whose topic is already encoded and whose lengths are checked; `size` is its record's size."""
     record = bytearray(size)
     write_record(record, 0, message, topic, size)
     return bytes(record)
 
 
 def write_record(buffer: bytearray | memoryview | mmap.mmap, at: int, message: Record, topic: bytes, size: int) -> None:
-    """Write what `pack_record` returns at a place of a buffer, without making it first."""
+    """Write what `pack_record` returns directly into a buffer."""
     writing.write_record(
         buffer,
         at,
@@ -198,10 +198,10 @@ def write_record(buffer: bytearray | memoryview | mmap.mmap, at: int, message: R
 def inspect_record(
     buffer: BytesLike, at: int, end: int, check_crc: bool = True, position: int | None = None
 ) -> Inspection:
-    """Say what lies at `at`: a record, a blank, or why it is neither. Nothing from `end` on is read.
+    """Tell what is at `at`: a record, a blank, or why it is neither. Nothing from `end` on is read.
 
-    With `position` the record must also claim to lie there, so that stale bytes of another place are not taken for
-    a record. The buffer must hold at least `end` bytes; whatever they are, this does not raise.
+    With `position` the record must also claim to be there, so that stale bytes from another place are not taken for
+    a record. The buffer must hold at least `end` bytes; this does not raise, whatever they are.
     """
     found: Any = reading.inspect_record(
         buffer, at, end, check_crc, 0 if position is None else position, position is None, RecordView
@@ -210,7 +210,7 @@ def inspect_record(
 
 
 def _explain(buffer: BytesLike, at: int, end: int, problem: int, position: int | None) -> BlankView | InvalidView:
-    """Say what lies at `at` when it is not a valid record that fits before `end`."""
+    """Tell what is at `at` when it is not a valid record that fits before `end`."""
     if problem == NOT_A_RECORD:
         return _explain_head(buffer, at, end)
     (size,) = _INT.unpack_from(buffer, at)
@@ -227,13 +227,13 @@ def _explain(buffer: BytesLike, at: int, end: int, problem: int, position: int |
         return InvalidView(f"lengths of body, topic and properties do not add up to the record size {size}")
     if problem == WRONG_POSITION:
         claimed = int.from_bytes(buffer[at + POSITION_AT : at + POSITION_AT + 8], "big", signed=True)
-        return InvalidView(f"record claims position {claimed} but lies at {position}")
+        return InvalidView(f"record claims position {claimed} but is at {position}")
     crc = int.from_bytes(buffer[at + CRC_AT : at + CRC_AT + 4], "big")
-    return InvalidView(f"CRC mismatch: the record says {crc:#010x} for its body of {body_size} bytes")
+    return InvalidView(f"CRC mismatch: the record has {crc:#010x} for its body of {body_size} bytes")
 
 
 def _explain_head(buffer: BytesLike, at: int, end: int) -> BlankView | InvalidView:
-    """Say what lies at `at` when it does not begin like a record that fits before `end`."""
+    """Tell what is at `at` when it does not begin like a record that fits before `end`."""
     rest = end - at
     if rest < BLANK_BYTES:
         return InvalidView(f"{max(rest, 0)} bytes left, a blank needs {BLANK_BYTES}")
@@ -254,18 +254,18 @@ def _explain_head(buffer: BytesLike, at: int, end: int) -> BlankView | InvalidVi
 
 
 def find_record(buffer: BytesLike, at: int, end: int, base: int, stop: int | None = None) -> int:
-    """Find the first valid record at or after `at` that lies where it claims to; return its place or -1.
+    """Find the first valid record at or after `at` whose claimed position is right; return its place or -1.
 
-    `base` is the position of the buffer's first byte. A record from `stop` on is not looked for. This is how readers
-    get past damage.
+    `base` is the position of the buffer's first byte. Records from `stop` on are not considered. Readers use this to
+    skip damage.
     """
     window_at = at + 4
-    # The magic of a record that starts just before `stop` may end 7 bytes behind it.
+    # The magic of a record that starts just before `stop` may end 7 bytes after it.
     window_end = end if stop is None else min(end, stop + 7)
     while window_at + 4 <= window_end:
-        # The window reaches 3 bytes into the next one, so a magic across the border is seen once.
+        # The window reaches 3 bytes into the next one, so a magic across the border is found once.
         window = bytes(buffer[window_at : min(window_at + _SEARCH_BYTES + 3, window_end)])
-        # Mostly zeros are searched, and for one byte that is ten times as fast.
+        # Mostly zeros are searched; searching for a single byte is ten times as fast.
         hit = window.find(_MAGIC_BYTES) if _MAGIC_BYTES[0] in window else -1
         while hit >= 0:
             start = window_at + hit - 4
@@ -286,7 +286,7 @@ def decode_record(buffer: BytesLike, at: int = 0, *, check_crc: bool = True) -> 
 
 
 def _refuse(data: BytesLike, at: int, problem: int) -> WireError:
-    """Say why bytes cannot be decoded."""
+    """The error for bytes that cannot be decoded."""
     if problem == WRONG_TOPIC:
         view = inspect_record(data, at, len(data), False)
         assert type(view) is RecordView
@@ -298,7 +298,7 @@ def _refuse(data: BytesLike, at: int, problem: int) -> WireError:
 
 
 def decode_records(data: BytesLike, *, check_crc: bool = True) -> list[Record]:
-    """Decode records that lie one after the other, as in a pull answer; raise WireError when bytes are left over."""
+    """Decode consecutive records, as in a pull answer; raise WireError when bytes are left over."""
     messages: list[Record]
     messages, at, problem = reading.decode_records(data, 0, Record, check_crc, _ALL)
     if problem:
@@ -308,14 +308,14 @@ def decode_records(data: BytesLike, *, check_crc: bool = True) -> list[Record]:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecord:
-    """A record that cannot be decoded; its offset in the queue is -1 when not even that can be read."""
+    """A record that cannot be decoded; its offset in the queue is -1 when even that is unreadable."""
 
     queue_offset: int
     reason: str
 
 
 def decode_readable(data: BytesLike) -> tuple[list[Record], list[DamagedRecord]]:
-    """Decode records that lie one after the other, stepping over those that are damaged; returns both."""
+    """Decode consecutive records, skipping damaged ones; returns both."""
     messages: list[Record] = []
     damaged: list[DamagedRecord] = []
     at, end = 0, len(data)
@@ -335,7 +335,7 @@ def decode_readable(data: BytesLike) -> tuple[list[Record], list[DamagedRecord]]
 
 
 def _find_head(data: BytesLike, at: int) -> int:
-    """Where the next bytes are that are a record; the end of the data without one."""
+    """The place of the next record; the end of the data if there is none."""
     whole = bytes(data)
     while (found := whole.find(_MAGIC_BYTES, at + 4)) >= 0:
         at = found - 4
@@ -346,7 +346,7 @@ def _find_head(data: BytesLike, at: int) -> int:
 
 
 def user_body(message: Record) -> bytes:
-    """Return the body as its sender wrote it: decompressed when sysFlag says it is compressed."""
+    """Return the body as its sender wrote it: decompressed if sysFlag marks it as compressed."""
     if message.sys_flag & COMPRESSED:
         return decompress(message.body, message.sys_flag)
     return message.body

@@ -4,19 +4,19 @@ Master to slave, a chunk of raw commit log (chunks ignore record boundaries; siz
     0            8         12        12+n
     | position 8 | size 4  | data n  |
 
-Slave to master, a report: how far its log reaches (the first one says where the master shall start):
+Slave to master, a report: the end of its log (the first one tells the master where to start):
     0            8
     | position 8 |
 
 Between two Erucas the link is fenced. The slave opens with 8 bytes that are not a position of any log, and from then on
-both sides send frames (crc is the CRC-32 of all that follows it, size counts the same bytes):
+both sides send frames (crc is the CRC-32 of everything after it, size counts the same bytes):
     0        4       8        9
     | size 4 | crc 4 | kind 1 | fields                                                        | rest            |
     hello      slave    1     | epoch 8 | broker id 8 | position 8 | check begin 8 | check crc 4 | address         |
     chunk      master   2     | epoch 8 | position 8 | confirmed 8 | tail 8 | sent ms 8         | bytes of log    |
     report     slave    3     | epoch 8 | position 8                                          |                 |
     refusal    master   4     | epoch 8                                                       | why             |
-The epoch is the master's, on both sides, in every frame: one that has another is from a mastership that is over.
+The epoch is the master's, on both sides, in every frame: a frame with another epoch is from a mastership that is over.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LogChunk(msgspec.Struct, gc=False, frozen=True):
 
 
 class LogReport(msgspec.Struct, gc=False, frozen=True):
-    """A slave's word on how far its commit log reaches."""
+    """A slave's report of the end of its commit log."""
 
     position: int
 
@@ -62,18 +62,18 @@ def encode_report(report: LogReport) -> bytes:
 
 
 class ChunkDecoder:
-    """Eats what a slave reads from its master and returns whole chunks."""
+    """Takes what a slave reads from its master and returns complete chunks."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def pending(self) -> int:
-        """Bytes of a chunk that is not whole yet."""
+        """Bytes of an incomplete chunk."""
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[LogChunk]:
-        """Take bytes in; return the chunks they complete. After a WireError the link must be closed."""
+        """Add bytes; return the chunks they complete. After a WireError the link must be closed."""
         buffer = self._buffer
         buffer += data
         chunks: list[LogChunk] = []
@@ -81,7 +81,7 @@ class ChunkDecoder:
         available = len(buffer)
         while available - at >= CHUNK_HEAD_BYTES:
             position, size = _CHUNK_HEAD.unpack_from(buffer, at)
-            # Checked on the head alone, before the rest is waited for.
+            # Checked as soon as the head has arrived, before waiting for the rest.
             if position < 0 or not 0 <= size <= HA_FRAME_BYTES_MAX:
                 raise WireError(f"replication chunk at position {position} announces {size} bytes")
             data_at = at + CHUNK_HEAD_BYTES
@@ -94,18 +94,18 @@ class ChunkDecoder:
 
 
 class ReportDecoder:
-    """Eats what a master reads from a slave and returns whole reports."""
+    """Takes what a master reads from a slave and returns complete reports."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def pending(self) -> int:
-        """Bytes of a report that is not whole yet."""
+        """Bytes of an incomplete report."""
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[LogReport]:
-        """Take bytes in; return the reports they complete. After a WireError the link must be closed."""
+        """Add bytes; return the reports they complete. After a WireError the link must be closed."""
         buffer = self._buffer
         buffer += data
         whole = len(buffer) - len(buffer) % REPORT_BYTES
@@ -119,7 +119,7 @@ class ReportDecoder:
 
 # --- fenced links ---------------------------------------------------------------------------------------------------
 
-#: What a slave sends first on a fenced link; read as a position it is beyond the end of any log.
+#: The first bytes of a slave on a fenced link; read as a position they are beyond the end of any log.
 HELLO_MAGIC: Final = b"\x7fERUCA\x00\x01"
 
 _FENCED_HEAD: Final = struct.Struct(">iI")
@@ -132,7 +132,7 @@ _KIND_HELLO: Final = 1
 _KIND_CHUNK: Final = 2
 _KIND_REPORT: Final = 3
 _KIND_REFUSAL: Final = 4
-# What each kind begins with, and how many bytes may follow.
+# The fixed fields of each kind, and how many bytes may follow.
 _LAYOUTS: Final = {
     _KIND_HELLO: (_HELLO, HA_TEXT_BYTES_MAX),
     _KIND_CHUNK: (_CHUNK, HA_FENCED_DATA_BYTES_MAX),
@@ -144,7 +144,7 @@ _SIZE_MAX: Final = _CHUNK.size + HA_FENCED_DATA_BYTES_MAX
 
 
 class Hello(msgspec.Struct, gc=False, frozen=True):
-    """A slave wants the log from `position` on; it has the CRC of what it holds from `check_begin` to there."""
+    """A slave requests the log from `position` on, with the CRC of its own log from `check_begin` to there."""
 
     epoch: int
     broker_id: int
@@ -155,7 +155,7 @@ class Hello(msgspec.Struct, gc=False, frozen=True):
 
 
 class Chunk(msgspec.Struct, gc=False, frozen=True):
-    """Bytes of the log from `position` on (none: a heartbeat), and how far the master's own log is."""
+    """Bytes of the log from `position` on (none: a heartbeat), and the end of the master's log."""
 
     epoch: int
     position: int
@@ -173,7 +173,7 @@ class Report(msgspec.Struct, gc=False, frozen=True):
 
 
 class Refusal(msgspec.Struct, gc=False, frozen=True):
-    """A master says why it closes the link."""
+    """A master's reason for closing the link."""
 
     epoch: int
     reason: str
@@ -185,7 +185,7 @@ FencedFrame: TypeAlias = Hello | Chunk | Report | Refusal
 def encode_fenced_head(
     epoch: int, position: int, confirmed: int, tail: int, sent_ms: int, data: bytes | memoryview = b""
 ) -> bytes:
-    """Encode all of a chunk's frame but its data, which goes out behind it and is not copied."""
+    """Encode a chunk's frame without its data, which is sent after it and not copied."""
     size = len(data)
     if size > HA_FENCED_DATA_BYTES_MAX:
         raise WireError(f"a replication chunk of {size} bytes: at most {HA_FENCED_DATA_BYTES_MAX}")
@@ -215,23 +215,23 @@ def encode_fenced(frame: FencedFrame) -> bytes:
 
 
 def _encode_text(text: str) -> bytes:
-    # Cut where it must be, but never inside of a character.
+    # Truncated if needed, but never inside a character.
     return text.encode()[:HA_TEXT_BYTES_MAX].decode(errors="ignore").encode()
 
 
 class FencedDecoder:
-    """Eats what one side of a fenced link reads, after the magic, and returns whole frames."""
+    """Takes what one side of a fenced link reads, after the magic, and returns complete frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def pending(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """Bytes of an incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[FencedFrame]:
-        """Take bytes in; return the frames they complete. After a WireError the link must be closed."""
+        """Add bytes; return the frames they complete. After a WireError the link must be closed."""
         buffer = self._buffer
         frames: list[FencedFrame] = []
         if buffer:
@@ -242,7 +242,7 @@ class FencedDecoder:
         with memoryview(data) as view:
             while available - at >= FENCED_HEAD_BYTES:
                 size, crc = _FENCED_HEAD.unpack_from(view, at)
-                # Checked on the head alone, before the rest is waited for.
+                # Checked as soon as the head has arrived, before waiting for the rest.
                 if not _SIZE_MIN <= size <= _SIZE_MAX:
                     raise WireError(f"a replication frame announces {size} bytes")
                 begin = at + FENCED_HEAD_BYTES
@@ -251,7 +251,7 @@ class FencedDecoder:
                 at = begin + size
                 with view[begin:at] as content:
                     if zlib.crc32(content) != crc:
-                        raise WireError("a replication frame is damaged: its CRC does not fit")
+                        raise WireError("a replication frame is damaged: its CRC does not match")
                     frames.append(_decode_frame(content))
             if data is not buffer:
                 buffer += view[at:]
@@ -285,22 +285,22 @@ def _decode_frame(content: memoryview) -> FencedFrame:
         return Refusal(numbers[1], text)
     _, epoch, broker_id, position, check_begin, check_crc = numbers
     if not 0 <= position - check_begin <= HA_CHECK_BYTES_MAX:
-        raise WireError(f"a slave at position {position} wants it checked from {check_begin} on")
+        raise WireError(f"a slave at position {position} requests a check from {check_begin} on")
     return Hello(epoch, broker_id, position, check_begin, check_crc, text)
 
 
 class SlaveDecoder:
-    """Eats what a master reads from a slave of either kind; the first 8 bytes say which kind it is."""
+    """Takes what a master reads from a slave of either kind; the first 8 bytes tell which kind it is."""
 
     def __init__(self) -> None:
         self._opening = bytearray()
         self._reports = ReportDecoder()
         self._frames = FencedDecoder()
-        #: Whether the link is fenced; None as long as nobody can know.
+        #: Is the link fenced? None until that is known.
         self.is_fenced: bool | None = None
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[LogReport | Hello | Report]:
-        """Take bytes in; return the reports they complete. After a WireError the link must be closed."""
+        """Add bytes; return the reports they complete. After a WireError the link must be closed."""
         if self.is_fenced is None:
             self._opening += data
             if len(self._opening) < len(HELLO_MAGIC):
@@ -312,6 +312,6 @@ class SlaveDecoder:
         frames: list[LogReport | Hello | Report] = []
         for frame in self._frames.feed(data):
             if isinstance(frame, Chunk | Refusal):
-                raise WireError("a slave sends what only a master does")
+                raise WireError("a slave sent a message that only a master sends")
             frames.append(frame)
         return frames

@@ -1,4 +1,4 @@
-"""Signatures of the access control: HMAC-SHA1 over the header's extra fields and the body.
+"""Signatures for access control: HMAC-SHA1 over the header's extra fields and the body.
 
 The text is the values (only the values) of all extra fields in the order of their names, without `Signature`,
 followed by the body.
@@ -14,7 +14,7 @@ from typing import Final
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
-# Marks a query by unique key. Servers since 4.7 leave it out of the text while Java's own client signs it.
+# Marks a query by unique key. Servers since 4.7 leave it out of the signed text while Java's own client includes it.
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 
 
@@ -24,7 +24,7 @@ def build_content(ext: Mapping[str, str | None], body: bytes | None, *, with_uni
     # Java orders strings by UTF-16 code units, which for ASCII is Python's order too.
     names.sort(key=_order_like_java)
     text = "".join(["null" if (value := ext[name]) is None else value for name in names])
-    # Java replaces lone surrogates by "?", which never is what was meant but must not raise here.
+    # Java replaces lone surrogates by "?"; that is never intended, but it must not raise here.
     return text.encode("utf-8", "replace") + (body or b"")
 
 
@@ -38,7 +38,7 @@ def sign_content(content: bytes, secret_key: str) -> str:
 
 
 def sign(ext: Mapping[str, str | None], body: bytes | None, secret_key: str) -> str:
-    """Compute the `Signature` of a request; `ext` must hold `AccessKey` (and `SecurityToken`) already."""
+    """Compute the `Signature` of a request; `ext` must already hold `AccessKey` (and `SecurityToken`)."""
     return sign_content(build_content(ext, body), secret_key)
 
 

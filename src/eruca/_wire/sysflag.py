@@ -1,6 +1,6 @@
 """The bits of the numbers called `sysFlag`: of messages, of pulls and of topics.
 
-Of a message, and what they say about the record's shape:
+Bits of a message, including those that determine the record's layout:
 
 bit 10 9 8 | 7            6            5              4             3 2          1           0
     type   | inner batch  need unwrap  store host v6  born host v6  transaction  multi tags  compressed
@@ -49,7 +49,7 @@ TOPIC_UNIT_SUBSCRIBED: Final = 0x2
 
 
 def is_compressed(sys_flag: int) -> bool:
-    """Say whether the stored body is compressed."""
+    """Is the stored body compressed?"""
     return sys_flag & COMPRESSED != 0
 
 

@@ -1,6 +1,6 @@
 """Message trace: what a producer or consumer did with a message, as records in the body of a trace message.
 
-A record is text. Fields end with 0x01, the record with 0x02, and what is unknown is written `null`.
+A record is text. Fields end with 0x01, the record with 0x02, and unknown values are written as `null`.
 
 Pub             | Pub | time | region | group | topic | message id | tags | keys | store host | body bytes | cost ms
                 | kind | offset message id | success [| client host, in some older records]
@@ -10,7 +10,7 @@ EndTransaction  | EndTransaction | time | region | group | topic | message id | 
                 | transaction id | state | from check
 
 Older clients wrote less: a Pub without the offset message id, a SubAfter that ends with the keys or the outcome. There
-is no escaping; tags, keys and names cannot hold the separators because message properties have the same ones.
+is no escaping; tags, keys and names cannot contain the separators because message properties use the same ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NULL: Final = "null"
 
 
 class TracedKind(IntEnum):
-    """What a traced message is; 5.x clients write larger numbers too."""
+    """The kind of a traced message; 5.x clients write larger numbers too."""
 
     NORMAL = 0
     HALF = 1
@@ -38,7 +38,7 @@ class TracedKind(IntEnum):
 
 
 class TracedOutcome(IntEnum):
-    """How a listener ended."""
+    """The result of a listener."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -48,7 +48,7 @@ class TracedOutcome(IntEnum):
 
 
 class PubTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A message was sent, or one batch: then the message id is all of theirs with commas between."""
+    """A message was sent, or one batch: then the message id is a comma-joined list."""
 
     time_ms: int
     region: str | None
@@ -68,7 +68,7 @@ class PubTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubBeforeTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A listener is about to see a message. All messages of one call share the request id."""
+    """A listener is about to receive a message. All messages of one call share the request id."""
 
     time_ms: int
     region: str | None
@@ -94,7 +94,7 @@ class SubAfterTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndTransactionTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """The fate of a half message was told to the broker."""
+    """The decision about a half message was sent to the broker."""
 
     time_ms: int
     region: str | None
@@ -126,7 +126,7 @@ _NAMES: Final[Mapping[type[TraceRecord], str]] = {
 
 
 def encode_trace(record: TraceRecord) -> bytes:
-    """Write one record, with its end; a body is such records one after the other."""
+    """Write one record, with its end; a body is a sequence of such records."""
     fields = msgspec.structs.astuple(record)
     if isinstance(record, PubTrace) and record.client_host is None:
         fields = fields[:-1]
@@ -146,7 +146,7 @@ def _write(value: str | int | None) -> str:
 def list_trace_keys(record: TraceRecord) -> list[str]:
     """The keys under which a record's trace message is found: the message's id, and its own keys.
 
-    A batch is found by what its sender was given, all ids in one, as in Java; and by each id too.
+    A batch is found by the id its sender was given, all ids joined, as in Java; and by each id too.
     """
     ids = [record.message_id]
     if "," in record.message_id:
@@ -160,7 +160,7 @@ def list_trace_keys(record: TraceRecord) -> list[str]:
 def decode_traces(body: bytes) -> list[TraceRecord]:
     """Read the records of a trace message's body.
 
-    Kinds we do not know are left out, and so are records too short or with a field that is not a number: what one
+    Unknown kinds are left out, and so are records that are too short or have a field that is not a number: what one
     client wrote badly must not hide what the others did.
     """
     return list(_decode(body))
@@ -176,7 +176,7 @@ def _decode(body: bytes) -> Iterator[TraceRecord]:
 
 
 def _part(fields: list[str]) -> Iterator[list[str]]:
-    """Part what was joined: on its cloud channel Java 4.9 leaves out the end of a SubAfter, and its last two fields."""
+    """Split joined records: on its cloud channel Java 4.9 leaves out the end of a SubAfter, and its last two fields."""
     while fields[0] == "SubAfter" and len(fields) > 7 and fields[7] in _READERS:
         yield fields[:7]
         fields = fields[7:]
@@ -184,7 +184,7 @@ def _part(fields: list[str]) -> Iterator[list[str]]:
 
 
 def _read_pub(fields: list[str]) -> PubTrace:
-    # Without the offset message id the success comes one field earlier.
+    # Without the offset message id, success is one field earlier.
     short = len(fields) == 13
     return PubTrace(
         time_ms=int(fields[1]),

@@ -159,9 +159,8 @@ async def test_half_of_a_queue_is_not_taken_for_all_of_it(admin: Admin, monkeypa
     monkeypatch.setattr(QueueReader, "find_end", find_end)
     monkeypatch.setattr(session, "_SILENT_PAUSE_S", 0.0)
     found = []
-    with pytest.raises(
-        NetError, match="no messages of %DLQ%billing, queue 0, from offset 2, although the queue ends at 3"
-    ):
+    expected = "no messages of %DLQ%billing, queue 0, from offset 2, although the queue ends at 3"
+    with pytest.raises(NetError, match=expected):
         async for letter in deadletters.read(admin, "billing"):
             found.append(letter.body)
     assert found == [b"body 0", b"body 1"]

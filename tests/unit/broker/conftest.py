@@ -1,4 +1,4 @@
-"""A real broker on loopback, with small files, for every test that wants one."""
+"""A real broker on loopback, with small files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MakePeer = Callable[..., Peer]
 
 
 def excuse_new_files(buster: BlockBuster) -> None:
-    """Let the store make a file, or wait for one, in the loop: the message that goes there first cannot wait."""
+    """Allow the store to create a file, or wait for one, on the loop: the first message in it cannot wait."""
     for name in ("os.rename", "os.mkdir", "os.stat", "os.fsync"):
         buster.functions[name].can_block_in("eruca/_store/filesystem.py", {"create", "make_directory"})
     buster.functions["threading.Lock.acquire"].can_block_in("eruca/_store/log/chain.py", {"segment_for"})
@@ -35,7 +35,7 @@ def allow_new_files(forbid_blocking_calls: BlockBuster) -> None:
 
 @pytest.fixture(autouse=True)
 def give_held_pulls_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a slice may be over behind any held pull: what that does is in `test_hold`."""
+    """On a busy machine a slice may end after any held pull: `test_hold` tests that."""
     monkeypatch.setattr("eruca._broker.pulling.hold.SLICE_SECONDS", 3600.0)
 
 
@@ -74,7 +74,7 @@ async def broker(make_broker: MakeBroker) -> Broker:
 
 @pytest.fixture
 async def make_peer() -> AsyncIterator[MakePeer]:
-    """Connects clients, each with a connection of its own."""
+    """Connects clients, each with its own connection."""
     peers: list[Peer] = []
 
     def make(broker: Broker, **how: Any) -> Peer:

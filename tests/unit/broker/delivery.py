@@ -1,4 +1,4 @@
-"""What the tests of delivery share: pulling, looking into the store, and a producer that is asked back."""
+"""Shared by the tests of delivery: pulling, reading the store, and a producer that answers checks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def pull(
 
 
 async def send_half(peer: Peer, topic: str = "Orders", *, born_ms: int, group: str = "payers", **more: str) -> Record:
-    """Send a half message; gives it as it is stored."""
+    """Send a half message; return it as it is stored."""
     properties = {"TRAN_MSG": "true", "PGROUP": group, "UNIQ_KEY": "0" * 32, "WAIT": "true", "TAGS": "TagA"} | more
     header = SendMessageV2Header(
         producer_group=group,
@@ -70,7 +70,7 @@ def look(broker: Broker, position: int) -> Record:
 
 
 def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[Record]:
-    """Every message of a queue, also of topics nobody may pull."""
+    """Return every message of a queue, even of topics that cannot be pulled."""
     store = broker.store
     queue = store.queues.get(topic, queue_id)
     if queue is None:
@@ -97,7 +97,7 @@ class Inbox:
 
 
 def cut_unheard(root: Path, position: int) -> None:
-    """Cut the log of a stopped broker as one does that is killed in the middle of it: nobody is told of the cut."""
+    """Cut the log of a stopped broker as if it had been killed in the middle of it, without notifications."""
     options = detect_options(LocalFileSystem(), StorePaths(root))
     store = open_store(root, options)
     row = store.lineage.set_aside(position, epoch=0)

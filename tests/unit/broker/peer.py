@@ -1,4 +1,4 @@
-"""The other side of a broker in tests: asks it, and answers what it asks."""
+"""The other side of a broker in tests: sends requests, and answers those of the broker."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TIMEOUT_MS = PATIENCE_S * 1000
 
 
 def find_port() -> int:
-    """A port that is free, and so are those beside it: two below is the fast port, one above the one for slaves."""
+    """Find a free port whose neighbours are free: two below is the fast port, one above the port for slaves."""
     return find_broker_port()
 
 
 class Answer:
-    """An answer, decoded as the catalog says."""
+    """A response, decoded by the catalog."""
 
     def __init__(self, request_code: int, command: Command) -> None:
         self.command = command
@@ -61,7 +61,7 @@ class Peer:
         language: Language = Language.JAVA,
         version: int = VERSION_ANNOUNCED,
     ) -> Answer:
-        """Send a request and give its answer, whatever its code."""
+        """Send a request and return its response, whatever its code."""
         data = body if isinstance(body, bytes) else encode_request_body(code, body, header, version=version)
         command = make_request(code, header, data, language=language, version=version)
         return Answer(code, await self._caller.call(self._address, command, TIMEOUT_MS))
@@ -73,13 +73,13 @@ class Peer:
         return answer
 
     async def refused(self, code: int, header: Header | None = None, body: Any = None, **how: Any) -> tuple[int, str]:
-        """Send a request that must be refused; gives code and remark."""
+        """Send a request that must be refused; return code and remark."""
         answer = await self.ask(code, header, body, **how)
         assert answer.code != ResponseCode.SUCCESS, f"{code} succeeded"
         return answer.code, answer.remark or ""
 
     async def send(self, topic: str, queue_id: int = 0, body: bytes = b"hello", **properties: str) -> dict[str, str]:
-        """Send a message; gives the ext of the answer."""
+        """Send a message; return the ext fields of the response."""
         header = SendMessageV2Header(
             producer_group="producers",
             topic=topic,

@@ -47,10 +47,10 @@ def pull_header(topic: str = "T", **fields: Any) -> PullMessageHeader:
 
 
 async def try_send(peer: Peer, topic: str = "T", body: bytes = b"hello", **fields: Any) -> Answer:
-    """Send a message; gives the answer, whatever its code."""
+    """Send a message; return the response, whatever its code."""
     return await peer.ask(RequestCode.SEND_MESSAGE_V2, send_header(topic, **fields), body)
 
 
 async def try_pull(peer: Peer, topic: str = "T", **fields: Any) -> Answer:
-    """Pull; gives the answer, whatever its code."""
+    """Pull; return the response, whatever its code."""
     return await peer.ask(RequestCode.PULL_MESSAGE, pull_header(topic, **fields))

@@ -1,4 +1,4 @@
-"""`eruca up` in a process of its own, to be attacked: its memory, its log, and whether it serves a healthy client."""
+"""`eruca up` in a separate process, to be attacked: its memory, its log, and whether it serves a healthy client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.net.rawpeer import SECONDS_MAX, open_peer
 
 
 class Serving:
-    """`eruca up` in a directory of its own; what it logs goes to a file, so that nothing can stop it."""
+    """`eruca up` in its own directory; its log goes to a file, so that nothing can block it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "home"
@@ -50,17 +50,17 @@ class Serving:
         return read_memory(self.process.pid)
 
     def complaints(self) -> list[str]:
-        """What the log says of warnings and mistakes since the last time; blocks."""
+        """Return the warnings and errors in the log since the last call; blocks."""
         text = self.log.read_bytes()
         new, self.read_log_from = text[self.read_log_from :].decode(), len(text)
         return [line for line in new.splitlines() if not line or "INFO" not in line]
 
     def list_files(self) -> list[str]:
-        """Everything that is beside its data; blocks."""
+        """Return everything beside its data; blocks."""
         return sorted(str(path.relative_to(self.directory)) for path in self.directory.iterdir())
 
     def end(self) -> int:
-        """Have it stop; gives its exit status. Blocks."""
+        """Stop it; return its exit status. Blocks."""
         self.process.send_signal(signal.SIGTERM)
         self.process.communicate(timeout=SECONDS_MAX)
         return self.process.returncode
@@ -83,5 +83,5 @@ async def check_well(serving: Serving) -> None:
         assert [message.body for message in decode_records(pulled.body)] == [b"well"]
     async with asyncio.timeout(SECONDS_MAX), open_peer(serving.names) as peer:
         route = await peer.ask(make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic="Healthy"), opaque=1))
-        # A mutated recording may have registered, and taken away, a broker of the same name: that is not harm.
+        # A mutated recording may have registered, and unregistered, a broker of the same name: that is harmless.
         assert route.code in (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)

@@ -1,4 +1,4 @@
-"""The tables of a broker that is not there."""
+"""The tables of a broker, without the broker."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from eruca.testing import VirtualClock
 
 
 def make_topics(table: TopicConfigTable | None = None, **options: Any) -> Topics:
-    """The topics of a broker that was told these options."""
+    """The topics of a broker with these options."""
     given = BrokerOptions(**options)
     return Topics(given, Standing(given), VirtualClock(), table or TopicConfigTable())
 
 
 def make_groups(table: GroupConfigTable | None = None, **options: Any) -> Groups:
-    """The groups of a broker that was told these options."""
+    """The groups of a broker with these options."""
     given = BrokerOptions(**options)
     return Groups(LiveOptions(given), Standing(given), VirtualClock(), table or GroupConfigTable())

@@ -1,4 +1,4 @@
-"""Subscription groups as operators make, change and delete them, and who is in them."""
+"""Creating, changing and deleting subscription groups, and listing their members."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_operators_are_told_what_is_wrong_with_a_group(broker: Broker, pee
     answer = await peer.expect(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(consumer_group="G"))
     assert answer.remark is not None
     assert "client id same is on 2 connections" in answer.remark
-    assert "members subscribe topic T differently: 'TagA', 'TagB'" in answer.remark
+    assert "members subscribe to topic T differently: 'TagA', 'TagB'" in answer.remark
     await turn_until(lambda: bool(broker.clients.conflicts))
     table = (await peer.expect(RequestCode.GET_BROKER_RUNTIME_INFO)).body.table
     assert table["consumerGroupConflicts_G"] == answer.remark

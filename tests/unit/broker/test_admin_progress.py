@@ -1,4 +1,4 @@
-"""How far groups are, in messages and in time, and what can be done with their offsets."""
+"""Progress of groups, in messages and in time, and operations on their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches a client through the broker, and what comes back."""
+"""Requests relayed to a client through the broker, and their responses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def queue(number: int) -> MessageQueue:
 
 
 class Client:
-    """A client that writes down what the broker asks, and answers with what it is given."""
+    """A client that records the broker's requests, and answers with what it was given."""
 
     def __init__(self, body: bytes = b"", code: int = 0) -> None:
         self.asked: asyncio.Queue[Command] = asyncio.Queue()

@@ -101,7 +101,7 @@ async def test_a_deleted_topic_leaves_nothing_but_its_records(broker: Broker, pe
     assert {queue.topic for queue in broker.store.queues} == {"Kept"}
     assert await asyncio.to_thread(os.listdir, tmp_path / "store" / "consumequeue") == ["Kept"]
     assert broker.store.log.tail == end
-    # What is made under its name again begins anew.
+    # A topic created again under its name starts empty.
     sent = await peer.send("T", 0)
     assert sent["queueOffset"] == "0"
 
@@ -178,7 +178,7 @@ async def test_old_segments_go_when_an_operator_says_so(make_broker: MakeBroker,
     for _ in range(300):
         await peer.send("T", 0, b"x" * 50)
     assert len(broker.store.log.chain.segments) > 10
-    await asyncio.to_thread(broker.store.flusher.sync_log)  # what is not synced does not go
+    await asyncio.to_thread(broker.store.flusher.sync_log)  # what is not synced is not deleted
     answer = await peer.expect(RequestCode.DELETE_EXPIRED_COMMITLOG)
     assert answer.code == ResponseCode.SUCCESS
     queue = broker.store.queues.get("T", 0)

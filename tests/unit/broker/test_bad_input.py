@@ -1,6 +1,6 @@
-"""Bad input to a broker in this process: Java's code or a closed connection, and healthy clients do not notice.
+"""Bad input to a broker in this process: Java's code or a closed connection, and healthy clients are not affected.
 
-`test_hostile_peers.py` does what needs a process of its own: crowds, stalls, memory and mutated recordings.
+`test_hostile_peers.py` has the tests that need a separate process: crowds, stalls, memory and mutated recordings.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.unit.broker.peer import Peer
 from tests.unit.broker.requests import pull_header, send_header, try_send
 from tests.unit.net.rawpeer import RawPeer, open_peer, turn_until
 
-# Java refuses these; to us they are whole numbers in other clothes, or none where none is needed.
+# Java refuses these; we read them as integers in another notation, or as missing where none is needed.
 WHOLE = ["5.0", "1e9", "null"]
 NUMBERS = [
     *("-1", str(-(2**31)), str(2**31 - 1), str(2**31), str(-(2**63)), str(2**63 - 1), str(2**63), "9" * 5000),
@@ -49,7 +49,7 @@ NAMES = ["", " ", "..", "../x", "../../../tmp/x", "/tmp/x", "a\\b", "x" * 300, "
 async def stay_well(
     broker: Broker, make_peer: MakePeer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> AsyncIterator[None]:
-    """After every test: a client is served, no mistake of ours is in the log, no file is outside the store."""
+    """After every test: a client is served, no internal error is in the log, no file is outside the store."""
     yield
     healthy = make_peer(broker)
     await healthy.send("Healthy", body=b"well")
@@ -175,7 +175,7 @@ def list_fields(kind: type) -> list[tuple[RequestCode, str]]:
 
 
 async def ask_with(raw: RawPeer, code: RequestCode, name: str, value: str, opaque: int) -> Command | None:
-    """Send a request with one field replaced; gives the answer, None when it has none: the next request tells."""
+    """Send a request with one field replaced; return the response, or None if the next request is answered first."""
     command = make_request(code, SHAPES[code], b"body", opaque=opaque)
     command.ext = command.ext_dict() | {name: value}
     raw.write(command, Command(code=9, opaque=-opaque))
@@ -235,7 +235,7 @@ async def test_a_bad_group_makes_nothing(broker: Broker, peer: Peer, group: str)
     groups = [ConsumerData(group_name=name) for name in (group, "Good")]
     body = HeartbeatData(client_id="c", consumer_data_set=groups, producer_data_set=[ProducerData(group_name="p")])
     assert (await peer.refused(RequestCode.HEART_BEAT, None, body))[0] == ResponseCode.SYSTEM_ERROR
-    # One client says what all its groups are; those that are right are taken.
+    # One heartbeat lists all groups of a client; the valid ones are registered.
     assert set(broker.clients.consumers) == {"Good"}
     assert set(broker.clients.producers) == {"p"}
     before = (before[0] + ["%RETRY%Good"], before[1] + ["Good"])
@@ -244,7 +244,7 @@ async def test_a_bad_group_makes_nothing(broker: Broker, peer: Peer, group: str)
 
 
 async def test_a_group_whose_retry_topic_would_be_too_long(broker: Broker, peer: Peer) -> None:
-    """Groups may have 255 characters, topics 127, and `%RETRY%` comes on top."""
+    """Groups may have 255 characters, topics 127, and `%RETRY%` is added."""
     for length in (120, 121, 127, 255):
         group = "g" * length
         await peer.join(group, "c", "T")
@@ -301,8 +301,8 @@ async def test_answers_are_not_made_while_nobody_reads_them(
         greedy.writer.write(one * 600)
         server = broker.ports.servers[0]
         await turn_until(lambda: not all(link.is_writable for link in server.links))
-        await peer.send("T")  # the loop has turned since
-        assert made < 40  # 2 MiB and what the system's buffers took
+        await peer.send("T")  # the loop has run since
+        assert made < 40  # 2 MiB plus the system's buffers
         for _ in range(600):  # and all are answered once they are read
             assert (await greedy.read()).code == ResponseCode.SUCCESS
     assert made == 600

@@ -1,4 +1,4 @@
-"""Clients: who is in which group, who is told of a change, who is forgotten, and what is wrong with a group."""
+"""Clients: members of groups, notifications of changes, expired members, and problems of groups."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_heartbeat_of_a_group_that_may_not_make_itself(make_broker: Make
     peer = make_peer(broker)
     await peer.join("G", "c", "T")
     assert (broker.groups.find("G"), broker.topics.get("%RETRY%G")) == (None, None)
-    assert await list_ids(peer) == ["c"]  # it is known all the same, as in Java
+    assert await list_ids(peer) == ["c"]  # it is still registered, as in Java
 
 
 async def test_a_heartbeat_needs_a_body_that_can_be_read(peer: Peer) -> None:
@@ -165,7 +165,7 @@ async def test_members_are_told_of_new_and_lost_topics(broker: Broker, make_peer
     for subscriptions in ((t,), (t, u), (u,)):
         await beat(peer, *subscriptions)
         await inbox.get()
-    await beat(peer, SubscriptionData(topic="U", sub_string="x", sub_version=2))  # only the expression: not told
+    await beat(peer, SubscriptionData(topic="U", sub_string="x", sub_version=2))  # only the expression: no notification
     await list_ids(peer)
     assert inbox.commands.empty()
     group = broker.clients.consumer("G")
@@ -182,7 +182,7 @@ async def test_an_older_subscription_changes_nothing(broker: Broker, peer: Peer)
 
 
 async def test_changes_that_follow_each_other_closely_are_told_together(broker: Broker, make_peer: MakePeer) -> None:
-    """A hundred members that come one after the other are not a hundred rounds of telling everybody."""
+    """A hundred members that join one after the other do not cause a hundred rounds of notifications."""
     inbox = Inbox()
     watching = make_peer(broker, handlers={CHANGED: inbox.handle})
     await watching.join("G", "watching", "T")
@@ -241,7 +241,7 @@ async def test_heartbeats_are_weighed_and_the_heaviest_client_goes(
     await good.join("G", "good", "T")
     await heavy.join("G", "heavy", "T", expression="x" * 60_000)
     assert 60_000 < account.total < 70_000
-    await heavy.join("G", "heavy", "T", expression="x" * 50_000)  # in place of what it said before
+    await heavy.join("G", "heavy", "T", expression="x" * 50_000)  # replaces its previous subscription
     assert 50_000 < account.total < 60_000
     with pytest.raises(NetError):
         await heavy.join("H", "heavy", "T", expression="y" * 60_000)
@@ -289,7 +289,7 @@ async def test_an_id_on_two_connections_is_said_once(
     assert await list_ids(one) == ["twin", "twin"]
     conflicts = broker.clients.conflicts
     await turn_until(lambda: bool(conflicts))
-    assert conflicts == {"G": ["client id twin is on 2 connections: each needs an instance name of its own"]}
+    assert conflicts == {"G": ["client id twin is on 2 connections: each needs its own instance name"]}
     assert len(warnings_of(caplog, "twin")) == 1
     await two.close()
     await turn_until(lambda: not conflicts)
@@ -315,7 +315,7 @@ async def test_members_that_subscribe_differently_are_said_once(
         await two.join("G", "two", "T", expression="b")
     conflicts = broker.clients.conflicts
     await turn_until(lambda: bool(conflicts))
-    assert conflicts == {"G": ["members subscribe topic T differently: 'a', 'b'"]}
+    assert conflicts == {"G": ["members subscribe to topic T differently: 'a', 'b'"]}
     assert len(warnings_of(caplog, "differently")) == 1
     await two.close()
     await turn_until(lambda: not conflicts)

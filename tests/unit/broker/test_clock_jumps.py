@@ -1,4 +1,4 @@
-"""Somebody sets the machine's clock while a broker runs: nothing is early, nobody is forgotten, nothing is given up."""
+"""The machine's clock is set while a broker runs: nothing is early, no member expires, nothing is given up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.broker.test_schedule import append_delayed
 from tests.unit.broker.test_timing import append as append_timed
 from tests.unit.broker.test_timing import run as run_timer
 
-# So long that the broker's own timers do not come into a test that calls them by hand.
+# So long that the broker's own timers do not interfere with a test that calls them by hand.
 NEVER_MS = 3_600_000
 HOUR_MS = 3_600_000
 # Ten seconds.
@@ -94,7 +94,7 @@ async def test_the_timer_is_never_early(make_broker: MakeBroker, jump_ms: int) -
     run_timer(broker)
     found = [message.body for message in stored(broker, "Orders", 0)]
     assert b"after" in found
-    # Set back, the clock has to come to the time that the message was sent for.
+    # Set back, the clock has to reach the due time of the message.
     assert (b"before" in found) == (jump_ms > 0)
     if jump_ms < 0:
         clock.advance(-jump_ms)
@@ -112,7 +112,7 @@ async def test_what_the_timer_holds_back_survives_a_restart(make_broker: MakeBro
     assert (count(broker), broker.timing.pending) == (0, 1)
     await broker.stop()
     again = await make_broker(clock=clock, schedule_interval_ms=NEVER_MS)
-    # Nobody remembers how long it has waited: the clock as it is set now counts.
+    # How long it has waited is not known any more: the clock as it is set now counts.
     clock.advance(1)
     run_timer(again)
     assert (count(again), again.timing.pending) == (1, 0)
@@ -170,7 +170,7 @@ async def test_halves_are_asked_about_as_if_the_clock_had_not_been_set(
     assert (count(broker, HALF_TOPIC), count(broker, MAX_CHECK_TOPIC)) == (1, 0)
     clock.advance(6000)
     await checks.run_pass()
-    # A copy of the half is what a producer is asked about.
+    # The producer is asked about a copy of the half.
     assert (count(broker, HALF_TOPIC), count(broker, MAX_CHECK_TOPIC)) == (2, 0)
 
 

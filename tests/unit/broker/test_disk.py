@@ -1,4 +1,4 @@
-"""The disk of a broker: full, with space again, and with segments that nobody has to keep any more."""
+"""The disk of a broker: full, with space again, and with segments that are no longer needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOUR_MS = 3_600_000
 
 
 class TestedDisk(LocalFileSystem):
-    """The machine's disk, as full and as old as a test says."""
+    """The machine's disk, as full and as old as a test requires."""
 
     __test__ = False
 
@@ -58,7 +58,7 @@ def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def send_until(peer: Peer, code: int) -> None:
-    """Send until the answer is as wanted."""
+    """Send until the expected response arrives."""
     async with asyncio.timeout(SECONDS_MAX):
         while (await try_send(peer)).code != code:
             pass
@@ -79,7 +79,7 @@ async def test_a_disk_that_fills_refuses_sends_and_takes_them_again_by_itself(
         answer = await try_send(peer)
         assert (answer.code, answer.ext) == (ResponseCode.SERVICE_NOT_AVAILABLE, ALWAYS)
         assert (answer.remark or "").startswith("service not available now, the disk is more than 90 percent full")
-    # What is there can be read, and offsets committed.
+    # Existing messages can be read, and offsets committed.
     pulled = await try_pull(peer, sys_flag=EXPRESSION | 1, commit_offset=1)
     assert decode_records(pulled.command.body)[0].body == b"before"
     assert broker.offsets.get("readers", "T", 0) == 1
@@ -124,7 +124,7 @@ async def test_a_held_pull_outlives_a_full_disk(make_broker: MakeBroker, make_pe
 
 
 async def test_no_room_for_the_next_segment(make_broker: MakeBroker, make_peer: MakePeer) -> None:
-    """The disk is not yet counted as full when a file cannot be made: the sender hears it, nothing else breaks."""
+    """The disk does not count as full yet when a file cannot be created: the sender gets an error, nothing breaks."""
     disk = TestedDisk()
     broker = await make_broker(disk=disk, commitlog_segment_bytes=1 << 16)
     peer = make_peer(broker)
@@ -142,7 +142,7 @@ async def test_no_room_for_the_next_segment(make_broker: MakeBroker, make_peer: 
     await send_until(peer, ResponseCode.SUCCESS)
     queue = broker.store.queues.get("T", 0)
     assert queue is not None
-    assert queue.max_offset == taken + 1  # what was refused left no gap
+    assert queue.max_offset == taken + 1  # refused messages left no gap
     await broker.stop()
     again = await make_broker(disk=disk, commitlog_segment_bytes=1 << 16)
     queue = again.store.queues.get("T", 0)
@@ -159,7 +159,7 @@ def at_hour(day: int, hour: int, minute: int = 0) -> int:
 
 
 async def fill_segments(broker: Broker, peer: Peer, count: int) -> None:
-    """Send until the log has so many segments, all of them synced."""
+    """Send until the log has this many segments, all of them synced."""
     store = broker.store
     while len(store.log.chain.segments) < count:
         await peer.send("T", body=b"x" * 10_000)
@@ -168,7 +168,7 @@ async def fill_segments(broker: Broker, peer: Peer, count: int) -> None:
 
 
 def let_pass(clock: VirtualClock, until_ms: int) -> None:
-    """Let time pass until it is so late."""
+    """Advance the clock to a time."""
     clock.advance(until_ms - clock.now_ms())
 
 
@@ -195,13 +195,13 @@ async def test_expired_segments_go_at_their_hour(make_broker: MakeBroker, make_p
     let_pass(clock, at_hour(5, 5))
     assert await retain() == 0
     assert store.log.start == 0
-    clock.set_ms(at_hour(5, 4, 30))  # half an hour back, which nobody minds
+    clock.set_ms(at_hour(5, 4, 30))  # half an hour back, which has no effect
     assert await retain() >= 4
     start = store.log.start
     assert start >= 4 << 16
-    # The next segment is made in advance, and may just have come.
+    # The next segment is created in advance, and may just have appeared.
     assert await asyncio.to_thread(lambda: min(path.name for path in folder.iterdir())) == f"{start:020d}"
-    # A reader of what is gone is told where to go on, and finds the rest there.
+    # A reader of deleted messages is told where to continue, and finds the rest there.
     moved = await try_pull(peer)
     header = moved.command.decode_header(PullMessageAnswerHeader)
     assert (moved.code, moved.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL")
@@ -238,6 +238,6 @@ async def test_a_disk_that_fills_does_not_wait_for_the_hour(make_broker: MakeBro
     disk.used = 0.8
     assert await retain() == 0  # nothing is expired
     disk.used = 0.86
-    assert await retain() >= 4  # now they go all the same
+    assert await retain() >= 4  # now they are deleted anyway
     clock.advance(HOUR_MS)
     assert len(broker.store.log.chain.segments) >= 1

@@ -1,4 +1,4 @@
-"""A start that fails, or is given up, leaves nothing behind: it can be tried again at once."""
+"""A start that fails, or is cancelled, leaves nothing behind: it can be retried at once."""
 
 from __future__ import annotations
 

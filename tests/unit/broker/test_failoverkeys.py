@@ -1,4 +1,4 @@
-"""The keys of automatic failover: what is written is read, and what is not as it was written says nothing."""
+"""The keys of automatic failover: written values are read back, and damaged ones are ignored."""
 
 from __future__ import annotations
 

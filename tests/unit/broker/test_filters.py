@@ -1,4 +1,4 @@
-"""SQL92 subscriptions with a real broker: what does not match never leaves it, and offsets go on all the same."""
+"""SQL92 subscriptions with a real broker: non-matching messages never leave it, and offsets still advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filter servers register with a broker that wants some, are in its routes, and leave them when they go."""
+"""Filter servers register with a broker that accepts them, appear in its routes, and are removed when they stop."""
 
 from __future__ import annotations
 

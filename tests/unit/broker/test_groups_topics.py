@@ -1,4 +1,4 @@
-"""The tables of topics and groups: what every broker has, what makes itself, and what counts as a change."""
+"""The tables of topics and groups: the built-in ones, automatic creation, and what counts as a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held pulls: woken by what they wait for and nothing else, and always answered in the end."""
+"""Held pulls: woken only by what they wait for, and always answered in the end."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_message_wakes_a_held_pull_soon_and_behind_its_sender(quiet_brok
     while len(quiet_broker.pull.holds) and turns < TURNS_MAX:
         turns += 1
         await asyncio.sleep(0)
-    # What the sender waits for is written after the first turn, what slaves get after the second.
+    # The sender's response is written after the first iteration, the chunk for slaves after the second.
     assert 2 < turns <= 4
     answer = await raw.read()
     assert (answer.opaque, answer.code, answer.remark, next_offset(answer)) == (77, 0, "FOUND", 1)
@@ -275,7 +275,7 @@ async def test_one_pull_too_many_is_answered_at_once(
         if bound == "HOLDS_MAX":
             answer = await other.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=5))
             assert answer.code == ResponseCode.PULL_NOT_FOUND
-        else:  # others have room of their own
+        else:  # others have their own limit
             await hold(quiet_broker, other, opaque=5)
     await turn_until(lambda: len(quiet_broker.pull.holds) == 3)
     append(quiet_broker)

@@ -1,4 +1,4 @@
-"""Hostile peers of a server in a process of its own: it stays up, its memory stays bounded, its log stays short."""
+"""Hostile peers of a server in a separate process: it stays up, its memory stays bounded, its log stays short."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer
 
 MIB = 1024 * 1024
 MUTANTS = 8 * int(os.environ.get("ERUCA_SEEDS", "100"))
-# They change on purpose what everybody is allowed to do, so a healthy client may fail after them.
+# They change permissions on purpose, so a healthy client may fail after them.
 LEFT_OUT = {RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG}
 
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """One server for all tests here: what one test did to it is what the next one meets."""
+    """One server for all tests here: each test finds it as the previous one left it."""
     server = Serving(tmp_path_factory.mktemp("hostile"))
     yield server
     assert server.end() == 0
@@ -34,7 +34,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture(autouse=True)
 async def stay_well(serving: Serving) -> AsyncIterator[None]:
-    """After every test a client is served, and no mistake of ours is in the log."""
+    """After every test a client is served, and no internal error is in the log."""
     await check_well(serving)
     await asyncio.to_thread(serving.complaints)
     yield
@@ -44,7 +44,7 @@ async def stay_well(serving: Serving) -> AsyncIterator[None]:
 
 
 async def settle(serving: Serving, is_enough: Callable[[int], bool]) -> int:
-    """Wait until the memory is as wanted; gives what it is in the end."""
+    """Wait until the memory is as expected; return the final value."""
     try:
         async with asyncio.timeout(SECONDS_MAX):
             while not is_enough(memory := await asyncio.to_thread(serving.memory)):
@@ -57,7 +57,7 @@ async def settle(serving: Serving, is_enough: Callable[[int], bool]) -> int:
 async def crowd(
     stack: AsyncExitStack, address: str, count: int, greet: Callable[[RawPeer], Awaitable[None]]
 ) -> list[RawPeer]:
-    """So many connections, each of which does something first."""
+    """Open this many connections, each of which does something first."""
     peers = []
     for _ in range(count):
         peer = await stack.enter_async_context(open_peer(address))
@@ -153,7 +153,7 @@ async def test_many_held_pulls_of_one_client_that_never_reads(serving: Serving) 
     assert await asyncio.to_thread(serving.complaints) == []
 
 
-# -- babble ----------------------------------------------------------------------------------------------------------
+# -- garbage --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", ["broker", "names"])
@@ -177,7 +177,7 @@ async def test_a_million_wrongs_make_few_lines(serving: Serving, side: str) -> N
 
 
 def read_frames() -> list[tuple[str, bytes]]:
-    """Every recorded request of a client or broker, and to whom it went."""
+    """Every recorded request of a client or broker, and its receiver."""
     found = []
     for name in ("frames.jsonl", "frames-rocketmq.jsonl"):
         for line in (GOLDEN / name).read_text(encoding="utf-8").splitlines():
@@ -206,7 +206,7 @@ TRICKS = [
 
 
 def mutate(rng: random.Random, raw: bytes) -> bytes:
-    """Change a frame; its lengths stay true more often than not, so that what is inside is looked at."""
+    """Mutate a frame; its lengths mostly stay correct, so that the content is parsed."""
     size = int.from_bytes(raw[5:8], "big")
     header, body = bytearray(raw[8 : 8 + size]), bytearray(raw[8 + size :])
     kind = raw[4]

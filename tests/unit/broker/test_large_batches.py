@@ -1,4 +1,4 @@
-"""Batches at their limits: what is stored can be answered, and what cannot be answered is refused before."""
+"""Batches at their limits: what is stored can be answered, and what cannot be answered is refused in advance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def make_large(make_broker: MakeBroker, **options: Any) -> Broker:
 
 
 async def ask_raw(broker: Broker, command: Command) -> tuple[Command, int]:
-    """Send a request as any client might, whatever our own bounds of reading are; gives the answer and its bytes."""
+    """Send a request as any client might, whatever our own limits of reading are; return the response and its bytes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.standing.port)
     try:
         async with asyncio.timeout(SECONDS_MAX):
@@ -206,7 +206,7 @@ async def test_a_batch_that_is_compressed_as_a_whole_is_unpacked(broker: Broker,
 
 
 async def test_the_number_one_in_text_is_a_batch_too(broker: Broker) -> None:
-    """As it comes from the C++ client: its JSON has "batch":"1"."""
+    """As sent by the C++ client: its JSON has "batch":"1"."""
     command = make_request(RequestCode.SEND_MESSAGE, cpp_header(), zlib.compress(encode_batch(ITEMS), 5))
     frame = encode_command(command)
     text = encode_command(Command(command.code, ext={**command.ext_dict(), "batch": "1"}, body=command.body))
@@ -237,7 +237,7 @@ async def test_a_batch_of_compressed_bodies_stays_as_it_is(broker: Broker, peer:
         (zlib.compress(bytes(5 << 20)), 1),  # unpacks to more than a batch may have
         (zlib.compress(encode_batch(ITEMS))[:-4], 1),
         (b"\x78\x9c" + b"\xff" * 50, 1),
-        (zlib.compress(encode_batch(ITEMS)), 0x101),  # not what the flag says
+        (zlib.compress(encode_batch(ITEMS)), 0x101),  # does not match the flag
         (zlib.compress(b"x"), 1),  # not a batch
     ],
 )

@@ -128,7 +128,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_two_members_never_hold_the_same_queue(steps: list[tuple[str, str, int]]) -> None:
     locks, clock = make_locks()
-    believed: dict[tuple[str, int], int] = {}  # who was told what, and until when it may rely on it
+    believed: dict[tuple[str, int], int] = {}  # which client holds what, and until when it may rely on it
     for what, client, number in steps:
         if what == "wait":
             clock.advance(number * 15_000)

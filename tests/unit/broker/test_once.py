@@ -1,4 +1,4 @@
-"""Messages that are stored once: dropped when they come again, also after a crash, and no other ones."""
+"""Messages that are stored once: dropped when they are sent again, even after a crash, and no others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def send_row(peer: Peer, row: int, batch: int = 0, extra: str = "", **fiel
 
 
 async def copy_as_killed(tmp_path: Path, to: str = "killed") -> str:
-    """What the files of a running broker are at this moment is what `kill -9` leaves."""
+    """The files of a running broker at this moment are what `kill -9` leaves."""
 
     def copy() -> None:
         while True:
@@ -103,7 +103,7 @@ async def test_queues_partitions_topics_and_queries_are_told_apart(broker: Broke
 async def test_a_newer_batch_begins_again_and_an_older_one_is_over(broker: Broker, peer: Peer) -> None:
     await send_rows(peer, range(2), batch=7)
     await send_rows(peer, range(2), batch=8)
-    await send_rows(peer, range(9), batch=7)  # of a task that nobody waits for any more
+    await send_rows(peer, range(9), batch=7)  # from a task that was abandoned
     await send_rows(peer, range(9), batch=7, queue_id=3)
     assert bodies(broker) == rows(0, 1, 0, 1)
     assert bodies(broker, queue_id=3) == []
@@ -242,7 +242,7 @@ async def test_a_cut_that_nobody_was_told_of_is_noticed_when_the_table_is_loaded
 async def test_after_power_losses_a_replay_completes_what_the_log_has(
     make_broker: MakeBroker, make_peer: MakePeer, seed: int
 ) -> None:
-    """Rows are sent, acknowledged or not; the power goes; all is sent again from the beginning, until it is through."""
+    """Rows are sent, acknowledged or not; the power fails; all is sent again from the start, until it succeeds."""
     rng = random.Random(seed)
     disk = SimulatedDisk(seed=seed)
     total = rng.randrange(20, 200)
@@ -251,7 +251,7 @@ async def test_after_power_losses_a_replay_completes_what_the_log_has(
         broker = await make_broker(disk=disk, consumequeue_segment_bytes=20_000, **options)
         peer = make_peer(broker)
         at = 0
-        # Only the last life comes to the end.
+        # Only the last run gets to the end.
         while at < (total if life == 3 else rng.randrange(1, total)):
             upto = min(total, at + rng.randrange(1, 40))
             assert (await send_rows(peer, range(at, upto), batch=5)).code == ResponseCode.SUCCESS
@@ -280,7 +280,7 @@ async def test_the_query_not_heard_of_for_longest_is_forgotten(
     for query in ("a", "b"):
         for queue_id in range(2):
             await send_rows(peer, range(1), query=query, queue_id=queue_id)
-    await send_rows(peer, range(2), query="a")  # heard of again
+    await send_rows(peer, range(2), query="a")  # used again
     await send_rows(peer, range(1), query="c")
     once = broker.once
     found = {query: once.find_stored("T", 0, OnceMark(query, 0, 0, 0)) for query in "abc"}

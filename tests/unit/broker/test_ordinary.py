@@ -1,4 +1,4 @@
-"""Sends the quick way: what is taken for an ordinary message is one."""
+"""Sends on the fast path: what counts as an ordinary message is one."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ async def test_operators_are_answered_when_a_crash_cannot_undo_it(
     async with asyncio.timeout(SECONDS_MAX):
         while table not in broker.saver.unsaved:  # noqa: ASYNC110
             await asyncio.sleep(0)
-    # A question that came later is answered before.
+    # A later request is answered earlier.
     await make_peer(broker).expect(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     assert not answer.done()
     may_save.set()
@@ -150,7 +150,7 @@ async def test_everything_is_saved_at_the_stop_and_there_at_the_next_start(
 
 
 class FullDisk(LocalFileSystem):
-    """A disk that refuses tables as long as a test says."""
+    """A disk that rejects tables as long as a test wants."""
 
     def __init__(self) -> None:
         self.is_full = False
@@ -181,13 +181,13 @@ async def test_a_disk_that_refuses_is_said_and_tried_again_by_itself(
         await saver.wait_until_saved("offsets")
     assert "offsets could not be saved: no room" in caplog.text
     assert "offsets" in saver.unsaved
-    # Whoever asks again waits for another try, and not for the longest pause.
+    # A further request waits for another attempt, and not for the longest pause.
     with pytest.raises(TableUnsaved):
         await saver.wait_until_saved("offsets")
     assert disk.refused == 2
     disk.is_full = False
     await turn_until(lambda: "offsets" not in saver.unsaved)
-    assert "offsets is saved after" in caplog.text
+    assert "offsets was saved after" in caplog.text
     assert (await asyncio.to_thread(file.load)).offset_table == {"T@G": {0: 1}}
     await saver.close()
 
@@ -233,7 +233,7 @@ async def test_a_full_disk_refuses_an_operator_and_the_change_is_saved_when_ther
         "groups could not be saved"
         in (await peer.refused(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group))[1]
     )
-    # What is sent to a topic that is not saved is stored, but its sender is not told that it is safe.
+    # A message to a topic that is not saved is stored, but its sender is not told that it is safe.
     assert (await try_send(peer, "Another")).code == ResponseCode.FLUSH_DISK_TIMEOUT
     disk.is_full = False
     await wait_for_table(tmp_path / "store", "topics.json", '"New"')
@@ -259,7 +259,7 @@ async def test_a_send_waits_for_its_own_topic_only(make_broker: MakeBroker, make
     broker = await make_broker()
     peer, *others = [make_peer(broker) for _ in range(21)]
     for sender in (peer, *others):
-        await sender.send("Known")  # now it has what it needs besides the call
+        await sender.send("Known")  # now it has everything it needs except the call
     save, may_save = broker.tables.topics.save, threading.Event()
 
     def save_later(table: TopicConfigTable) -> None:

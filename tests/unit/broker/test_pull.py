@@ -1,4 +1,4 @@
-"""Pulls: every check with Java's code, every answer with its next offset, and the commit that comes along."""
+"""Pulls: every check with Java's code, every response with its next offset, and the offset commit in a pull."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration: every name server is told, one that is down holds nobody up, and the last thing said is goodbye."""
+"""Registration: every name server is told, one that is down delays no other, and a stop unregisters."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_mistake_of_ours_does_not_end_the_registrations(
         return await encode(*args)
 
     monkeypatch.setattr(registration, "_encode_topics", fail_first)
-    await registration.announce()  # who waits is not left waiting
+    await registration.announce()  # waiting callers are released
     await make_peer(broker).send("Fresh")
     await turn_until(lambda: "Fresh" in topics_of(names))
     assert tries > 1
@@ -129,11 +129,11 @@ async def test_a_name_server_that_is_down_holds_nobody_up(
     assert said in caplog.text
     await make_peer(broker).send("Fresh")
     await turn_until(lambda: "Fresh" in topics_of(alive))
-    # It comes back, and is told everything by the timer.
+    # It comes back, and the periodic registration sends it everything.
     late = await make_names(port)
     await turn_until(lambda: "Fresh" in topics_of(late))
     assert brokers_of(late) == {"broker-a": {0: broker.standing.address}}
-    # And it was said once, not with every try.
+    # And it was logged once, not with every attempt.
     assert (
         len([record for record in caplog.records if record.levelno >= logging.WARNING and said in record.message]) == 1
     )
@@ -145,7 +145,7 @@ async def test_a_broker_that_stops_says_goodbye_to_those_that_are_there(
     one, two = await make_names(), await make_names()
     broker = await make_broker(nameservers=f"{one.address};{two.address};127.0.0.1:{find_port()}")
     await two.stop()
-    # Said, not noticed by the end of the connection: that would be too late for those who ask meanwhile.
+    # By a request, not by the end of the connection: that would be too late for clients that ask meanwhile.
     monkeypatch.setattr(one.routes, "drop_link", lambda link: [])
     async with asyncio.timeout(PATIENCE_S):
         await broker.stop()
@@ -178,7 +178,7 @@ async def test_rights_of_the_broker_bound_the_rights_of_its_topics(
 
 
 class AddressServer:
-    """A loopback HTTP server that answers whatever a test wants."""
+    """A loopback HTTP server that answers as a test wants."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -194,7 +194,7 @@ class AddressServer:
                 self.wfile.write(outer.text.encode())
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -274,7 +274,7 @@ async def test_an_address_server_that_speaks_no_http_changes_nothing(
         names = NameServers("", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
         await names.refresh()
     assert names.addresses == []
-    assert "does not answer: that is not HTTP" in caplog.text
+    assert "does not answer: the response is not HTTP" in caplog.text
 
 
 async def test_the_option_comes_before_the_environment_and_both_before_the_address_server(
@@ -306,7 +306,7 @@ def test_lists_of_addresses() -> None:
 
 
 class Registrations:
-    """What brokers register with a name server: the topics of each registration, and what it was based on."""
+    """The registrations of brokers with a name server: the topics of each, and the version it was based on."""
 
     def __init__(self, names: NameServer, *, is_java: bool = False) -> None:
         self.seen: list[tuple[set[str], str | None]] = []
@@ -360,11 +360,11 @@ async def test_a_name_server_that_forgot_the_broker_is_told_everything_at_once(
     names = await make_names()
     broker = await make_broker(nameservers=names.address, register_interval_ms=3_600_000)
     for link in list(names.server.links):
-        names.routes.drop_link(link)  # it forgets the broker, but the connection stands
+        names.routes.drop_link(link)  # it drops the broker, but the connection stays open
     assert not topics_of(names)
     broker.topics.create_internal("New", 1)
     await turn_until(lambda: topics_of(names) >= {"New", "TBW102"})
-    # What it was not told by registrations of changes is there after the next of them.
+    # What incremental registrations did not contain is there after the next one.
     names.routes.delete_topic("TBW102")
     broker.topics.renew()
     await turn_until(lambda: "TBW102" in topics_of(names))

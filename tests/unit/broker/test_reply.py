@@ -1,4 +1,4 @@
-"""Replies to request messages: brought to the requester, kept, and refused."""
+"""Replies to request messages: delivered to the requester, stored, and refused."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_the_answer_to_a_reply_waits_for_the_disk(
     assert answer.code == (ResponseCode.SUCCESS if synced else ResponseCode.FLUSH_DISK_TIMEOUT)
     assert (store.flusher.flushed == store.log.tail) is synced
     assert answer.ext is not None
-    assert "msgId" in answer.ext  # it was brought, and is stored
+    assert "msgId" in answer.ext  # it was delivered, and is stored
     assert (await inbox.get()).body == b"yes"
 
 

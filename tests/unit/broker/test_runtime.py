@@ -1,4 +1,4 @@
-"""Numbers about a running broker: every key the exporter parses, and the truth behind them."""
+"""Metrics of a running broker: every key the exporter parses, with correct values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def ask(peer: Peer) -> dict[str, str]:
 
 
 def read_golden() -> dict[str, str]:
-    """What a Java broker answered."""
+    """The recorded response of a Java broker."""
     for line in (GOLDEN / "frames.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if row["requestCode"] == RequestCode.GET_BROKER_RUNTIME_INFO and row["kind"] == "response":

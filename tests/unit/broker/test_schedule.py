@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_S
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import pull, stored
 
-# So long that the broker's own timer does not come into a test that delivers by hand.
+# So long that the broker's own timer does not interfere with a test that delivers by hand.
 NEVER_MS = 3_600_000
 SECONDS_MAX = 60
 
@@ -107,7 +107,7 @@ async def test_custom_levels(make_broker: MakeBroker, make_peer: MakePeer) -> No
     clock = VirtualClock()
     broker = await make_broker(clock=clock, schedule_interval_ms=NEVER_MS, delay_levels="2s 1d")
     peer = make_peer(broker)
-    await peer.send("Orders", body=b"x", DELAY="7")  # above the highest: taken for it
+    await peer.send("Orders", body=b"x", DELAY="7")  # above the highest: counts as the highest
     clock.advance(86_400_000 - 1)
     broker.schedule.deliver_due(2)
     assert stored(broker, "Orders") == []
@@ -129,7 +129,7 @@ async def test_progress_survives_a_restart(make_broker: MakeBroker, tmp_path: Pa
     again = await make_broker(clock=clock, schedule_interval_ms=NEVER_MS)
     again.schedule.deliver_due(1)
     assert [message.body for message in stored(again, "Orders")] == [b"one"]
-    # It became due while nobody was there.
+    # It became due while the broker was down.
     clock.advance(50_000)
     again.schedule.deliver_due(1)
     assert [message.body for message in stored(again, "Orders")] == [b"one", b"two"]
@@ -147,7 +147,7 @@ def java_offsets(tmp_path: Path) -> None:
 async def test_java_s_offsets_are_read_and_brought_into_the_queue(make_broker: MakeBroker) -> None:
     clock = VirtualClock()
     broker = await make_broker(clock=clock, schedule_interval_ms=NEVER_MS)
-    # The queue of level 1 is gone; what comes now starts at 0 and must not be passed over.
+    # The queue of level 1 is gone; new messages start at 0 and must not be skipped.
     assert broker.schedule.snapshot().offset_table == {1: 0, 2: 0}
     append_delayed(broker)
     clock.advance(1000)
@@ -266,7 +266,7 @@ async def test_operators_see_the_progress(make_broker: MakeBroker, make_peer: Ma
 async def test_a_power_loss_takes_no_message_that_was_delivered_and_not_synced(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, is_synced: bool
 ) -> None:
-    """The table says what is delivered; it must not know more than the log on the disk."""
+    """The table tells what is delivered; it must not be ahead of the log on disk."""
     clock = VirtualClock()
     disk = SimulatedDisk(seed=1)
     options: dict[str, Any] = {"schedule_interval_ms": NEVER_MS, "flush_interval_ms": NEVER_MS}

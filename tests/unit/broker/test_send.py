@@ -1,4 +1,4 @@
-"""Sends: every check with Java's code, in Java's order, and what is stored of what was sent."""
+"""Sends: every check with Java's code, in Java's order, and what is stored."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ async def test_a_retry_topic_needs_its_group(make_broker: MakeBroker, make_peer:
         (16, None, 407, True),
         (3, 3, 407, True),
         (3, 4, 407, False),
-        (3, 3, 120, False),  # an old client cannot say how often
+        (3, 3, 120, False),  # an old client cannot send its maximum
         (16, 100, 120, True),
     ],
 )
@@ -349,7 +349,7 @@ async def test_a_disk_that_is_too_slow_is_said(
     answer = await try_send(make_peer(broker), properties=f"WAIT\x01{str(waits).lower()}")
     assert answer.code == (ResponseCode.FLUSH_DISK_TIMEOUT if waits else ResponseCode.SUCCESS)
     assert answer.ext is not None
-    assert "msgId" in answer.ext  # it is stored all the same
+    assert "msgId" in answer.ext  # it is still stored
 
 
 @pytest.mark.parametrize("batch", [False, True])

@@ -1,4 +1,4 @@
-"""Messages given back by consumers: where they go, what they carry, and who is refused."""
+"""Messages sent back by consumers: where they go, what they carry, and what is refused."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_each_retry_waits_longer_and_the_origin_stays(make_broker: MakeBro
     (dead,) = stored(broker, DEAD)
     assert dead.reconsume_times == 4
     assert dead.get_property("DELAY") == "0"
-    # What the way through the delay topic left behind stays, as in Java's files.
+    # Properties added by the delay topic stay, as in Java's files.
     assert dead.get_property("REAL_TOPIC") == RETRY
     assert [message.position for message in await pull(peer, DEAD)] == [dead.position]
 

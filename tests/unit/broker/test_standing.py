@@ -1,4 +1,4 @@
-"""What a broker is at this moment, and the options in force: the two things that change while it runs."""
+"""The current state of a broker, and the options in force: the two things that change while it runs."""
 
 from __future__ import annotations
 

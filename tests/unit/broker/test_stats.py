@@ -1,4 +1,4 @@
-"""Counters: what is counted where, figures of a minute, an hour and a day, and the turn of the day."""
+"""Counters: what is counted where, figures of a minute, an hour and a day, and the change of the day."""
 
 from __future__ import annotations
 

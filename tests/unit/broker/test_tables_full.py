@@ -109,10 +109,10 @@ async def test_a_table_of_offsets_that_is_full_takes_no_new_ones_and_goes_on_wit
     while (answer := await commit(peer, f"G{taken}")).code == ResponseCode.SUCCESS:
         taken += 1
     assert 20 < taken < 200
-    assert "the table of offsets is full" in (answer.remark or "")
-    assert caplog.text.count("the table of offsets is full") == 1
+    assert "the offset table is full" in (answer.remark or "")
+    assert caplog.text.count("the offset table is full") == 1
     assert (await commit(peer, "G0", offset=9)).code == ResponseCode.SUCCESS
-    # A pull that commits by the way goes on.
+    # A pull that also commits continues.
     pulled = await try_pull(peer, consumer_group=f"G{taken}", sys_flag=EXPRESSION | 1, commit_offset=1)
     assert pulled.code == ResponseCode.SUCCESS
     await broker.stop()
@@ -126,7 +126,7 @@ async def test_a_table_of_offsets_that_is_full_takes_no_new_ones_and_goes_on_wit
 
 
 def make_offsets(table: dict[str, dict[int, int]]) -> Offsets:
-    """A table that takes every group, topic and queue."""
+    """A table that accepts every group, topic and queue."""
     return Offsets(ConsumerOffsets(offset_table=table), lambda group, topic, queue_id: None)
 
 
@@ -183,7 +183,7 @@ def test_no_entry_takes_more_than_it_is_counted_for() -> None:
     offsets.put(name, name, INT32_MAX, INT64_MAX)
     assert len(encode_json(offsets.snapshot())) - len(encode_json(ConsumerOffsets())) <= offsets._bytes
     assert SHARED_TABLE_BYTES_MAX + 4096 < FRAME_BYTES_MAX
-    # Indented as on the disk it is larger, but far from what a start refuses.
+    # Indented as on disk it is larger, but far from what a start refuses.
     assert len(encode_table(offsets.snapshot())) < 2 * offsets._bytes
 
 
@@ -201,7 +201,7 @@ def test_topics_and_groups_are_bounded_and_what_is_deleted_makes_room(
         for number in range(1000):
             groups.get(f"G{number}")
     assert "takes no more" in caplog.text
-    topics.put(TopicConfig(topic_name="T0", perm=4))  # what is there can change
+    topics.put(TopicConfig(topic_name="T0", perm=4))  # existing entries can change
     groups.put(GroupConfig(group_name="G0", retry_max_times=3))
     topics.delete("T0")
     groups.delete("G0")
@@ -226,7 +226,7 @@ async def test_a_broker_with_full_tables_says_so_and_starts_again(
             await peer.send(f"T{made}")
             made += 1
     assert made > 5
-    # The group is not taken, because its retry topic cannot be made.
+    # The group is not accepted, because its retry topic cannot be created.
     body = HeartbeatData(client_id="c", consumer_data_set=[ConsumerData(group_name="G")])
     assert "takes no more" in (await peer.refused(RequestCode.HEART_BEAT, None, body))[1]
     await broker.stop()

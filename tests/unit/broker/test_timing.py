@@ -25,7 +25,7 @@ from eruca.testing import VirtualClock
 from tests.unit.broker.conftest import MakeBroker, MakePeer
 from tests.unit.broker.delivery import cut_unheard, pull, stored
 
-# So long that the broker's own timer does not come into a test that delivers by hand.
+# So long that the broker's own timer does not interfere with a test that delivers by hand.
 NEVER_MS = 3_600_000
 DAY_MS = 24 * 3_600_000
 
@@ -37,7 +37,7 @@ def save_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def make_quiet(make_broker: MakeBroker, clock: VirtualClock, **options: object) -> Broker:
-    """A broker whose timer runs when a test says so; its first turn is over."""
+    """A broker whose timer runs only when a test calls it; its first turn is over."""
     broker = await make_broker(clock=clock, schedule_interval_ms=NEVER_MS, **options)
     await asyncio.sleep(0)
     return broker
@@ -69,7 +69,7 @@ def keep_files(store: Path) -> dict[Path, bytes]:
 
 
 def put_files(files: dict[Path, bytes], lost: str = "nothing") -> None:
-    """Make the timer's files what they were, but for one that is lost."""
+    """Restore the timer's files, except for one that is lost."""
     for path, data in files.items():
         path.write_bytes(data)
         if lost in (path.name, path.parent.name):
@@ -77,7 +77,7 @@ def put_files(files: dict[Path, bytes], lost: str = "nothing") -> None:
 
 
 def read_survivors(broker: Broker) -> list[Record]:
-    """The messages of the queue; a power loss may have taken some that nobody was told are stored."""
+    """Return the messages of the queue; a power loss may have removed some that were not acknowledged."""
     queue = broker.store.queues.get("Orders", 0)
     entries = [] if queue is None else [queue.entry(offset) for offset in range(queue.min_offset, queue.max_offset)]
     views = [None if entry is None else broker.store.reader.view_record(entry.position) for entry in entries]
@@ -360,7 +360,7 @@ async def test_after_a_power_loss_nothing_is_lost_and_nothing_early(make_broker:
     broker = await make_quiet(make_broker, clock, disk=disk)
     due: dict[str, int] = {}
     cancelled: dict[str, int] = {}
-    # What was on the disk when it was acknowledged, as with sync flush; and what was delivered before the last save.
+    # What was on disk when it was acknowledged, as with sync flush; and what was delivered before the last save.
     safe: set[str] = set()
     settled: set[str] = set()
     for number in range(rng.randrange(20, 120)):

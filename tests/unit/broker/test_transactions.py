@@ -1,4 +1,4 @@
-"""Transactions with a real broker: deciding, asking back, giving up, resuming, and what is on the disk."""
+"""Transactions with a real broker: deciding, checking, giving up, resuming, and what is on disk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 async def broker(make_broker: MakeBroker, clock: VirtualClock) -> Broker:
-    """A broker that checks only when a test says so."""
+    """A broker that checks only when a test calls it."""
     return await make_broker(clock=clock, transaction_check_interval_ms=NEVER_MS, transaction_check_max=2)
 
 
@@ -98,7 +98,7 @@ async def test_the_op_record_is_java_s(broker: Broker, peer: Peer, clock: Virtua
     assert op.born_host == op.store_host == half.store_host
     assert (op.sys_flag, op.flag, op.prepared_position) == (0, 0, 0)
     assert stored(broker, "Orders", 1) == []
-    # The topic of the ops is nobody's business: it has a queue but no settings.
+    # The topic of the ops is internal: it has a queue but no settings.
     assert broker.topics.get(OP_HALF_TOPIC) is None
 
 
@@ -176,7 +176,7 @@ async def test_a_full_store_refuses_to_roll_back_and_a_later_try_succeeds(
 
 @pytest.fixture
 def fail_ops(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Says whether the store refuses op records."""
+    """Controls whether the store rejects op records."""
     append, failing = broker.store.append, [False]
 
     def refuse_ops(message: Record) -> Record:
@@ -295,7 +295,7 @@ async def test_the_timer_asks_by_itself(make_broker: MakeBroker, make_peer: Make
 
 
 class HastyClock:
-    """Each look takes a part of a millisecond, so the wall clock shows the next one in the middle of a pass."""
+    """Each reading takes a part of a millisecond, so the wall clock advances in the middle of a pass."""
 
     def __init__(self, phase: float) -> None:
         self._seconds = 1_700_000_000.0 + phase / 1000
@@ -366,7 +366,7 @@ async def test_after_a_restart_the_undecided_are_asked_about_and_the_decided_are
     assert progress(second) == (2, 1)
     await second.stop()
     third = await make_broker(clock=clock, transaction_check_interval_ms=NEVER_MS)
-    # The progress was saved: the first half is not asked about once more.
+    # The progress was saved: the first half is not checked again.
     await check(third, clock)
     assert [copy.get_property("TRANSACTION_CHECK_TIMES") for copy in stored(third, HALF_TOPIC)] == [
         None,
@@ -383,7 +383,7 @@ async def test_a_slow_decision_about_the_original_ends_the_questions(
     await check(broker, clock)
     await peer.expect(END, decide(half, COMMIT))
     (_, copy) = stored(broker, HALF_TOPIC)
-    # The answer to the question comes as well, but it is the same transaction.
+    # The answer to the check arrives as well, but it is the same transaction.
     await peer.expect(END, decide(copy, COMMIT))
     await check(broker, clock)
     assert len(stored(broker, HALF_TOPIC)) == 2

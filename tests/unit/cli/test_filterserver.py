@@ -34,7 +34,7 @@ def test_the_settings_are_printed_with_their_origin() -> None:
     [
         (["--host", "0.0.0.0"], "other machines reach it"),
         (["-b", "nowhere"], "is not host:port"),
-        (["--filter-fuel", "1"], "the least is 1000"),
+        (["--filter-fuel", "1"], "the minimum is 1000"),
         (["--filter-plugin-path", "no-such-directory"], "there is no such directory"),
     ],
     ids=["host", "broker", "fuel", "plugins"],

@@ -67,7 +67,7 @@ def test_without_a_file_they_are_kept_in_the_store(tmp_path: Path) -> None:
         shown = ask(up.address, RequestCode.GET_NAMESRV_CONFIG)[1]
         assert {key: shown[key] for key in nameserver} == nameserver
         change(up.facts["broker"], brokerPermission="2")
-        assert "brokerPermission is set by --broker-permission, which goes over this change" in up.end()[1]
+        assert "brokerPermission is set by --broker-permission, which overrides this change" in up.end()[1]
 
 
 def test_with_a_file_they_are_written_there(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_one_process_with_both_roles_keeps_their_ports_apart() -> None:
     ("setting", "says"),
     [
         ("listenPort=many", r"expected a whole number \(set by --option listenPort\)"),
-        ("listenPort=70000", r"the most is 65535 \(set by"),
+        ("listenPort=70000", r"the maximum is 65535 \(set by"),
         ("flushDiskType=SOMETIMES", "expected one of ASYNC_FLUSH, SYNC_FLUSH"),
         ("brokerRole=SLAVE", r"needs a brokerId above 0 \(set brokerId=1\)"),
         ("namesrvAddr=nowhere", r"'nowhere' is not host:port \(for example"),
@@ -304,7 +304,7 @@ def test_a_store_keeps_the_sizes_it_was_made_with(tmp_path: Path) -> None:
 
 def test_lengths_of_3x_can_be_set(tmp_path: Path) -> None:
     long_name, properties = "t" * 255, b"a\x01" + b"b" * 65533
-    with pytest.raises(ConfigError, match="the most is 255"):
+    with pytest.raises(ConfigError, match="the maximum is 255"):
         gather(overrides=["topicNameLengthMax=256"]).build(StoreOptions)
     small = {"mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "500", "maxIndexNum": "2000"}
     limits = {"topicNameLengthMax": "255", "propertiesLengthMax": "65535"}
@@ -312,9 +312,9 @@ def test_lengths_of_3x_can_be_set(tmp_path: Path) -> None:
     store = open_store(tmp_path, settings.build(StoreOptions))
     store.append(Record(long_name, body=b"x", properties=properties))
     store.append_batch([Record(long_name, body=b"y", properties=properties)])
-    with pytest.raises(InvalidName, match="the most is 255"):
+    with pytest.raises(InvalidName, match="the maximum is 255"):
         store.append(Record("t" * 256))
-    with pytest.raises(MessageIllegal, match="the most is 65535"):
+    with pytest.raises(MessageIllegal, match="the maximum is 65535"):
         store.append(Record(long_name, properties=properties + b"b"))
     store.close()
     (tmp_path / "abort").touch()
@@ -322,9 +322,9 @@ def test_lengths_of_3x_can_be_set(tmp_path: Path) -> None:
     # Who opens it with the lengths of 4.9 reads all of it and takes no more of that kind.
     store = open_store(tmp_path, gather(overrides=[f"{key}={text}" for key, text in small.items()]).build(StoreOptions))
     assert len(store.reader.read(long_name, 0, 0).slices) == 2
-    with pytest.raises(InvalidName, match="the most is 127"):
+    with pytest.raises(InvalidName, match="the maximum is 127"):
         store.append(Record(long_name))
-    with pytest.raises(MessageIllegal, match="the most is 32767"):
+    with pytest.raises(MessageIllegal, match="the maximum is 32767"):
         store.append(Record("t", properties=properties))
     store.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -13,12 +13,12 @@ from eruca._client.produce.outgoing import (
     build_properties,
     check_body,
     check_flag,
-    describe_timer,
+    describe_delay,
     find_delay_level,
 )
 from eruca._ground.limits import PROPERTIES_BYTES_MAX
 from eruca._wire.properties import RESERVED, parse_properties
-from eruca.errors import MessageIllegal
+from eruca.errors import ConfigError, MessageIllegal
 
 ID = "7F00000100010000000000000000000A"
 
@@ -29,7 +29,7 @@ def test_a_plain_message_has_an_id_and_waits() -> None:
 
 
 def test_everything_a_user_may_say() -> None:
-    text = build_properties(ID, "vip", ["o-1", "o-2"], {"a": "1", "b": "ü"}, True, 3, {"PGROUP": "g"})
+    text = build_properties(ID, "vip", ["o-1", "o-2"], {"a": "1", "b": "ü"}, True, {"DELAY": "3", "PGROUP": "g"})
     assert parse_properties(text) == {
         "UNIQ_KEY": ID,
         "WAIT": "true",
@@ -68,9 +68,6 @@ def test_what_the_user_set_is_the_user_s() -> None:
         ({"properties": {"": "c"}}, "no name or no value"),
         ({"properties": {"a": ""}}, "no name or no value"),
         ({"properties": {"a": "\ud800"}}, "surrogate"),
-        ({"delay": -1}, "levels begin at 1"),
-        ({"delay": 2**31}, "levels begin at 1"),
-        ({"delay": timedelta(seconds=7)}, "no delay level is 0:00:07"),
     ],
 )
 def test_what_cannot_be_written_is_refused(how: dict[str, Any], message: str) -> None:
@@ -89,9 +86,9 @@ def test_what_cannot_be_written_is_refused(how: dict[str, Any], message: str) ->
         ({"properties": {"count": 7}}, "the property count must be a str, not int"),
         ({"properties": {"list": ["a"]}}, "the property list must be a str, not list"),
         ({"properties": {7: "a"}}, "the name of a property must be a str, not int"),
-        ({"delay": 20.0}, "delay must be a timedelta or the number of a level, not float"),
-        ({"delay": True}, "delay must be a timedelta or the number of a level, not bool"),
-        ({"delay": "3"}, "delay must be a timedelta or the number of a level, not str"),
+        ({"properties": ["a"]}, "properties must be a dict, not list"),
+        ({"wait": "false"}, "wait must be True or False, not 'false'"),
+        ({"wait": []}, r"wait must be True or False, not \[\]"),
     ],
 )
 def test_what_is_no_text_is_refused_by_its_name(how: dict[str, Any], message: str) -> None:
@@ -101,10 +98,12 @@ def test_what_is_no_text_is_refused_by_its_name(how: dict[str, Any], message: st
 
 def test_other_arguments_that_are_of_the_wrong_type() -> None:
     wrong: Any = 20
-    with pytest.raises(TypeError, match="timer must be a timedelta or a datetime, not int"):
-        describe_timer(wrong)
     with pytest.raises(TypeError, match="shard must be a str, not int"):
         choose_queue(wrong, None, None)
+    with pytest.raises(TypeError, match="queue must be a MessageQueue, not int: 20; list_queues"):
+        choose_queue(None, wrong, None)
+    with pytest.raises(TypeError, match="selector must be a function, not int"):
+        choose_queue(None, None, wrong)
     wrong = "5"
     with pytest.raises(TypeError, match="flag must be an int, not str"):
         check_flag(wrong)
@@ -134,20 +133,53 @@ def test_properties_have_a_limit_in_bytes(letter: str) -> None:
         build_properties(ID, properties={"a": fits + letter})
 
 
-def test_delays_are_levels_or_times_that_are_levels() -> None:
-    assert find_delay_level(3) == 3
-    assert find_delay_level(0) == 0
-    assert find_delay_level(timedelta(0)) == 0
-    assert find_delay_level(timedelta(seconds=1)) == 1
-    assert find_delay_level(timedelta(minutes=1)) == 5
+def test_a_delay_is_a_time_that_is_a_level() -> None:
+    assert find_delay_level(0) == find_delay_level(timedelta(0)) == 0
+    assert find_delay_level(1) == find_delay_level(timedelta(seconds=1)) == find_delay_level(1.0) == 1
+    assert find_delay_level(60) == find_delay_level(timedelta(minutes=1)) == 5
     assert find_delay_level(timedelta(hours=2)) == 18
-    with pytest.raises(MessageIllegal, match=r"nearest are 0:00:05 and 0:00:10; or give the level") as caught:
+    with pytest.raises(MessageIllegal, match=r"nearest are 5 s and 10 s; timer= takes any delay") as caught:
         find_delay_level(timedelta(seconds=7))
-    assert "no delay level is 0:00:07" in str(caught.value)
-    with pytest.raises(MessageIllegal, match=r"nearest are 2:00:00;"):
+    assert "no delay level of 7 s" in str(caught.value)
+    with pytest.raises(MessageIllegal, match=r"nearest is 2 h \(delay=7200\);"):
         find_delay_level(timedelta(days=1))
-    with pytest.raises(MessageIllegal, match=r"nearest are 0:00:01;"):
-        find_delay_level(timedelta(milliseconds=5))
+    with pytest.raises(MessageIllegal, match=r"nearest is 1 s;"):
+        find_delay_level(0.005)
+    with pytest.raises(MessageIllegal, match=r"nearest are 1 min \(delay=60\) and 2 min \(delay=120\)\)$"):
+        find_delay_level(90, instead="")
+    with pytest.raises(MessageIllegal, match=r"delay=3: .*nearest are 1 s and 5 s"):
+        describe_delay(3, None, None)  # the third level is 10 s, but a number is always seconds
+
+
+def test_a_delay_becomes_one_property() -> None:
+    assert describe_delay(None, None, None) == describe_delay(0, None, None) == describe_delay(None, 0, None) == {}
+    assert describe_delay(10, None, None) == describe_delay(None, 3, None) == {"DELAY": "3"}
+    assert describe_delay(None, None, 20) == describe_delay(None, None, timedelta(seconds=20))
+    assert describe_delay(None, None, 20) == {"TIMER_DELAY_MS": "20000"}
+    moment = datetime(2030, 1, 1, tzinfo=UTC)
+    assert describe_delay(None, None, moment) == {"TIMER_DELIVER_MS": str(round(moment.timestamp() * 1000))}
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ((10, 3, None), MessageIllegal, "delay and delay_level exclude each other"),
+        ((10, None, 20), MessageIllegal, "delay and timer exclude each other"),
+        ((None, 3, 20), MessageIllegal, "delay_level and timer exclude each other"),
+        ((-1, None, None), ConfigError, "delay=-1"),
+        ((True, None, None), ConfigError, "delay=True"),
+        ((None, 2**31, None), MessageIllegal, "delay_level=2147483648: levels start at 1"),
+        (("10s", None, None), ConfigError, "delay='10s'"),
+        ((None, -1, None), MessageIllegal, "delay_level=-1: levels start at 1"),
+        ((None, 2.0, None), TypeError, "delay_level must be an int, not float"),
+        ((None, True, None), TypeError, "delay_level must be an int, not bool"),
+        ((None, None, -5), ConfigError, "timer=-5"),
+        ((None, None, datetime(2030, 1, 1)), MessageIllegal, "timer=2030-01-01 00:00:00: the moment has no time zone"),
+    ],
+)
+def test_what_is_wrong_with_a_delay_names_the_argument(given: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        describe_delay(*given)
 
 
 def test_bodies_are_bytes_of_some_length() -> None:
@@ -156,7 +188,7 @@ def test_bodies_are_bytes_of_some_length() -> None:
     assert check_body(bytearray(body)) == body
     assert check_body(memoryview(body)[1:]) == b"bc"
     wrong: Any = "abc"
-    with pytest.raises(TypeError, match="a body is bytes, not str: encode it first"):
+    with pytest.raises(TypeError, match=r"body must be bytes, not str: encode it, or use Producer\(serializer="):
         check_body(wrong)
     with pytest.raises(MessageIllegal, match="empty"):
         check_body(b"")

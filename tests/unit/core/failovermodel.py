@@ -79,8 +79,8 @@ class Faults:
     etcd_losses: bool = False
     # The part of what is written to etcd that is damaged on its way.
     damage: float = 0.0
-    # Sequences that are unlikely by chance: the master is cut off while it changes the set, and whoever has everything
-    # vanishes with it.
+    # Sequences that are unlikely by chance: the master is cut off while it changes the set, and the member that has
+    # everything vanishes with it.
     spite: bool = True
 
 
@@ -97,7 +97,7 @@ class Etcd:
         self.life = 0
 
     def lose(self) -> None:
-        """Lose all data. Revisions begin anew, or (another tenant made many of them since) seem to go on."""
+        """Lose all data. Revisions start over, or (another tenant made many of them since) seem to continue."""
         self.leases.clear()
         self.world.losses += 1
         self.world.forget_owners()
@@ -154,7 +154,7 @@ class Etcd:
             master = MasterEntry(0, -1, "", "", call.lease, revision)
         self._write(replace(view, revision=revision, master=master, state=state))
         if not master.is_readable or not state.is_readable:
-            # It leads when it has said so again.
+            # It leads when it has repeated its claim.
             del self.world.owners[call.epoch]
             return ClaimRefused(revision)
         return Claimed(call.epoch, revision)
@@ -197,7 +197,7 @@ class Etcd:
     def _expire(self, lease: int) -> None:
         if lease in self.leases and self.leases[lease][0] <= self.world.now:
             if self.is_down:
-                # A new leader of etcd gives every lease its whole time again.
+                # A new leader of etcd grants every lease its whole time again.
                 self._renew(lease, self.leases[lease][1])
             else:
                 self._end(lease)
@@ -249,13 +249,13 @@ class Member:
     link: Link | None = None
     # How much readers were shown since it started.
     shown: int = 0
-    # Whom it ever met; this survives a crash too.
+    # All members it ever met; this survives a crash too.
     known: set[str] = field(default_factory=set)
     # Which etcd it has seen last.
     etcd_life: int = 0
 
     def local(self) -> float:
-        """What its clock says."""
+        """The time of its clock."""
         return self.offset + self.world.now * self.rate
 
     def is_open(self) -> bool:
@@ -381,7 +381,7 @@ class Member:
         self.acknowledge()
 
     def show_readers(self) -> None:
-        """Let readers have what nobody can take back; a master that was replaced and does not know it does so too."""
+        """Let readers have what cannot be taken back; a replaced master that does not know it yet does so too."""
         if self.is_alive and self.master_epoch is not None:
             position = min(self.condition.safe, len(self.log))
             self.shown = max(self.shown, position)
@@ -404,7 +404,7 @@ class World:
         self.serial = itertools.count(1)
         self.acknowledged: list[int] = []
         self.shown: list[int] = []
-        # What happened, for whoever looks into a seed that failed.
+        # What happened, for debugging a failed seed.
         self.trace: list[str] | None = None
         self.elections = 0
         self.damaged = 0
@@ -516,7 +516,7 @@ class World:
     # -- links -------------------------------------------------------------------------------------------------------
 
     def connect(self, slave: Member, entry: MasterEntry) -> None:
-        """Follow a master: find where the logs part, cut, copy; again and again until something else is wanted."""
+        """Follow a master: find where the logs diverge, cut, copy; repeatedly until something else is requested."""
         role = slave.role
         master = self.members[entry.member]
 
@@ -577,7 +577,7 @@ class World:
         self.later(slave, self.delay(), receive)
 
     def report(self, link: Link) -> None:
-        """Tell a master how much a slave has."""
+        """Report to a master how much a slave has."""
         master, slave = link.master, link.slave
         position = len(slave.log)
         if not self.reaches(slave.id, master.id):
@@ -600,13 +600,13 @@ class World:
         assert len(opened) <= 1, f"{opened} may all acknowledge at {self.now}"
 
     def check_master(self, acknowledging: Member | None) -> None:
-        """Whoever acknowledges is the master in etcd."""
+        """A member that acknowledges is the master in etcd."""
         if acknowledging is None:
             assert not [member.id for member in self.members if member.is_open()], "there is one that acknowledges"
         else:
             master = self.etcd.view.master
             if master is None and acknowledging.master_epoch in self.orphans:
-                return  # etcd lost its data, which it has not heard of yet; nobody else can be the master before it has
+                return  # etcd lost its data, which it does not know yet; no other can be the master before it does
             assert master is not None, "it acknowledges after etcd ended its lease"
             assert master.member == acknowledging.id, "it acknowledges after etcd let another in"
 
@@ -617,7 +617,7 @@ class World:
         self.owners = {epoch: owner for epoch, owner in self.owners.items() if epoch in begun}
 
     def check_election(self, winner: Member, view: View, call: Claim) -> None:
-        """Nothing acknowledged is lost, epochs are new, and nobody with more is passed over at once."""
+        """Nothing acknowledged is lost, epochs are new, and no member with more data is passed over at once."""
         self.elections += not call.master_revision
         assert call.epoch not in self.owners, f"epoch {call.epoch} has two masters"
         assert all(call.epoch > epoch for epoch in self.owners)
@@ -632,7 +632,7 @@ class World:
         self.check_standing(winner, view.members[winner.id], view)
 
     def check_standing(self, winner: Member, own: MemberEntry, view: View) -> None:
-        """The winner has what it said, and is the best of those who said something or had its time to be."""
+        """The winner has what it published, and is the best of those that published something or had time to."""
         assert view.state is not None
         assert (own.epoch, own.position) == (winner.log_epoch, len(winner.log)), "its log did not stand still"
         published = [m for m in view.members.values() if m.member in view.state.in_sync and m.round == own.round]
@@ -732,7 +732,7 @@ class World:
         self.at(self.now + self.random.uniform(0.3, 8), self._start_etcd)
 
     def _lose_etcd(self) -> None:
-        """Empty etcd; often while nobody runs, and then the one starts alone that has the least."""
+        """Empty etcd; often while no member runs, and then the one with the least data starts alone."""
         if self.random.random() < 0.5:
             self.at(self.now + self.random.uniform(0, 1), self.etcd.lose)
             return
@@ -787,7 +787,7 @@ class World:
                 member.start()
 
     def force_when_nobody_knows(self) -> None:
-        """What an operator does when the state is damaged, and nobody of the set has seen what it was before."""
+        """What an operator does when the state is damaged, and no member of the set has seen its previous value."""
         state = self.etcd.view.state
         if state is not None and state.is_damaged and self.etcd.view.master is None:
             best = max(self.members, key=lambda member: (member.log_epoch, len(member.log)))

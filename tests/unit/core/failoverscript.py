@@ -1,15 +1,15 @@
-"""Scenario files of the failover machine: what happens on one line, what the machine wants done indented below.
+"""Scenario files of the failover machine: one event per line, the machine's actions indented below it.
 
     member 1                      which member this is; `founder` behind it: configured as the master
-    required 2                    copies that make an acknowledgement
+    required 2                    copies needed for an acknowledgement
 
-    +0.1 granted lease=71         so many seconds after the line before, this happens
-        publish round=0           and this is what the machine wants
-    = leading                     the phase it is in now
+    +0.1 granted lease=71         this happens, 0.1 seconds after the previous line
+        publish round=0           and this is the action of the machine
+    = leading                     its phase now
 
 A view of etcd has parts: `seen rev=9 | master m0 epoch=2 rev=8 lease=70 | state epoch=2 set=0,1 rev=8 | m1 rev=5`.
-Parts that stay as they were in the view before are written `...`, one that says nothing `master damaged lease=70`.
-`ERUCA_REWRITE=1` writes what the machine does into the files, for a reader to judge.
+Parts that are unchanged since the previous view are written `...`, an unreadable one `master damaged lease=70`.
+`ERUCA_REWRITE=1` writes the machine's actions into the files, for a reader to judge.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Script:
         self._ticket = 0
 
     def play(self, text: str) -> str:
-        """The scenario with what the machine does in place of what the file says."""
+        """The scenario with the machine's actions in place of those in the file."""
         out: list[str] = []
         for line in text.splitlines():
             stripped = line.strip()

@@ -1,4 +1,4 @@
-"""Who owns which queue: what Java gives, and what has to hold for any queues and clients."""
+"""Who owns which queue: the results of Java, and properties that hold for any queues and clients."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def divide(strategy: Strategy, queues: list[MessageQueue], clients: list[str]) -
     return {client: strategy.allocate(GROUP, client, queues, clients) for client in clients}
 
 
-# --- what Java gives --------------------------------------------------------------------------------------------
+# --- results of Java --------------------------------------------------------------------------------------------
 
 TEN_IN_ORDER = dict(zip([10, *range(1, 8)], ["a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3"], strict=True))
 
@@ -226,7 +226,7 @@ def test_configured_queues_are_given_whatever_there_is() -> None:
     strategy = ConfigStrategy(iter(configured))
     assert strategy.allocate(GROUP, "c1", make_queues("broker-a"), ["c1", "c2"]) == configured
     assert strategy.allocate(GROUP, "c1", [], []) == configured
-    # What is given out may be changed by whoever gets it.
+    # The caller may modify the result.
     strategy.allocate(GROUP, "c1", [], []).clear()
     assert strategy.allocate(GROUP, "c1", [], []) == configured
 
@@ -311,8 +311,8 @@ def test_strategies_are_found_by_name() -> None:
     [
         ("averge", r"'averge' \(did you mean average\?\)"),
         ("CONSISTENT_HASH", r"'CONSISTENT_HASH' \(did you mean consistent-hash\?\)"),
-        ("", r"'' \(known are average, circle, consistent-hash\)"),
-        ("machine-room", r"\(known are average, circle, consistent-hash\)"),
+        ("", r"'' \(available: average, circle, consistent-hash\)"),
+        ("machine-room", r"\(available: average, circle, consistent-hash\)"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_nearest(name: str, message: str) -> None:

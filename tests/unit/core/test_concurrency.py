@@ -1,4 +1,4 @@
-"""The adaptive limit finds how many handlers help, against simple models of what stands behind them."""
+"""The adaptive limit finds how many handlers help, against simple models of the backend."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_no_record_is_early_and_none_is_late(steps: list[tuple[int, int, bool, b
         if stores:
             records.append([end, clock.now_ms() + DELAY_MS, clock.monotonic() * 1000, -1])
             end += 100
-        # Two jumps between two looks, a tenth of a second apart, cannot be told apart.
+        # Two jumps between two looks, a tenth of a second apart, cannot be distinguished.
         if looks or jump_ms:
             looked_ms = clock.monotonic() * 1000
             eras.look(clock.now_ms(), clock.monotonic(), end)
@@ -37,7 +37,7 @@ def test_no_record_is_early_and_none_is_late(steps: list[tuple[int, int, bool, b
     began_ms = eras.look(clock.now_ms(), clock.monotonic(), end) - clock.monotonic() * 1000
     for position, due_ms, stored_ms, next_look_ms in records:
         found_ms = eras.find_due(int(position), int(due_ms), DELAY_MS) - began_ms
-        # Jumps too small to be told apart leave their mark.
+        # Jumps too small to be detected leave their mark.
         assert found_ms >= stored_ms + DELAY_MS - 20
         assert found_ms <= next_look_ms + DELAY_MS + 20
 

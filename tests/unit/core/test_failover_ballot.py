@@ -1,4 +1,4 @@
-"""What a damaged state is worth: what it said before, and only to those who saw that."""
+"""What a damaged state is worth: its previous value, and only to members that saw it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thousands of worlds in which members crash, stand still and lose sight of etcd and of each other."""
+"""Thousands of simulated worlds in which members crash, pause and lose contact with etcd and with each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEALED_S = 30.0
 
 
 def live(world: World) -> None:
-    """A life: a start, trouble, and then peace, in which everything must come right by itself."""
+    """One run: a start, trouble, and then peace, in which everything must recover automatically."""
     world.start()
     world.trouble(TROUBLE_S)
     world.run(TROUBLE_S)
@@ -109,7 +109,7 @@ def test_clocks_that_lie_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def find_mistake(faults: Faults, rules: Rules | None = None) -> str:
-    """What the model says of a machine that was made worse; nothing if it does not notice."""
+    """What the model reports about a deliberately broken machine; empty if it does not notice."""
     for seed in range(300):
         world = World(seed, faults, rules)
         world.start()

@@ -142,7 +142,7 @@ NEXT: dict[tuple[Phase, str], Phase] = {
     (Phase.RISING, "role done"): Phase.LEADING,
     (Phase.RISING, "role failed"): Phase.FENCED,
     **{(phase, name): Phase.FENCED for phase in (Phase.RISING, Phase.LEADING) for name in FENCING},
-    # Without a lease to give back a fenced broker is a slave at once.
+    # Without a lease to return, a fenced broker is a slave at once.
     **{(phase, name): Phase.DETACHING for phase in (Phase.RISING, Phase.LEADING) for name in ("lease over", "revoked")},
     (Phase.FENCED, "lease over"): Phase.DETACHING,
     (Phase.FENCED, "revoked"): Phase.DETACHING,
@@ -152,7 +152,7 @@ NEXT: dict[tuple[Phase, str], Phase] = {
 
 
 class Walk:
-    """A machine on its way, and what it wanted last."""
+    """A machine during a run, and its last actions."""
 
     def __init__(self) -> None:
         self.machine = Failover(Identity(ME, "m1", False), Rules())
@@ -289,7 +289,7 @@ def explore(depth: int, nodes_max: int) -> Iterator[int]:
 
 
 def describe(walk: Walk) -> str:
-    """A state without what only says how late it is."""
+    """A state without fields that only depend on the time."""
     machine = walk.machine
     busy = sorted(kind.__name__ for kind in machine._busy)
     facts = (machine.phase, machine.view and machine.view.revision, machine.lease, machine.deadline > walk.now)

@@ -33,7 +33,7 @@ class Saved:
 
 
 def advance(wheel: TimingWheel, saved: Saved, now_ms: int, most: int = 1_000_000) -> list[TimerEntry]:
-    """Let time pass; gives what is done then."""
+    """Let time pass; returns what is done by then."""
     done: list[TimerEntry] = []
     while True:
         while (slot := wheel.find_slot(now_ms)) is not None:

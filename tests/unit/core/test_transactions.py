@@ -1,4 +1,4 @@
-"""One pass over the half queue: who is asked, who is put back, who is given up, and where the next pass starts."""
+"""One pass over the half queue: which halves are checked, put back or given up, and where the next pass starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOW = 1_000_000
 
 @dataclass
 class World:
-    """Two queues in memory, and what a broker would do with what the machine says."""
+    """Two queues in memory, and what a broker would do with the machine's actions."""
 
     now: int = NOW
     halves: list[Half | None] = field(default_factory=list)
@@ -65,7 +65,7 @@ class World:
             self.ops.append(Op(len(self.ops), self.position, offset))
 
     def run(self, rules: Rules = RULES) -> list[Action]:
-        """One pass; gives what was written."""
+        """Run one pass; returns what was written."""
         machine = CheckPass(rules)
         action = machine.handle(PassStarted(self.half_offset, self.op_offset, self.position + 100), self.now)
         written: list[Action] = []
@@ -198,7 +198,7 @@ def test_a_late_decision_is_kept_until_its_copies_are_walked(world: World) -> No
     world.now += 1
     original = world.halves[0]
     assert original is not None
-    # The young half stands before the copy in the queue, so the pass stops before it sees the copy.
+    # The young half is before the copy in the queue, so the pass stops before it sees the copy.
     assert world.run() == [PutBack(original)]
     world.decide(original)
     assert world.run() == []
@@ -326,7 +326,7 @@ STEPS = st.lists(
 def test_each_half_is_asked_about_until_it_is_decided_and_never_after(
     steps: list[tuple[str, int]], ops_at_once: int
 ) -> None:
-    """Whatever happens in whatever order; every pass is a machine of its own, as after a restart."""
+    """Any events in any order; every pass uses a new machine, as after a restart."""
     world = World(ops_at_once=ops_at_once)
     decided: set[int] = set()
     rules = replace(RULES, checks_max=1000)

@@ -1,4 +1,4 @@
-"""SQL92 expressions: the same answers as a 4.9 broker, bounded, and errors that say where."""
+"""SQL92 expressions: the same results as a 4.9 broker, bounded, and errors with the position."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_there_are_many_vectors_of_every_kind() -> None:
 @pytest.mark.parametrize(
     ("expression", "position", "word"),
     [
-        ("a >> 5", 3, "'>' cannot stand here"),
+        ("a >> 5", 3, "'>' is not allowed here"),
         ("a != 1", 2, "'!' is not part of the language"),
         ("a in (1, 2)", 6, "TEXT"),
         ("(a > 1", 6, "ends too early"),
@@ -61,7 +61,7 @@ def test_there_are_many_vectors_of_every_kind() -> None:
         ("b = 1 or 'x' in ('x')", 9, "property"),
         ("a > 99999999999999999999", 4, "too large"),
         ("a = 1 and 5", 10, "not a condition"),
-        ("true = 1", 7, "truth value"),
+        ("true = 1", 7, "boolean"),
     ],
 )
 def test_an_error_points_at_the_position(expression: str, position: int, word: str) -> None:
@@ -91,7 +91,7 @@ def test_trailing_text_is_read_as_java_reads_it() -> None:
 def test_length_is_bounded() -> None:
     fits = "a = 1" + " " * (SQL_CHARS_MAX - 5)
     assert compile_sql(fits).matches({"a": "1"})
-    with pytest.raises(SqlError, match=f"the most is {SQL_CHARS_MAX}"):
+    with pytest.raises(SqlError, match=f"the maximum is {SQL_CHARS_MAX}"):
         compile_sql(fits + " ")
 
 
@@ -186,7 +186,7 @@ def test_what_is_no_number_is_an_evaluation_error(text: str) -> None:
     for kind in NumberKind:
         if kind is NumberKind.DOUBLE and text.isdigit():
             continue
-        with pytest.raises(EvaluationError, match="does not read"):
+        with pytest.raises(EvaluationError, match="is not a valid"):
             read_number(text, kind)
 
 

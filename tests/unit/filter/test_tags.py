@@ -39,7 +39,7 @@ def test_tags_with_equal_hashes_are_told_apart_by_name() -> None:
 
 @pytest.mark.parametrize("text", ["||", " || ", "||||", " "])
 def test_only_separators_are_refused(text: str) -> None:
-    with pytest.raises(ExpressionError, match="names no tag"):
+    with pytest.raises(ExpressionError, match="contains no tag"):
         parse_tags(text)
 
 

@@ -1,4 +1,4 @@
-"""A name server, a broker that takes filter servers, and filter servers, in this process."""
+"""A name server, a broker that accepts filter servers, and filter servers, in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["allow_new_files", "nameserver", "start_broker"]
 
 StartFilterServer = Callable[..., Awaitable[FilterServer]]
 
-# So much that a busy machine gets to the last message of a pull: after half of it none is begun.
+# Enough for a busy machine to get to the last message of a pull: after half of it none is started.
 TIME_MS = 60_000
 
 

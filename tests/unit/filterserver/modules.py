@@ -19,7 +19,7 @@ _BODY_AT = "(i32.add (i32.add (local.get $at) (i32.const 4)) (i32.load (local.ge
 
 
 def make_module(function: str, head: str = _HEAD, name: str = NAME) -> bytes:
-    """A module whose filter function has this code; `$at` and `$size` say where the message is."""
+    """A module whose filter function has this code; `$at` and `$size` are the address and size of the message."""
     text = f'(module {head} (func $self (export "{name}") (param $at i32) (param $size i32) (result i32) {function}))'
     return bytes(wasmtime.wat2wasm(text))
 
@@ -37,7 +37,7 @@ def want_first_property(letter: str) -> bytes:
 EVERYTHING = make_module("(i32.const 1)")
 NOTHING = make_module("(i32.const 0)")
 COUNTING = make_module(
-    # Every second message of an instance: what it remembers does not outlive a pull.
+    # Every second message of an instance: its memory does not outlive a pull.
     "(global.set $seen (i32.add (global.get $seen) (i32.const 1))) (i32.and (global.get $seen) (i32.const 1))",
     f"{_HEAD} (global $seen (mut i32) (i32.const 0))",
 )

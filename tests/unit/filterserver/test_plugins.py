@@ -1,4 +1,4 @@
-"""Installed filter classes: read from the server's own disk, if nobody else can write there."""
+"""Installed filter classes: loaded from the server's own disk, if others cannot write there."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def test_what_others_can_write_is_not_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("files", "reason"),
-    [({"a.py": "1 / 0"}, "ZeroDivisionError"), ({"a.py": SOURCE, "b.py": SOURCE}, "two filter classes named EuOnly")],
+    [
+        ({"a.py": "1 / 0"}, "ZeroDivisionError"),
+        ({"a.py": SOURCE, "b.py": SOURCE}, "two filter classes are named EuOnly"),
+    ],
     ids=["broken", "twice"],
 )
 def test_a_directory_that_cannot_be_loaded_is_refused(tmp_path: Path, files: dict[str, str], reason: str) -> None:

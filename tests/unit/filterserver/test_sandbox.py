@@ -18,7 +18,7 @@ from tests.unit.filterserver import modules
 from tests.unit.filterserver.modules import NAME
 
 MESSAGES = [Record("t", body=body) for body in (b"Anna", b"Bob", b"Albert", b"Cleo")]
-# So much that a busy machine gets to the last message: after half of it none is begun.
+# Enough for a busy machine to get to the last message: after half of it none is started.
 TIME_MS = 60_000
 
 
@@ -58,10 +58,10 @@ def test_what_a_module_remembers_ends_with_the_pull(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (modules.ENDLESS, "instructions on one message"),
+        (modules.ENDLESS, "instructions for one message"),
         (modules.GREEDY, "unreachable"),
         (modules.RECURSIVE, "calls nest deeper"),
-        (modules.OUTSIDE, "outside of its memory"),
+        (modules.OUTSIDE, "outside its memory"),
         (modules.TABLE_EATER, "unreachable"),
     ],
     ids=["endless", "greedy", "recursive", "outside", "table"],
@@ -70,7 +70,7 @@ def test_a_hostile_module_is_stopped(sandbox: Sandbox, code: bytes, reason: str)
     module = sandbox.compile(NAME, code)
     with pytest.raises(FilterFailed, match=reason):
         sandbox.run(module, MESSAGES)
-    # And the sandbox goes on.
+    # And the sandbox continues to work.
     assert sandbox.run(sandbox.compile(NAME, modules.want_first("A")), MESSAGES).wanted == [0, 2]
 
 
@@ -80,9 +80,9 @@ def test_a_hostile_module_is_stopped(sandbox: Sandbox, code: bytes, reason: str)
         (modules.BORN_LARGE, "bytes of memory"),
         (modules.ENDLESS_START, "instructions"),
         (modules.IMPORTING, r"imports wasi_snapshot_preview1\.fd_write"),
-        (modules.NO_MEMORY, "no memory"),
-        (modules.NO_ALLOC, "no function named alloc"),
-        (modules.OTHER_NAME, f"no function named {NAME}"),
+        (modules.NO_MEMORY, "not export a memory"),
+        (modules.NO_ALLOC, "not export a function named alloc"),
+        (modules.OTHER_NAME, f"not export a function named {NAME}"),
         (modules.WRONG_SHAPE, "must take 2 i32"),
         (modules.EVERYTHING[:-3], "cannot be compiled"),
         (b"public class Wanted {}", "not a WebAssembly"),

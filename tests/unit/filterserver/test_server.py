@@ -150,7 +150,7 @@ async def test_the_broker_has_its_say(
     ("module", "changes", "reason"),
     [
         (modules.EVERYTHING, {"crc": 1}, "CRC"),
-        (modules.OTHER_NAME, {}, f"no function named {NAME}"),
+        (modules.OTHER_NAME, {}, f"not export a function named {NAME}"),
         (bytes(300_000), {}, "larger than 262144 bytes"),
         (b"", {"body": b"public class Wanted implements MessageFilter {}"}, "not the base64 of a WebAssembly module"),
         (b"import os", {}, "not a WebAssembly module"),
@@ -188,10 +188,10 @@ async def test_a_hostile_module_is_switched_off_for_its_group_alone(
     for _ in range(2):
         answer = await pull(caller, filter_server, group="hostile")
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert f"filter class {NAME} is switched off: {NAME} was stopped" in (answer.remark or "")
+        assert f"filter class {NAME} is disabled: {NAME} was stopped" in (answer.remark or "")
         assert read(await pull(caller, filter_server)) == ([b"Anna"], 2)
-    # The same once more does not switch it on, another module does.
-    with pytest.raises(RequestRefused, match="switched off"):
+    # The same module again does not enable it, another module does.
+    with pytest.raises(RequestRefused, match="is disabled"):
         await upload(caller, filter_server, getattr(modules, hostile), group="hostile")
     await upload(caller, filter_server, modules.want_first("B"), group="hostile")
     assert read(await pull(caller, filter_server, group="hostile")) == ([b"Bob"], 2)
@@ -214,12 +214,12 @@ class Broken(FilterClass):
     await send(broker, make_peer, b"Anna", b"Bob")
     await upload(caller, server, b"", name="OnlyBob")
     assert read(await pull(caller, server)) == ([b"Bob"], 2)
-    # What a client of 3.x sends beside the name is not looked at.
+    # What a client of 3.x sends besides the name is ignored.
     await upload(caller, server, b"", name="OnlyBob", body=b"class OnlyBob {}", group="old")
     assert read(await pull(caller, server, group="old")) == ([b"Bob"], 2)
     await upload(caller, server, b"", name="Broken", group="unlucky")
     assert "Broken failed: ValueError" in ((await pull(caller, server, group="unlucky")).remark or "")
-    with pytest.raises(RequestRefused, match="takes no uploads") as refused:
+    with pytest.raises(RequestRefused, match="accepts no uploads") as refused:
         await upload(caller, server, modules.EVERYTHING)
     assert refused.value.code == ResponseCode.NO_PERMISSION
 
@@ -321,7 +321,7 @@ async def test_an_offset_committed_with_a_pull_reaches_the_broker(
 async def test_a_slow_module_gets_on_by_fewer_messages_a_pull(
     broker: Broker, start_filter_server: StartFilterServer, caller: Caller, make_peer: MakePeer
 ) -> None:
-    # Some 40 ms a message, so that a pull of 32 would take longer than it may.
+    # About 40 ms per message, so that a pull of 32 would exceed its time limit.
     slow = modules.make_module(
         "(local $n i32) (loop (local.set $n (i32.add (local.get $n) (i32.const 1)))"
         " (br_if 0 (i32.lt_u (local.get $n) (i32.const 20000000)))) (i32.const 1)"

@@ -125,7 +125,7 @@ async def find_route(peer: RawPeer, topic: str = "T", **envelope: Any) -> TopicR
 
 
 async def wait_until(peer: RawPeer, is_so: Callable[[TopicRouteData | None], bool]) -> None:
-    """Ask for the route until it is as wanted; each question is one round trip, nobody sleeps."""
+    """Query the route until it is as expected; each query is one round trip, without sleeping."""
     async with asyncio.timeout(SECONDS_MAX):
         while not is_so(await find_route(peer)):
             pass
@@ -244,7 +244,7 @@ async def test_silent_broker_expires_and_its_connection_is_closed(tmp_path: Path
         await broker.ask(registration())
         clock.advance(120_000)
         assert await find_route(client) is not None
-        clock.set_ms(0)  # the wall clock has no say in it
+        clock.set_ms(0)  # the wall clock has no effect
         clock.advance(1)
         await wait_until(client, lambda route: route is None)
         assert await broker.wait_for_end() == b""

@@ -83,14 +83,14 @@ def test_the_last_java_master_that_registers_wins(tables: RouteTables) -> None:
     assert addresses_of(tables) == {0: NEW}
     register(tables, OLD)
     assert addresses_of(tables) == {0: OLD}
-    tables.unregister(BrokerHeader("a", NEW, "C", 0))  # the id goes, whoever says it
+    tables.unregister(BrokerHeader("a", NEW, "C", 0))  # the id is removed, whichever address it is sent for
     assert "a" not in tables.describe_clusters().broker_addr_table
 
 
 def test_a_master_that_was_replaced_is_refused(failed_over: RouteTables) -> None:
     assert f"epoch {PROMOTED}" in refuse(failed_over, OLD, 1)
     assert NEW in refuse(failed_over, OLD, count_restart(1))
-    assert "without an epoch" in refuse(failed_over, OLD, None)
+    assert "has no epoch" in refuse(failed_over, OLD, None)
     assert "the same epoch" in refuse(failed_over, OLD, PROMOTED)
     assert addresses_of(failed_over) == {0: NEW}
 

@@ -1,4 +1,4 @@
-"""Key-value config: what is set is on the disk before it is acknowledged, in the file Java uses."""
+"""Key-value config: a value is on disk before it is acknowledged, in the file that Java uses."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_the_config_is_bounded_and_what_is_deleted_makes_room(
     with pytest.raises(TableFull):
         for number in range(1000):
             await config.put("N", f"k{number:03}", "v" * 20)
-    assert "is not set" in caplog.text
+    assert "cannot be set" in caplog.text
     await config.put("N", "k000", "w" * 20)
     with pytest.raises(TableFull):
         await config.put("N", "k000", "w" * 100)

@@ -1,4 +1,4 @@
-"""Registrations of very many topics or brokers: taken in slices, weighed, and forgotten without a search."""
+"""Registrations of very many topics or brokers: applied in slices, weighed, and removed without a search."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_large_registration_is_read_as_a_small_one_is(compressed: bool) -> Non
 @pytest.mark.parametrize("compressed", [False, True])
 def test_more_topics_than_a_broker_can_have_are_refused(compressed: bool) -> None:
     data = encode_registration(make_body(REGISTRATION_TOPICS_MAX + 1), compressed=compressed)
-    with pytest.raises(WireError, match="the most is 100000"):
+    with pytest.raises(WireError, match="the maximum is 100000"):
         decode_registration(data, compressed=compressed)
 
 
@@ -95,7 +95,7 @@ async def test_registrations_are_weighed_and_the_heaviest_connection_goes(
         assert (await heavy.ask(register(make_body(1000)))).code == ResponseCode.SUCCESS
         before = account.total
         assert (await heavy.ask(register(make_body(1000)))).code == ResponseCode.SUCCESS
-        assert account.total == before  # the same again takes nothing
+        assert account.total == before  # repeating it adds nothing
         heavy.write(register(make_body(5000)))
         await heavy.wait_for_end()
         await turn_until(lambda: len(server.routes.list_topics().topic_list) == 3)

@@ -14,7 +14,7 @@ from eruca._nameserver.running import RunningOptions
 from eruca._wire.codes import ResponseCode
 from eruca.errors import ConfigError, RequestRefused
 
-# What the Java name server 4.9.7 shows (319), and the key that 4.9.8 added.
+# What the Java name server 4.9.7 returns (319), and the key that 4.9.8 added.
 JAVA_DEFAULTS = {
     "serverSocketBacklog": "1024",
     "writeBufferHighWaterMark": "0",

@@ -42,14 +42,14 @@ class RawPeer:
         return self._commands.pop(0)
 
     async def ask(self, command: Command) -> Command:
-        """Send a request and give the next command that comes, which must be its answer."""
+        """Send a request and return the next command, which must be its response."""
         self.write(command)
         answer = await self.read()
         assert (answer.opaque, answer.is_response) == (command.opaque, True)
         return answer
 
     async def wait_for_end(self) -> bytes:
-        """Wait until the server closed the connection; gives what it said before, apart from commands read already."""
+        """Wait until the server closed the connection; return what it sent before, apart from commands already read."""
         assert not self._commands
         data = b""
         async with asyncio.timeout(SECONDS_MAX):
@@ -80,7 +80,7 @@ async def open_peer(address: str | int) -> AsyncIterator[RawPeer]:
 
 @asynccontextmanager
 async def run_server(handlers: Mapping[int, Handler], unknown: Handler, **settings: Any) -> AsyncIterator[Server]:
-    """A server on a loopback port the system chose; scans come quickly."""
+    """A server on a loopback port chosen by the system, with frequent scans."""
     server = Server(handlers, unknown, ServerSettings(**{"scan_seconds": 0.01, **settings}))
     await server.start()
     try:
@@ -97,13 +97,13 @@ async def turn_until(is_so: Callable[[], bool]) -> None:
 
 
 async def wait_for_links(server: Server, count: int) -> list[Link]:
-    """Wait until a server has that many connections, and give them."""
+    """Wait until a server has that many connections, and return them."""
     await turn_until(lambda: len(server.links) == count)
     return list(server.links)
 
 
 class RecordingTransport(asyncio.Transport):
-    """Remembers each write by itself, which no socket does."""
+    """Records each write separately, which no socket does."""
 
     def __init__(self, unsent: int = 0) -> None:
         super().__init__({"peername": ("127.0.0.1", 4444), "sockname": ("127.0.0.1", 5555)})
@@ -121,7 +121,7 @@ class RecordingTransport(asyncio.Transport):
         """Nothing is ever full here."""
 
     def get_write_buffer_size(self) -> int:
-        """What the test says."""
+        """The value set by the test."""
         return self.unsent
 
     def is_closing(self) -> bool:

@@ -1,4 +1,4 @@
-"""Budgets of memory: the connection that takes most goes, with a line in the log, and the others go on."""
+"""Memory budgets: the connection that uses most is closed, with a line in the log, and the others continue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HANDLERS = {ECHO: echo, LARGE: answer_much}
 
 
 async def test_answers_that_are_not_read_are_bounded_over_all_connections(caplog: pytest.LogCaptureFixture) -> None:
-    """Many connections, each within its own bound, hold too much together: the largest goes."""
+    """Many connections, each within its own limit, hold too much together: the largest is closed."""
     budget = Budget(12 * MIB)
     async with run_server(HANDLERS, refuse_unknown, budget=budget, scan_seconds=3600) as server:
         async with open_peer(server.port) as good:
@@ -49,7 +49,7 @@ async def test_answers_that_are_not_read_are_bounded_over_all_connections(caplog
                 peer.transport.abort()
         await wait_for_links(server, 0)
         assert budget.count() == 0
-    said = [record for record in caplog.records if "all connections together may hold" in record.getMessage()]
+    said = [record for record in caplog.records if "limit for all connections" in record.getMessage()]
     # One line for one host; the rest is counted.
     assert [record.levelno for record in said] == [logging.WARNING]
 
@@ -69,7 +69,7 @@ async def test_what_is_kept_is_weighed_and_the_largest_goes() -> None:
     account.add(late, 20)
     assert (account.total, at_large.aborted, at_late.aborted) == (50, True, False)
     assert "its trinkets take 60 bytes" in owner.said[0]
-    account.leave(large)  # its end is told later, and changes nothing
+    account.leave(large)  # it is reported as closed later, which changes nothing
     account.add(small, -30)
     account.leave(late)
     assert account.total == 0

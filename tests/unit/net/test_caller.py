@@ -1,4 +1,4 @@
-"""A caller: one connection a peer, calls that end, and connections that come back."""
+"""A caller: one connection per peer, calls that end, and connections that are reopened."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_calls_do_not_overtake_those_that_wait_for_the_connection() -> Non
             request = make_request(ECHO, body=b"%d" % number)
             calls.append(asyncio.create_task(caller.call(address, request, SECONDS_MAX * 1000)))
             if number % 5 == 0:
-                await asyncio.sleep(0)  # some come while it is opened, some just after it
+                await asyncio.sleep(0)  # some arrive while it is being opened, some just after
         await asyncio.gather(*calls)
     assert seen == list(range(500))
 
@@ -122,7 +122,7 @@ async def test_oneway_is_sent_and_not_waited_for() -> None:
 async def test_silence_ends_with_a_timeout_and_the_connection_stays() -> None:
     async with run_server(HANDLERS, ignore_unknown) as server, make_caller() as caller:
         address = find_address(server)
-        # A connection that takes longer than the call may is another error.
+        # A connection attempt that takes longer than the call's timeout is another error.
         assert (await caller.call(address, make_request(ECHO), 5000)).code == 0
         silent = [caller.call(address, make_request(code), 20) for code in (SILENT, 9999)]
         for error in await asyncio.gather(*silent, return_exceptions=True):
@@ -134,7 +134,7 @@ async def test_silence_ends_with_a_timeout_and_the_connection_stays() -> None:
 async def test_a_connection_that_says_nothing_any_more_is_given_up() -> None:
     async with run_server(HANDLERS, refuse_unknown) as server, make_caller(silence_seconds=0.5) as caller:
         address = find_address(server)
-        # Not for one answer that is late, if others come.
+        # Not because of one late response, if others arrive.
         waiting = asyncio.create_task(caller.call(address, make_request(SILENT), 600))
         while not waiting.done():
             assert (await caller.call(address, make_request(ECHO, body=b"a"), 5000)).body == b"a"
@@ -219,9 +219,9 @@ async def test_calls_before_the_next_attempt_fail_at_once(monkeypatch: pytest.Mo
     async with make_caller() as caller:
         with pytest.raises(ConnectFailed, match="cannot connect") as first:
             await caller.call(address, make_request(ECHO), 5000)
-        with pytest.raises(ConnectFailed, match=r"tried again in (30\.0|2\d\.\d) s") as again:
+        with pytest.raises(ConnectFailed, match=r"next attempt in (30\.0|2\d\.\d) s") as again:
             await caller.call(address, make_request(ECHO), 5000)
-    # It is the same trouble, and whoever logs it can tell.
+    # The same text, so that repeated errors can be recognised in logs.
     assert again.value.args == first.value.args
 
 

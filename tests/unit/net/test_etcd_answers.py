@@ -39,14 +39,14 @@ async def test_a_damaged_answer_is_a_lost_connection(content: bytes) -> None:
     async with server:
         client = await open_etcd([f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"], timeout_s=20)
         try:
-            with pytest.raises(ConnectionLost, match="etcd answered"):
+            with pytest.raises(ConnectionLost, match="etcd returned"):
                 await client.get_prefix("/some/")
         finally:
             await client.close()
 
 
 async def end(writer: asyncio.StreamWriter, ended: asyncio.Event) -> None:
-    """Close a connection that may be lost already, and say so."""
+    """Close a connection that may already be lost, and signal it."""
     writer.close()
     with suppress(OSError):
         await writer.wait_closed()
@@ -76,7 +76,7 @@ async def test_an_answer_without_an_end_is_not_kept(way: str) -> None:
     async with server:
         client = await open_etcd([f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"], timeout_s=20)
         try:
-            with pytest.raises(ConnectionLost, match="more than any answer of ours"):
+            with pytest.raises(ConnectionLost, match="more than any expected response"):
                 if way == "watch":
                     await anext(aiter(client.watch("/some/", 1)))
                 else:
@@ -84,7 +84,7 @@ async def test_an_answer_without_an_end_is_not_kept(way: str) -> None:
         finally:
             await client.close()
             await ended.wait()
-    # What the sockets hold comes on top.
+    # What the sockets buffer is added.
     assert sent < 32 * ETCD_ANSWER_BYTES_MAX
 
 

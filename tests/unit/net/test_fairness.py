@@ -1,4 +1,4 @@
-"""One connection does not keep the loop: reads in slices, in order, and nobody waits for ever."""
+"""One connection does not block the loop: reads in slices, in order, and no connection waits forever."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORK_SECONDS = SLICE_SECONDS / 4
 
 
 def work(link: Link, command: Command) -> Answer:
-    """A request that takes its time."""
+    """A request that takes long."""
     link.looks_at_clock = True
     end = perf_counter() + WORK_SECONDS
     while perf_counter() < end:
@@ -169,7 +169,7 @@ async def test_a_large_body_that_is_still_coming_takes_of_the_time_of_a_turn() -
 
 
 def test_a_turn_of_uvloop_ends_with_the_turn() -> None:
-    """Its clock goes on within a turn, so it says nothing about turns."""
+    """Its clock advances within an iteration, so it does not show iterations."""
     uvloop = pytest.importorskip("uvloop", reason="uvloop is not made for this system")
 
     async def look() -> None:
@@ -240,7 +240,7 @@ async def test_long_work_gives_way_to_reads_that_took_the_turn_but_not_twice() -
     while len(seen) < 3:
         end, before = turns.begin(), len(seen)
         while perf_counter() < end:
-            pass  # reads take all of the turn
+            pass  # reads use up the iteration
         await asyncio.sleep(0)
         given_way += len(seen) == before
     assert seen == [0, 1, 2]
@@ -293,7 +293,7 @@ async def test_a_long_answer_is_written_one_piece_in_a_turn_and_in_order() -> No
     assert list_answers(transport) == [1]
     assert not is_reading(transport)
     assert not link.is_writable
-    link.send(encode_command(make_request(QUICK, opaque=9)))  # behind what is being written
+    link.send(encode_command(make_request(QUICK, opaque=9)))  # after what is being written
     await turn_until(lambda: is_reading(transport))
     assert list_answers(transport) == [1, 2, 9, 3, 4]
     assert max(map(len, transport.writes)) < 3000
@@ -387,7 +387,7 @@ async def test_requests_whose_answers_come_later_are_bounded(monkeypatch: pytest
 
 
 async def test_a_client_reads_also_while_its_own_requests_are_not_read() -> None:
-    """Were both sides to stop reading, neither would ever go on."""
+    """If both sides stopped reading, neither would ever continue."""
     link = Link(Owner(HANDLERS))
     transport = RecordingTransport()
     link.connection_made(transport)

@@ -29,13 +29,13 @@ ECHO, LATER, REFUSE, BREAK, REFUSE_LATER, CONFIG = 34, 11, 15, 17, 14, 26
 
 @pytest.fixture(autouse=True)
 def take_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a slice of 5 ms may be over behind any request: what that does is in `test_fairness`."""
+    """On a busy machine a slice of 5 ms may end after any request: `test_fairness` tests that."""
     for module in (link_module, turns):
         monkeypatch.setattr(module, "SLICE_SECONDS", 3600.0)
 
 
 class Owner:
-    """An owner that remembers what links tell it."""
+    """An owner that records the calls of its links."""
 
     def __init__(self, handlers: Mapping[int, Handler] | None = None) -> None:
         self.handlers: Mapping[int, Handler] = handlers or {}
@@ -234,7 +234,7 @@ async def test_peer_that_does_not_read_is_cut_off_at_the_bound() -> None:
     link.send(b"more")
     await asyncio.sleep(0)
     assert transport.is_closing()
-    assert owner.said == [f"reads too slowly: {transport.unsent} bytes wait for it"]
+    assert owner.said == [f"reads too slowly: {transport.unsent} bytes are pending"]
 
 
 async def test_slow_reader_is_cut_off_on_a_real_socket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ async def test_slow_reader_is_cut_off_on_a_real_socket(monkeypatch: pytest.Monke
     async with run_server(HANDLERS, refuse_unknown) as server, open_peer(server.port) as peer:
         (link,) = await wait_for_links(server, 1)
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        # The kernel's buffers take some megabytes, then ours fill up.
+        # The kernel's buffers accept some megabytes, then ours fill up.
         for _ in range(1000):
             if not link.is_open:
                 break
@@ -260,7 +260,7 @@ async def test_both_sides_call_with_the_same_numbers() -> None:
     heard: list[int] = []
 
     async def ask_back(link: Link, command: Command) -> bytes | None:
-        """Answer with what the caller answers to a question of ours."""
+        """Respond with what the caller responds to our own request."""
         answer = await link.call(make_request(ECHO, body=b"?"), 5)
         return encode_command(command.answer(0, body=answer.body + b"!"))
 
@@ -293,7 +293,7 @@ async def test_late_calls_are_found_by_one_scan() -> None:
     with pytest.raises(CallTimeout, match=r"127\.0\.0\.1:4444"):
         await soon
     assert not later.done() and link.calls_waiting == 1
-    # An answer after its time is over disturbs nobody.
+    # A response after the timeout has no effect.
     link.data_received(encode_command(Command(0, opaque=1, flag=1)))
     assert link.calls_waiting == 1
 

@@ -44,7 +44,7 @@ async def run_two(**settings: Any) -> AsyncIterator[tuple[Server, RawPeer, RawPe
 
 
 def announce(size: int) -> bytes:
-    """The beginning of a frame whose body has this many bytes, none of which are there yet."""
+    """The start of a frame whose body has this many bytes, none of which were sent yet."""
     frame = encode_command(make_request(ECHO, body=bytes(16)))
     return (len(frame) - 4 - 16 + size).to_bytes(4, "big") + frame[4:-16]
 
@@ -183,7 +183,7 @@ async def test_connections_above_the_bound_are_refused(caplog: pytest.LogCapture
         await wait_for_links(server, 0)
         async with open_peer(server.port) as again:
             assert (await again.ask(make_request(ECHO))).code == 0
-    said = [record.getMessage() for record in caplog.records if "connections are open" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "connections are already open" in record.getMessage()]
     assert len(said) == 1
 
 
@@ -191,7 +191,7 @@ async def test_unfinished_frames_are_bounded_and_the_largest_holder_goes_first()
     async with run_two(budget=Budget(1_000_000), scan_seconds=3600) as (server, large, small):
         large.write_bytes(announce(4_000_000) + bytes(900_000))
         await wait_for_unfinished(server, 900_000)
-        # No scan comes in this test: the bound holds between scans too.
+        # No scan runs in this test: the limit also applies between scans.
         small.write_bytes(announce(4_000_000) + bytes(200_000))
         assert await large.wait_for_end() == b""
         (link,) = await wait_for_links(server, 1)

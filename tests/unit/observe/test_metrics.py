@@ -69,20 +69,20 @@ def test_a_value_equal_to_a_bound_is_within() -> None:
 
 @pytest.mark.parametrize("bounds", [(), (2, 1), (1, 1)])
 def test_bounds_grow(bounds: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="bounds must grow"):
+    with pytest.raises(ValueError, match="bounds must be increasing"):
         Histogram(bounds)
 
 
 def test_names_have_rules() -> None:
     metrics = Registry()
-    with pytest.raises(ValueError, match="ends with _total"):
+    with pytest.raises(ValueError, match="must end with _total"):
         metrics.counter("sent", "Messages.")
-    with pytest.raises(ValueError, match="small letters"):
+    with pytest.raises(ValueError, match="lowercase letters"):
         metrics.gauge("in-flight", "Sends.")
-    with pytest.raises(ValueError, match="small letters"):
+    with pytest.raises(ValueError, match="lowercase letters"):
         metrics.gauge("in_flight", "Sends.", Topic="a")
     metrics.gauge("in_flight", "Sends.", topic="a")
-    with pytest.raises(ValueError, match=r"is a Gauge with the labels \('topic',\) already"):
+    with pytest.raises(ValueError, match=r"is already a Gauge with the labels \('topic',\)"):
         metrics.gauge("in_flight", "Sends.")
     with pytest.raises(ValueError, match="is a Gauge"):
         metrics.histogram("in_flight", "Sends.", topic="a")

@@ -14,7 +14,7 @@ from eruca.testing import VirtualClock
 from tests.crash.world import TOPICS, draw_message
 from tests.unit.store.samples import ROOT, make_disk, make_options
 
-# Sizes of small files as Java keys, for tools that open a store by itself.
+# Sizes of small files as Java keys, for tools that open a store on their own.
 PROPERTIES = {"maxHashSlotNum": "16", "maxIndexNum": "64"}
 
 

@@ -154,7 +154,7 @@ def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
 
 @given(st.lists(_items, min_size=1, max_size=6), st.data())
 def test_sizes_that_lie_are_seen(items: list[BatchItem], data: st.DataObject) -> None:
-    """Whatever is wrong with a batch, measuring it says so, as decoding it does."""
+    """Measuring a batch detects everything that decoding it does."""
     raw = bytearray(encode_batch(items))
     raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     raw = raw[: data.draw(st.integers(0, len(raw)))]

@@ -1,4 +1,4 @@
-"""What a store does by itself in an event loop: flush, commit, retention, and the wait of a sync-flush append."""
+"""What a store does in the background of a loop: flush, commit, retention, and the wait of a sync-flush append."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_a_failed_flush_is_logged_and_made_again(caplog: pytest.LogCapture
             store.append(make_message())
             await wait_for(lambda: store.flusher.flushed == store.log.tail)
     assert store.flusher.sync_failures == 2
-    assert "the flush of the log failed and is tried again" in caplog.text
+    assert "the flush of the log failed, retrying" in caplog.text
 
 
 async def test_queues_index_and_checkpoint_follow() -> None:

@@ -49,7 +49,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def check_refused(root: Path, options: StoreOptions = OPTIONS) -> StoreError:
-    """The store does not open, says what to do, and every file is as it was."""
+    """The store does not open, the error has a hint, and every file is unchanged."""
     before = hash_files(root)
     with pytest.raises(StoreError) as caught:
         open_store(root, options)
@@ -81,7 +81,7 @@ def test_a_store_of_the_wrong_segment_size(root: Path, change: dict[str, Any], k
     assert isinstance(error, StoreLayoutError)
     assert key in str(error)
     assert "set " in error.hint
-    # With the right sizes, which the tools tell by the files, everything is there.
+    # With the right sizes, which the tools find from the files, everything is there.
     assert describe_store(root).messages == len(messages)
     store = open_store(root, OPTIONS)
     assert len(read_all(store)) == len(messages)
@@ -176,7 +176,7 @@ def test_a_file_that_does_not_belong(root: Path, put: Callable[[Path], Path]) ->
     error = check_refused(root)
     assert isinstance(error, StoreLayoutError)
     assert path.name in str(error)
-    # The tools look at the rest and name the same file.
+    # The tools read the rest and report the same file.
     before = hash_files(root)
     report = verify_store(root)
     assert not report.clean
@@ -184,7 +184,7 @@ def test_a_file_that_does_not_belong(root: Path, put: Callable[[Path], Path]) ->
     assert len(list(dump_records(root))) == report.records
     assert report.records == len(messages) or put is put_short_segment
     assert hash_files(root) == before
-    # The hint helps: with the file gone the store opens. The tools say what has to be rebuilt.
+    # The hint helps: without the file the store opens. The tools report what has to be rebuilt.
     if path.is_dir():
         path.rmdir()
     elif put is not put_short_segment:
@@ -349,7 +349,7 @@ def replace_position(message: Record, position: int) -> Record:
     return message
 
 
-# --- records whose sizes lie ----------------------------------------------------------------------------------------
+# --- records with wrong sizes ---------------------------------------------------------------------------------------
 
 LIES: dict[str, tuple[int, bytes]] = {
     "size too large": (0, struct.pack(">i", 0x7FFFFFFF)),
@@ -370,7 +370,7 @@ LIES: dict[str, tuple[int, bytes]] = {
 @pytest.mark.parametrize("crashed", [False, True])
 def test_a_record_whose_sizes_lie(root: Path, lie: str, crashed: bool) -> None:
     messages = fill_store(root)
-    hurt = messages[110]  # in the last segment, which is looked at after any stop
+    hurt = messages[110]  # in the last segment, which is checked after any stop
     assert len(hurt.body) == 72
     path, at = find_segment(root, hurt.position)
     offset, data = LIES[lie]

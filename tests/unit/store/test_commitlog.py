@@ -319,7 +319,7 @@ def test_the_bound_on_waiting_bytes_is_kept() -> None:
     assert log.transient is not None
     append(log, b"a" * 4000)
     log.transient.check_room(96)
-    with pytest.raises(StoreFull, match="4000 bytes wait"):
+    with pytest.raises(StoreFull, match="4000 bytes are waiting"):
         log.transient.check_room(97)
     log.commit()
     log.transient.check_room(SEGMENT_BYTES)
@@ -327,7 +327,7 @@ def test_the_bound_on_waiting_bytes_is_kept() -> None:
 
 @given(st.lists(st.integers(-2, 0) | st.integers(1, 2000), max_size=40))
 def test_the_buffer_gives_the_same_file_as_no_buffer(steps: list[int]) -> None:
-    """A number below 1 stands for a commit with so many short writes."""
+    """A number below 1 stands for a commit with that many short writes."""
     plain_disk, buffered_disk = make_disk(), make_disk()
     plain, buffered = make_log(plain_disk), make_transient(buffered_disk, pool_size=100)
     for number, size in enumerate(steps):
@@ -336,7 +336,7 @@ def test_the_buffer_gives_the_same_file_as_no_buffer(steps: list[int]) -> None:
             assert append(plain, data) == append(buffered, data)
         else:
             buffered_disk.fail_next("write", Fault.SHORT, times=-size)
-            with suppress(StoreFull):  # what a disk says that takes nothing of a single byte
+            with suppress(StoreFull):  # the error of a disk that writes not even one byte
                 buffered.commit()
     buffered_disk.plan.clear()
     assert buffered.commit() == plain.readable_end

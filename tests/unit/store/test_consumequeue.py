@@ -1,4 +1,4 @@
-"""Consume queues: the bytes of an entry, the borders of segments, and what a truncated or damaged queue gives."""
+"""Consume queues: the bytes of an entry, the borders of segments, and what a truncated or damaged queue returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_queue(disk: SimulatedDisk, entries: int = QUEUE_ENTRIES) -> ConsumeQueu
 
 
 def put(queue: ConsumeQueue, count: int, size: int = 100) -> None:
-    """Write entries for records of one size that lie one behind the other."""
+    """Write entries for consecutive records of one size."""
     for _ in range(count):
         queue.reserve(1)
         queue.add(queue.max_offset * size, size, queue.max_offset)
@@ -72,7 +72,7 @@ def test_a_filled_start_has_javas_bytes() -> None:
     again = make_queue(disk)
     assert again.max_offset == 14
     again.raise_min(0)
-    assert again.min_offset == 13  # fillers are no messages
+    assert again.min_offset == 13  # fillers are not messages
 
 
 @pytest.mark.parametrize("offset", [0, 10, 20])

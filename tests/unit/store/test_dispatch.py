@@ -38,7 +38,7 @@ def make_dispatch(disk: SimulatedDisk | None = None, *, with_index: bool = True)
 def facts(
     offset: int, position: int, topic: bytes = b"t", queue_id: int = 0, sys_flag: int = 0, **properties: str
 ) -> RecordFacts:
-    """What a walk over the log says of a record of 100 bytes."""
+    """The facts of a record of 100 bytes, as a walk over the log returns them."""
     return position, 100, topic, queue_id, offset, sys_flag, NOW, encode_properties(properties)
 
 
@@ -143,7 +143,7 @@ def test_a_record_that_claims_an_impossible_offset_stays_out(caplog: pytest.LogC
         dispatch.run_record(facts(2**40, 1000), into_index=True)
     dispatch.run_record(facts(1, 1100), into_index=True)
     assert entries_of(dispatch) == [Entry(0, 100, 0), Entry(1100, 100, 0)]
-    assert "stays out of it" in caplog.text
+    assert "it is left out" in caplog.text
 
 
 def test_offsets_lost_without_a_trace_are_fillers_that_keep_positions_in_order() -> None:
@@ -166,6 +166,6 @@ def test_a_record_with_an_impossible_queue_stays_out(
     dispatch = make_dispatch(disk)
     with caplog.at_level(logging.ERROR):
         dispatch.run_record(facts(0, 0, topic=topic, queue_id=queue_id), into_index=True)
-    assert "stays out of the consume queues" in caplog.text
+    assert "is left out of the consume queues" in caplog.text
     assert len(dispatch.queues) == 0
     assert disk.files() == []

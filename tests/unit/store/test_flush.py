@@ -1,4 +1,4 @@
-"""Flush: what a sync covers, what a failed one leaves to do, and who is told when."""
+"""Flush: what a sync covers, what a failed one leaves to do, and which waiters are notified when."""
 
 from __future__ import annotations
 
@@ -210,8 +210,8 @@ async def test_nobody_is_told_before_a_sync_succeeds(
             assert not future.done()
             await asyncio.sleep(0.001)
         assert await future is True
-    # It is tried again in a moment each time, and said now and then.
-    assert caplog.text.count("sync failed, trying again") == 1
+    # It is retried after a moment each time, and logged now and then.
+    assert caplog.text.count("sync failed, retrying") == 1
     assert read_bodies(open_small(disk.crash("drop"))) == [b"kept"]
     await group.close()
 
@@ -283,7 +283,7 @@ async def test_who_wants_a_position_is_told_of_every_sync_until_it_is_there(exec
     for end in ends:
         group.want(end)
     await wait_for(lambda: told == [ends[-1]])
-    # Somebody else's sync was faster: it is told all the same.
+    # Another sync was faster: the waiter is notified all the same.
     end = end_of(store.append(make_message()))
     store.flusher.sync_log()
     group.want(end)

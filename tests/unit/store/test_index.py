@@ -161,7 +161,7 @@ def test_every_record_in_the_range_is_among_the_candidates(
 
 
 def test_a_lookup_ends_in_a_damaged_chain() -> None:
-    """Whatever slots and entries say, a walk ends, and it reads nothing outside the entries."""
+    """Whatever slots and entries contain, a walk ends, and it reads nothing outside the entries."""
     index = make_index(make_disk())
     for position in range(1, 7):
         put(index, ["k"], position)
@@ -263,7 +263,7 @@ def test_a_clock_that_goes_back_does_not_change_the_order_of_files(back_ms: int)
 
 @pytest.mark.parametrize("last_ms", [999, 998, 0])
 def test_the_hour_that_comes_twice_overwrites_no_file(monkeypatch: pytest.MonkeyPatch, last_ms: int) -> None:
-    """Summer time ended at 1698541200000: an hour later the clock on the wall says the same."""
+    """Summer time ended at 1698541200000: an hour later the wall clock shows the same time."""
     monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
     time.tzset()
     try:

@@ -39,7 +39,7 @@ def test_index_files_are_equal(
     header: tuple[int, int],
     noise: list[int],
 ) -> None:
-    """Also over a damaged file: slots that lead anywhere, a header that says anything."""
+    """Even with a damaged file: slots that point anywhere, any values in the header."""
     plain = bytearray(file_bytes(slots, 64))
     HEADER.pack_into(plain, 0, header[0], 0, 0, 0, 0, header[1])
     for number, value in enumerate(noise[:slots]):

@@ -1,4 +1,4 @@
-"""Where things are in a store directory, and what its files tell about the options it was made with."""
+"""Where things are in a store directory, and which options can be derived from its files."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_an_entry_that_points_elsewhere_is_put_right(
         assert entry is not None
         queue.correct(offset, entry.position + change[0], entry.size + change[1], entry.tags_code)
     assert read_bodies(store, joined=joined) == [b"%d" % number for number in range(30)]
-    assert "orders queue 0: the entry of message 11 was damaged and is put right" in caplog.text
+    assert "orders queue 0: the entry of message 11 was damaged and is repaired" in caplog.text
     caplog.clear()
     assert read_bodies(store, joined=joined) == [b"%d" % number for number in range(30)]
     assert not caplog.records
@@ -89,4 +89,4 @@ def test_a_record_with_a_damaged_head_is_named_once_and_stepped_over(
     wanted = [b"%d" % number for number in range(30) if number != 13]
     for _ in range(3):
         assert read_bodies(store, joined=joined) == wanted
-    assert caplog.text.count("orders queue 0: message 13 is damaged and stepped over") == 1
+    assert caplog.text.count("orders queue 0: message 13 is damaged and skipped") == 1

@@ -73,7 +73,7 @@ def test_arrivals_are_told_in_order() -> None:
     store.append(make_message(TAGS="a"))
     store.append_batch([make_message(), make_message(TAGS="b")])
     store.append(make_message(sys_flag=TRANSACTION_PREPARED))
-    # Also of what is in no queue: slaves want it.
+    # Also for records that are in no queue: slaves need them.
     assert seen == [[("orders", 0, 1)], [("orders", 1, 3)], []]
 
 
@@ -193,7 +193,7 @@ def test_a_batch_with_one_bad_message_leaves_nothing_behind(transient: bool) -> 
     store = open_small(disk, transient_enabled=transient)
     store.append(make_message(body=b"first"))
     bad = make_message()
-    bad.born_host = bytes(20)  # but no bit says so
+    bad.born_host = bytes(20)  # but the flag bit is not set
     with pytest.raises(WireError):
         store.append_batch([make_message(body=b"ghost"), make_message(body=b"ghost"), bad])
     with pytest.raises(WireError):
@@ -241,7 +241,7 @@ def test_the_largest_body_and_properties_are_taken() -> None:
 
 
 def test_properties_that_end_in_a_zero_get_a_separator() -> None:
-    """Recovery tells a torn record by zeros at its end."""
+    """Recovery recognizes a torn record by zeros at its end."""
     store = open_small(make_disk())
     message = make_message()
     message.properties = b"NOTE\x01a\0"
@@ -360,7 +360,7 @@ def test_an_empty_store_closes_and_opens() -> None:
 
 
 def test_a_store_without_any_key_is_not_read_from_its_beginning() -> None:
-    """No index file is no sign of a lost index where nothing was ever indexed."""
+    """A missing index file does not mean a lost index if nothing was ever indexed."""
     disk = make_disk()
     clock = VirtualClock()
     store = open_small(disk, clock)
@@ -549,7 +549,7 @@ def test_the_bound_of_the_buffer_refuses_until_a_commit() -> None:
     for _ in range(4):
         store.append(sized_message(1000))
     for attempt in (lambda: store.append(sized_message(1000)), lambda: store.append_batch([sized_message(1000)])):
-        with pytest.raises(StoreFull, match="wait in the transient buffer"):
+        with pytest.raises(StoreFull, match="waiting in the transient buffer"):
             attempt()
     store.commit()
     assert store.append(sized_message(1000)).queue_offset == 4
@@ -650,7 +650,7 @@ class StoreMachine(RuleBasedStateMachine):
         return self.store
 
     def make(self, queue: tuple[str, int], size: int, key: str) -> tuple[Record, bytes]:
-        """A message with a body nobody else has."""
+        """A message with a unique body."""
         self.number += 1
         body = (b"%d-" % self.number).ljust(size, b"x")
         message = make_message(queue[0], queue[1], body, UNIQ_KEY=f"u{self.number}")

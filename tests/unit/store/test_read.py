@@ -26,7 +26,7 @@ from tests.unit.store.samples import get_queue, make_disk, make_message, open_sm
 
 
 def make_store(count: int, **changes: Any) -> MessageStore:
-    """A store with so many messages in queue 0 of `orders`, tagged red and green in turn."""
+    """A store with `count` messages in queue 0 of `orders`, alternately tagged red and green."""
     store = open_small(make_disk(), **changes)
     for number in range(count):
         store.append(make_message(body=b"%d" % number, TAGS="red" if number % 2 else "green"))

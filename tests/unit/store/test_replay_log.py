@@ -1,6 +1,6 @@
-"""Records that a slave finds in its log are dispatched in runs: queues and index get what each record alone gives them.
+"""Records in a slave's log are dispatched in runs: queues and index get the same as from each record alone.
 
-The kernel is held to `Dispatch.run_record` twice: as it is built, and as plain Python.
+The kernel is compared with `Dispatch.run_record` twice: as it is built, and as plain Python.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def make_dispatch(twin: Any, disk: SimulatedDisk | None = None, *, with_index: b
 
 
 class Log:
-    """Records one behind the other, each the next of its queue."""
+    """Consecutive records, each the next of its queue."""
 
     def __init__(self, base: int = 0) -> None:
         self.base = base
@@ -91,13 +91,13 @@ class Log:
 
 
 def replay_alone(dispatch: Dispatch, log: Log) -> None:
-    """Dispatch every record by itself."""
+    """Dispatch every record individually."""
     for facts in read_facts(log.data, 7, len(log.data), log.base, len(log.data)):
         dispatch.run_record(facts, into_index=True)
 
 
 def replay_together(dispatch: Dispatch, log: Log, at: int = 7) -> tuple[int, list[Any]]:
-    """Dispatch all records from a place on; gives how many were dispatched by themselves, and what grew."""
+    """Dispatch all records from a place on; returns how many were dispatched individually, and what grew."""
     alone, run_record = 0, dispatch.run_record
 
     def count(facts: Any, *, into_index: bool) -> Any:
@@ -119,7 +119,7 @@ def replay_together(dispatch: Dispatch, log: Log, at: int = 7) -> tuple[int, lis
 
 
 def run_kernel(dispatch: Dispatch, log: Log, at: int, end: int | None = None) -> Any:
-    """Dispatch ordinary records; gives where it ended, the last store time, what grew, and the error, if any."""
+    """Dispatch ordinary records; returns where it ended, the last store time, what grew, and the error, if any."""
     index, removed = dispatch.index, dispatch._removed
     assert index is not None and removed is not None
     covers = None if removed.is_empty else removed.covers
@@ -307,12 +307,12 @@ def test_what_is_done_before_the_disk_fails_is_told(twin: ModuleType) -> None:
 
 
 class Hollow:
-    """A queue that says it has more room than there is."""
+    """A queue that reports more room than there is."""
 
     max_offset = 0
 
     def find_room(self) -> tuple[bytearray, int, int]:
-        """Lie."""
+        """Report too much room."""
         return bytearray(39), 0, 2
 
 

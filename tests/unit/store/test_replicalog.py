@@ -34,7 +34,7 @@ from tests.unit.store.samples import (
 
 
 def fill_simply(store: MessageStore, count: int, size: int = 500) -> list[int]:
-    """Append records of one size to one queue; gives where they begin, and where the last one ends."""
+    """Append records of one size to one queue; returns where they begin, and where the last one ends."""
     places = [store.append(sized_message(size)).position for _ in range(count)]
     return [*places, store.log.tail]
 
@@ -75,7 +75,7 @@ def test_a_slave_that_is_stopped_or_killed_between_chunks_goes_on(seed: int) -> 
             assert disk is slave.disk
             disk = disk.kill()  # type: ignore[attr-defined]
         slave = make_slave(disk)  # type: ignore[arg-type]
-        # An end-of-segment record whose first bytes have come is as good as whole: the rest says nothing.
+        # An end-of-segment record whose first bytes have arrived counts as complete: the rest is irrelevant.
         assert slave.log.tail in (dispatched, dispatched - dispatched % SEGMENT_BYTES + SEGMENT_BYTES)
     expect_same(slave, master)
 
@@ -103,7 +103,7 @@ def test_segments_are_made_in_the_background_for_a_slave_too() -> None:
 
 
 def test_properties_that_end_in_a_zero_byte_are_a_record_here() -> None:
-    """Somebody else's master may write them; only at the end of a log that a crash left do they look cut short."""
+    """Another implementation's master may write them; they look cut short only at the end of a log after a crash."""
     message = make_message(body=b"x" * 40)
     message.properties = b"KEYS\x01k\x02NOTE\x01n\0"
     data = encode_record(message)
@@ -121,7 +121,7 @@ def test_a_transient_buffer_stays_out_of_it() -> None:
     slave = make_slave(transient_enabled=True)
     replica = ReplicaLog(slave)
     copy_log(master, replica, random.Random(2))
-    slave.commit()  # its timer goes on
+    slave.commit()  # its timer keeps running
     expect_same(slave, master)
     replica.finish()
     slave.fence("")
@@ -204,7 +204,7 @@ def test_who_waits_is_told_when_all_of_a_queue_is_there() -> None:
     assert slave.flusher.last_store_time == master.flusher.last_store_time
 
 
-# --- where it goes on -----------------------------------------------------------------------------------------------
+# --- where it continues ---------------------------------------------------------------------------------------------
 
 
 def test_an_empty_log_begins_where_its_master_sends_from() -> None:
@@ -303,7 +303,7 @@ def test_what_was_not_synced_is_compared_with_the_master() -> None:
     replica = ReplicaLog(again)
     assert replica.start_from(0) == replica.tail == places[5]
     assert len(read_bodies(again)) == 20  # readers have it all the same
-    with pytest.raises(StoreError, match="are wanted"):
+    with pytest.raises(StoreError, match="expected those for"):
         replica.append(places[20], read_log(master, places[20], places[21]))
     copy_log(master, replica, random.Random(1), end=places[12])
     assert replica.tail == places[12]
@@ -558,7 +558,7 @@ def test_retention_works_on_a_slave() -> None:
         assert queue.max_offset == get_queue(master, queue.topic, queue.queue_id).max_offset
 
 
-# --- topics that are deleted and made again ---------------------------------------------------------------------------
+# --- topics that are deleted and created again ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk", [300, 100_000])

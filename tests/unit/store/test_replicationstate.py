@@ -48,7 +48,7 @@ def test_what_is_saved_is_read() -> None:
      b'{"epochs":[[1]]}', b'{"epochs":[[-1,0]]}', None],
 )  # fmt: skip
 def test_an_unreadable_record_keeps_the_store_closed(content: bytes | None) -> None:
-    """Its backup is older than the log, and would say of bytes that another master wrote them."""
+    """Its backup is older than the log, and would attribute bytes to the wrong master."""
     disk = make_disk()
     store = open_small(disk)
     store.lineage.begin_epoch(1)
@@ -61,7 +61,7 @@ def test_an_unreadable_record_keeps_the_store_closed(content: bytes | None) -> N
     with pytest.raises(TableCorrupt, match="which master wrote") as caught:
         open_small(disk)
     assert BACKUP.name in caught.value.hint
-    disk.write_file(PATH, disk.read_file(BACKUP))  # what the hint says
+    disk.write_file(PATH, disk.read_file(BACKUP))  # as the hint suggests
     assert open_small(disk).lineage.epochs == [Epoch(1, 0)]
 
 

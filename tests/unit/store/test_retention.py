@@ -138,7 +138,7 @@ class World:
         self.retention = Retention(self.store)
 
     def fill(self, segments: int) -> None:
-        """Write one large message to each of so many segments, an hour apart, and flush them."""
+        """Write one large message to each of `count` segments, an hour apart, and flush them."""
         for number in range(segments):
             message = sized_message(3000, queue_id=number % 2)
             message.properties = b"KEYS\x01k%d" % len(self.store.log.chain.segments)
@@ -230,7 +230,7 @@ def test_appends_are_refused_and_taken_again_by_themselves() -> None:
         with pytest.raises(StoreFull, match="more than 90 percent full"):
             world.store.append_batch([make_message()])
         retain(world.retention)
-    assert len(read_bodies(world.store)) == 1  # reading goes on
+    assert len(read_bodies(world.store)) == 1  # reading still works
     world.disk.usage = 0.9
     retain(world.retention)
     world.store.append(make_message(body=b"again"))
@@ -244,7 +244,7 @@ def test_only_archived_segments_go_and_a_full_disk_refuses_instead() -> None:
     assert retain(world.retention).delete_count == 0
     with pytest.raises(StoreFull, match="deleteOnlyArchived keeps 4 segments that are not archived"):
         world.store.append(make_message())
-    # A job that has the directory writes it there; one that has the broker tells it. The further one counts.
+    # A job with access to the directory writes the mark there, one with access to the broker sets it. The higher wins.
     end = world.store.log.chain.segments[1].end
     ArchiveMark(world.disk, ROOT / "config" / "archived.json").raise_to(end + 1)
     assert retain(world.retention).delete_count == 2

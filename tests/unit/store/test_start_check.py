@@ -1,4 +1,4 @@
-"""What a start finds wrong with queues and index, and what it does: nothing acknowledged goes without a word."""
+"""What a start finds wrong with queues and index, and what it does: nothing acknowledged is lost silently."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def read_bodies(store: MessageStore, topic: str = "orders", queue_id: int = 0) -
 
 
 def check_whole(store: MessageStore) -> None:
-    """Every message is there, and the next one gets an offset of its own."""
+    """Every message is there, and the next one gets a new offset."""
     wanted = [b"%d" % number for number in range(MESSAGES)]
     assert read_bodies(store) == wanted
     assert read_bodies(store, "payments", 1) == wanted

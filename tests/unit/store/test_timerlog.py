@@ -120,7 +120,7 @@ def test_a_damaged_list_of_what_is_cancelled_is_an_empty_one(content: bytes, tmp
 
 
 class FullDisk(LocalFileSystem):
-    """Has room for so many segments."""
+    """Has room for a given number of segments."""
 
     room = 1
 

@@ -259,7 +259,7 @@ def test_what_tells_of_the_log_is_corrected() -> None:
     told: list[tuple[int, int]] = []
     store.lineage.was_cut.listen(lambda position: told.append((position, store.log.tail)))
     store.lineage.truncate(cut, epoch=1)
-    # Whoever has a table that tells of the log hears of it when the log is cut.
+    # Listeners that keep tables about the log are called when it is cut.
     assert (told, store.lineage.cuts) == ([(cut, cut)], 1)
     assert store.removed.positions == {"gone": cut}
     assert (store.archived.read(), store.options.archived_position) == (cut, cut)
@@ -320,7 +320,7 @@ def test_another_tail_of_the_same_name_does_not_replace_the_first() -> None:
     assert store.lineage.record.diverged == rows
     assert [read_aside(store, row.file) for row in rows] == [[b"one"], [b"two"], [b"two"]]
     disk_of(store).remove(DIVERGED / rows[0].file)
-    with pytest.raises(StoreError, match="not there any more"):
+    with pytest.raises(StoreError, match="does not exist any more"):
         read_aside(store, rows[0].file)
     assert [read_aside(store, row.file) for row in rows[1:]] == [[b"two"], [b"two"]]
 

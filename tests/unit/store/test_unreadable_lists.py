@@ -1,4 +1,4 @@
-"""Lists beside the log that a crash or a disk spoilt: said in the log, and begun anew."""
+"""Lists beside the log damaged by a crash or a disk: this is logged, and they start empty."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ def test_an_unreadable_list_is_said_and_begun_anew(
     removed.load(0)
     assert damage.items == []
     assert len(caplog.records) == 2
-    assert "starts anew" in caplog.text and "deleted topics may come back" in caplog.text
+    assert "starting with an empty list" in caplog.text and "deleted topics may come back" in caplog.text

@@ -417,7 +417,7 @@ def test_verify_checks_index_entries(root: Path, field: str, number: int, expect
     assert [(f.kind, f.path) for f in found] == [(Kind.INDEX, str(path))]
     assert f"entry {number}:" in found[0].reason
     assert expected in found[0].reason
-    # The key whose entry is wrong cannot be found any more, and that is said too.
+    # The key with the wrong entry cannot be found any more, and that is reported too.
     assert [f.reason for f in report.findings if f.level is Level.WARNING] == [
         f"1 records cannot be found by key, the first at {position}"
     ]
@@ -438,7 +438,7 @@ def test_verify_finds_a_circle_in_a_hash_chain(root: Path) -> None:
     patch(index_file(root), at, INDEX_ENTRY.pack(*fields[:3], 150))
     found = errors_of(root)
     assert len(found) == 1
-    assert "entry 150: its chain goes on at entry 150" in found[0].reason
+    assert "entry 150: its chain continues at entry 150" in found[0].reason
 
 
 def test_verify_checks_slots_and_header(root: Path) -> None:
@@ -446,10 +446,10 @@ def test_verify_checks_slots_and_header(root: Path) -> None:
     slots = struct.unpack(">50i", index_file(root).read_bytes()[40:240])
     slot = next(number for number, value in enumerate(slots) if value)
     patch(index_file(root), HEADER_BYTES + 4 * slot, struct.pack(">i", slots[slot] - 1))
-    assert f"slot {slot} leads to entry {slots[slot] - 1}" in errors_of(root, Kind.INDEX)[0].reason
+    assert f"slot {slot} points to entry {slots[slot] - 1}" in errors_of(root, Kind.INDEX)[0].reason
     patch(index_file(root), HEADER_BYTES + 4 * slot, struct.pack(">i", slots[slot]))
     flip(index_file(root), 35)
-    assert "the header says" in errors_of(root, Kind.INDEX)[0].reason
+    assert "the header has" in errors_of(root, Kind.INDEX)[0].reason
 
 
 def test_verify_says_which_records_have_no_index_entry(root: Path) -> None:
@@ -554,7 +554,7 @@ def test_rebuild_makes_the_same_bytes_again(root: Path) -> None:
     for name, digest in before.items():
         part, _, rest = name.partition("/")
         old = f"{kept[part].name}/{rest}" if part in kept else name
-        if name != "config/erucaQueueEnds":  # it told of the old files
+        if name != "config/erucaQueueEnds":  # it described the old files
             assert after[old] == digest, name
     assert not list(root.glob("*.rebuilding"))
     assert not (root / "abort").exists()
@@ -606,7 +606,7 @@ def test_rebuild_to_other_sizes(root: Path) -> None:
     assert {path.stat().st_size for path in (root / "consumequeue").rglob("0" * 16 + "*")} == {1000}
     assert [path.stat().st_size for path in (root / "index").iterdir()] == [40 + 400 + 20_000]
     assert verify_store(root, sizes).clean
-    # 1000 entries for 100 slots cannot be told from the size alone, so nothing is guessed.
+    # 1000 entries for 100 slots cannot be derived from the size alone, so nothing is guessed.
     with pytest.raises(StoreLayoutError, match="how many slots"):
         rebuild_store(root)
     assert verify_store(root, sizes).queue_entries == len(messages)

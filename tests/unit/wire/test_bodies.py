@@ -282,7 +282,7 @@ def pack(*parts: bytes | int) -> bytes:
         (pack(), "ends inside a length"),
         (pack(5, b"{}"), "5 bytes announced, 2 are left"),
         (pack(-1), "-1 bytes announced"),
-        (pack(2, b"{}", 2**31 - 1), "the most is 100000"),
+        (pack(2, b"{}", 2**31 - 1), "the maximum is 100000"),
         (pack(2, b"{}", 1, 3, b"a b"), "topic line b'a b': 2 words"),
         (pack(2, b"{}", 1, 9, b"a x 1 6 S"), "topic line"),
         (pack(2, b"{}", 1, 5, b"\xff 1 1"), "topic line"),

@@ -198,15 +198,15 @@ def test_bad_json_headers(header: bytes, text: str) -> None:
     ("header", "text"),
     [
         (b"\0" * 20, "at least 21 bytes, this one has 20"),
-        (binary_header()[:13] + struct.pack(">ii", 1, 0), "the remark says it has 1 bytes"),
-        (binary_header()[:13] + struct.pack(">ii", -1, 0), "the remark says it has -1 bytes"),
-        (binary_header()[:17] + struct.pack(">i", 5), "the ext block says it has 5 bytes, but 0 are left"),
-        (binary_header() + b"x", "the ext block says it has 0 bytes, but 1 are left"),
+        (binary_header()[:13] + struct.pack(">ii", 1, 0), "the remark length 1 does not fit"),
+        (binary_header()[:13] + struct.pack(">ii", -1, 0), "the remark length -1 does not fit"),
+        (binary_header()[:17] + struct.pack(">i", 5), "the ext block length is 5, but 0 bytes are left"),
+        (binary_header() + b"x", "the ext block length is 0, but 1 bytes are left"),
         (binary_header(b"\0"), "ends inside a key length"),
-        (binary_header(b"\x00\x05ab"), "an ext key says it has 5 bytes"),
-        (binary_header(b"\xff\xff" + b"\0" * 8), "an ext key says it has -1 bytes"),
-        (binary_header(b"\x00\x01a\x00\x00\x00\x09b"), "an ext value says it has 9 bytes"),
-        (binary_header(b"\x00\x01a\xff\xff\xff\xff"), "an ext value says it has -1 bytes"),
+        (binary_header(b"\x00\x05ab"), "the ext key length 5 does not fit"),
+        (binary_header(b"\xff\xff" + b"\0" * 8), "the ext key length -1 does not fit"),
+        (binary_header(b"\x00\x01a\x00\x00\x00\x09b"), "the ext value length 9 does not fit"),
+        (binary_header(b"\x00\x01a\xff\xff\xff\xff"), "the ext value length -1 does not fit"),
         (binary_header(binary_entry(b"a", b"\xff")), "text that is not UTF-8"),
         (binary_header(binary_entry(b"\xff", b"a")), "text that is not UTF-8"),
         (binary_header(remark=b"\xff"), "text that is not UTF-8"),
@@ -428,14 +428,14 @@ def test_command_is_lean() -> None:
 @pytest.mark.parametrize("most", [1, 3, 1000])
 @pytest.mark.parametrize("cut", [1, 100, 301, 10_000])
 def test_frames_are_given_some_at_a_time(most: int, cut: int) -> None:
-    """Whoever has to share its time takes a few commands of a read, and the others later, in the same order."""
+    """A caller that has to share its time takes a few commands of a read, and the others later, in the same order."""
     data = b"".join([encode_command(make_request(34, body=bytes(number % 7), opaque=number)) for number in range(40)])
     buffer = FrameBuffer()
     found: list[int] = []
     for at in range(0, len(data), cut):
         found += [command.opaque for command in buffer.feed(data[at : at + cut], most)]
         if at % 2:
-            continue  # more comes before all was looked at
+            continue  # more arrives before everything was examined
         while buffer.has_more:
             commands = buffer.feed(b"", most)
             assert len(commands) <= most

@@ -1,4 +1,4 @@
-"""Typed headers: names on the wire, strings, and the order Java's hash map gives them."""
+"""Typed headers: names on the wire, strings, and the order of Java's hash map."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ POSITIONS = st.integers(0, (1 << 63) - 1)
 
 
 class SetClock:
-    """A clock that shows what it is told."""
+    """A clock that is set by the test."""
 
     def __init__(self, now: int) -> None:
         self.now = now

@@ -38,7 +38,7 @@ def test_a_good_name_is_given_back(name: str) -> None:
     ("name", "rule"),
     [
         ("", "empty"),
-        ("t" * 128, "128 characters, the most is 127"),
+        ("t" * 128, "128 characters, the maximum is 127"),
         ("a/b", "character"),
         ("..", "character"),
         (".", "character"),
@@ -59,7 +59,7 @@ def test_a_bad_name_is_refused_with_the_rule(name: str, rule: str) -> None:
 
 def test_a_group_may_be_longer_than_a_topic() -> None:
     assert check_group("g" * 255)
-    with pytest.raises(InvalidName, match="the group name has 256 characters, the most is 255"):
+    with pytest.raises(InvalidName, match="the group name has 256 characters, the maximum is 255"):
         check_group("g" * 256)
 
 

@@ -1,4 +1,4 @@
-"""Records are read and written alike, compiled and plain, and as `record` says."""
+"""Compiled and plain kernels read and write records alike, and as `record` does."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_records_are_decoded_alike(twin: Any, log: tuple[bytes, int, int, int], 
 @each_twin
 @given(data=st.binary(max_size=300), at=st.integers(0, 300), base=INT64.filter(lambda n: abs(n) < 2**62))
 def test_noise_is_no_record(twin: Any, data: bytes, at: int, base: int) -> None:
-    """Neither do bytes beyond the buffer count, whatever the caller says its end is."""
+    """Bytes beyond the buffer do not count either, whatever end the caller passes."""
     for end in (len(data), len(data) + 500):
         assert twin.skip_records(data, min(at, len(data)), end, base, True)[1] == 0
         assert twin.read_records(data, min(at, len(data)), end, base, 9) == []

@@ -166,7 +166,7 @@ def test_mutated_records_never_raise_and_never_reach_past_the_end(message: Recor
         at = data.draw(st.integers(0, len(raw) - 1))
         raw[at] = data.draw(st.integers(0, 255))
     end = data.draw(st.integers(0, len(raw)))
-    # The buffer ends where `end` says, so a read past it would raise.
+    # The buffer ends at `end`, so a read past it would raise.
     view = inspect_record(bytes(raw[:end]), 0, end, data.draw(st.booleans()))
     if type(view) is RecordView:
         assert 91 <= view.size <= end
@@ -198,7 +198,7 @@ def test_reasons() -> None:
     assert "do not add up" in inspect_reason(patch(data, 101, 0x58, 2))
     assert "CRC mismatch" in inspect_reason(patch(data, 88, 0))
     assert "CRC mismatch" in inspect_reason(patch(data, 8, 0))
-    assert "claims position 0 but lies at 5" in inspect_reason(data, 0, 5)
+    assert "claims position 0 but is at 5" in inspect_reason(data, 0, 5)
     assert "5 bytes left" in inspect_reason(data, 187)
     assert "nothing was written here" in inspect_reason(bytes(200))
     assert "smaller than its fixed fields" in inspect_reason(patch(encode_record(Record("")), 36, 48))
@@ -251,7 +251,7 @@ def test_what_does_not_fit_a_record_is_refused() -> None:
             encode_record(message)
     v6 = pack_host("::1", 1)
     for message in (Record("t", born_host=v6), Record("t", sys_flag=32), Record("t", store_host=b"")):
-        with pytest.raises(WireError, match="wants hosts"):
+        with pytest.raises(WireError, match="requires hosts"):
             encode_record(message)
 
 

@@ -54,7 +54,7 @@ def split_at(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def seal(content: bytes) -> bytes:
-    """Give bytes the size and the CRC of a frame."""
+    """Wrap bytes in a frame with size and CRC."""
     return len(content).to_bytes(4, "big", signed=True) + zlib.crc32(content).to_bytes(4, "big") + content
 
 
@@ -137,8 +137,8 @@ def test_long_texts_are_cut_between_characters() -> None:
         (b"\x04" + bytes(8) + b"x" * (HA_TEXT_BYTES_MAX + 1), "kind 4 has"),
         (b"\x04" + bytes(8) + b"\xff", "not UTF-8"),
         (b"\x03" + b"\xff" * 16, "negative"),
-        (encode_fenced(Hello(1, 1, 5, 6, 0, ""))[FENCED_HEAD_BYTES:], "checked from 6 on"),
-        (encode_fenced(Hello(1, 1, 5000, 903, 0, ""))[FENCED_HEAD_BYTES:], "checked from 903 on"),
+        (encode_fenced(Hello(1, 1, 5, 6, 0, ""))[FENCED_HEAD_BYTES:], "check from 6 on"),
+        (encode_fenced(Hello(1, 1, 5000, 903, 0, ""))[FENCED_HEAD_BYTES:], "check from 903 on"),
     ],
 )
 def test_frames_that_make_no_sense_are_refused(content: bytes, complaint: str) -> None:

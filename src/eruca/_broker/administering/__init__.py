@@ -1,1 +1,1 @@
-"""What operators and their tools ask of a broker."""
+"""Requests from operators and their tools."""

@@ -1,4 +1,4 @@
-"""Showing and changing the options of a running broker: only those that are marked as mutable, checked by type."""
+"""Showing and changing the options of a running broker: only mutable options, checked by type."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from eruca.errors import ConfigError, RequestRefused
 
 log = logging.getLogger(__name__)
 
-# The store keeps it itself.
+# The store keeps this option itself.
 _KEPT_ELSEWHERE = frozenset({"archivedPosition"})
-# They say when something is acknowledged or may be read, and some wait for that.
+# These decide when a message is acknowledged or readable, and some requests are waiting for that.
 _SAFETY = frozenset({"read_confirmed", "in_sync_replicas", "behind_bytes_max"})
 
 
-# Options by Java's key: their attribute, facts and type.
+# Options by Java's key: attribute, metadata and type.
 _Known: TypeAlias = dict[str, tuple[str, OptionInfo, Any]]
 
 
@@ -50,7 +50,7 @@ _STORE = _list_options(StoreOptions)
 
 
 class ConfigHandlers:
-    """Answers questions about options, and changes them."""
+    """Handles requests that show or change options."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class ConfigHandlers:
         path: Path | None,
         overridden: Mapping[str, str],
     ) -> None:
-        """Changes are kept in the file `path`; without one they last until the broker stops.
+        """Save changes in the file `path`; without it they last until the broker stops.
 
-        `overridden` names the keys that something else sets at the next start, and what that is.
+        `overridden` maps each key that another source sets at the next start to the name of that source.
         """
         self._options = options
         self._standing = standing
@@ -82,14 +82,14 @@ class ConfigHandlers:
         self.version = DataVersion(counter=0, timestamp=started_ms)
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add(RequestCode.GET_BROKER_CONFIG, self.show)
         table.add(RequestCode.UPDATE_BROKER_CONFIG, self.change)
 
     def show(self, request: Request) -> Reply:
-        """Every option with its value, also those of 4.9 that have no effect here."""
+        """Return every option with its value, including the 4.9 options that have no effect here."""
         options, standing = self._options.now, self._standing
-        # What it has become, and not what it was configured as, as with Java.
+        # The current value rather than the configured one, as in Java.
         options = dataclasses.replace(options, role=standing.role, broker_id=standing.broker_id, port=standing.port)
         values = {key: default for key, (default, _) in IGNORED.items()}
         values["haListenPort"] = str(options.port + HA_PORT_ABOVE)
@@ -100,7 +100,7 @@ class ConfigHandlers:
         return Reply(header, dict(sorted(values.items())))
 
     async def change(self, request: Request) -> Reply:
-        """Change options, all or none, and keep them."""
+        """Change all given options or none, and save them."""
         wanted: dict[str, str] = request.body or {}
         for_broker: dict[str, Any] = {}
         for_store: dict[str, Any] = {}
@@ -119,7 +119,7 @@ class ConfigHandlers:
             except ConfigError as error:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         for key, text in wanted.items():
-            log.info("%s=%s is set by %s", key, text, request.link.peer)
+            log.info("%s=%s set by %s", key, text, request.link.peer)
         return Reply(remark=self._warn(wanted))
 
     def _check(self, for_broker: dict[str, Any], for_store: dict[str, Any]) -> None:
@@ -128,17 +128,17 @@ class ConfigHandlers:
             self._store.check_options(dataclasses.replace(self._store.options, **for_store))
 
     async def _keep(self, wanted: Mapping[str, str]) -> None:
-        """Write what changes into the file, before it is said to have changed."""
+        """Write the changes to the file before they are reported as made."""
         kept = {key: text.strip() for key, text in wanted.items() if key not in _KEPT_ELSEWHERE}
         if self._path is not None and kept:
             await asyncio.to_thread(write_conf, self._path, kept)
 
     def _warn(self, wanted: Mapping[str, str]) -> str | None:
-        """Say what the next start will not find as it was set."""
+        """Warn about changes that the next start will override."""
         lost = [f"{key} is set by {self._overridden[key]}" for key in wanted if key in self._overridden]
         if not lost:
             return None
-        text = f"{', '.join(lost)}, which goes over this change at the next start"
+        text = f"{', '.join(lost)}, which overrides this change at the next start"
         log.warning("%s", text)
         return text
 
@@ -154,21 +154,21 @@ class ConfigHandlers:
             now_ms = self._clock.now_ms()
             self.version = DataVersion(counter=self.version.counter + 1, timestamp=now_ms)
         if "permission" in for_broker:
-            # Name servers keep the permission of each topic and take only what is newer.
+            # Name servers keep the permissions of each topic and accept only newer versions.
             self._topics.renew()
 
 
 def _find_mutable(known: _Known, key: str) -> tuple[str, Any]:
-    """The attribute and type of an option that may change, or a refusal that names the key."""
+    """Return the attribute and type of a mutable option, or refuse with an error that names the key."""
     found = known.get(key)
     if found is not None and found[1].mutable:
         return found[0], found[2]
     if found is not None:
-        reason = "cannot change while the broker runs"
+        reason = "cannot be changed while the broker runs"
     elif key in IGNORED:
         reason = f"has no effect here: {IGNORED[key][1]}"
     else:
-        reason = "is no option"
+        reason = "is not an option"
     refuse(ResponseCode.NO_PERMISSION, f"{key} {reason}")
 
 

@@ -1,4 +1,4 @@
-"""Making, changing and deleting subscription groups, and who is in them."""
+"""Creating, changing and deleting subscription groups, and listing their members."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupHandlers:
-    """Answers what operators ask of groups."""
+    """Handles operator requests about groups."""
 
     _clock: Clock
     _groups: Groups
@@ -45,7 +45,7 @@ class GroupHandlers:
     _operators: Operators
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.put)
         table.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete)
         table.add_long(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.list_all)
@@ -56,17 +56,17 @@ class GroupHandlers:
     # -- changing -----------------------------------------------------------------------------------------------------
 
     async def put(self, request: Request) -> Reply | None:
-        """Make a group or change its settings. The answer comes when a crash cannot undo it."""
+        """Create a group or change its settings. Replies once the change survives a crash."""
         self._operators.check()
         config: GroupConfig | None = request.body
         if config is None:
-            refuse(ResponseCode.SYSTEM_ERROR, "the request has no body with the settings of a group")
+            refuse(ResponseCode.SYSTEM_ERROR, "the request has no body with group settings")
         if not 0 <= config.retry_queue_nums <= TOPIC_QUEUES_MAX:
             refuse(
                 ResponseCode.SYSTEM_ERROR,
-                f"retryQueueNums[{config.retry_queue_nums}] is illegal, a topic has 0 to {TOPIC_QUEUES_MAX}",
+                f"retryQueueNums[{config.retry_queue_nums}] is illegal, the range is 0 to {TOPIC_QUEUES_MAX}",
             )
-        log.info("group %s is made or changed by %s", config.group_name, request.link.peer)
+        log.info("group %s was created or changed by %s", config.group_name, request.link.peer)
         self._groups.put(config)
         if request.command.is_oneway:
             return None
@@ -75,11 +75,11 @@ class GroupHandlers:
         return Reply()
 
     async def delete(self, request: Request) -> Reply:
-        """Delete a group, its locks and statistics, and its offsets if asked to."""
+        """Delete a group, its locks and statistics, and its offsets if requested."""
         self._operators.check()
         header: DeleteGroupHeader = request.header
         group = header.group_name
-        log.info("group %s is deleted by %s", group, request.link.peer)
+        log.info("group %s was deleted by %s", group, request.link.peer)
         self._groups.delete(group)
         if header.remove_offset:
             self._offsets.remove_group(group)
@@ -92,11 +92,11 @@ class GroupHandlers:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def list_all(self, request: Request) -> Reply:
-        """The settings of all groups."""
+        """Return the settings of all groups."""
         return Reply(body=await encode_apart(request, self._groups.snapshot()))
 
     def list_consumers(self, request: Request) -> Reply:
-        """Who is in a consumer group; the remark says what is wrong with it: ids twice, members that disagree."""
+        """List the members of a consumer group; the remark names duplicate ids and differing subscriptions."""
         name: str = request.header.consumer_group
         group = self._clients.consumer(name)
         if group is None:
@@ -111,7 +111,7 @@ class GroupHandlers:
         return Reply(body=body, remark="; ".join(group.problems()) or None)
 
     def list_producers(self, request: Request) -> Reply:
-        """Who is in a producer group."""
+        """List the members of a producer group."""
         name: str = request.header.producer_group
         members = self._clients.producers.get(name)
         if members is None:
@@ -119,7 +119,7 @@ class GroupHandlers:
         return Reply(body=ProducerConnection(connection_set=_list_connections(members.values())))
 
     def list_all_producers(self, request: Request) -> Reply:
-        """Every producer by group."""
+        """List every producer by group."""
         table = ProducerTable()
         clock = self._clock
         now_ms, now_s = clock.now_ms(), clock.monotonic()

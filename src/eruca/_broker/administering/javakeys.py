@@ -1,4 +1,4 @@
-"""Keys of a 4.9 `broker.conf` that mean nothing here, each with its default and the reason."""
+"""Keys of a 4.9 `broker.conf` that have no effect here, each with its default and the reason."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ _THREADS = "one event loop does the work; there are no thread pools to size"
 _QUEUES = "requests are handled as they are read; there is no queue in front of a pool"
 _NETTY = "sockets are asyncio's; Netty's buffers and selectors do not exist"
 _CLIENT = "the broker's own outgoing connections have fixed, bounded settings"
-_LATER = "belongs to a part that is still to be built"
-_ALWAYS = "is always so"
-_MAPPED = "how Java deletes and locks mapped files; ours need no such care"
+_LATER = "belongs to a part that is not built yet"
+_ALWAYS = "is always on"
+_MAPPED = "about how Java deletes and locks mapped files; not needed here"
 _COMMERCIAL = "statistics of a hosted product"
-_MEMORY = "reads are not told apart by what is in memory; one bound holds for all"
+_MEMORY = "reads from memory and from disk share one limit"
 
 # key: (Java's default, why it has no effect)
 IGNORED: dict[str, tuple[str, str]] = {
     "aclEnable": ("false", _LATER),
     "adminBrokerThreadPoolNums": ("16", _THREADS),
     "autoDeleteUnusedStats": ("false", "statistics of deleted topics and groups are always removed"),
-    # What a running broker shows: it computes it from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter.
+    # Java computes the value that it shows from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter.
     "bitMapLengthConsumeQueueExt": ("112", _LATER),
     "brokerFastFailureEnable": ("true", _QUEUES),
     "channelNotActiveInterval": ("60000", _CLIENT),
@@ -57,12 +57,12 @@ IGNORED: dict[str, tuple[str, str]] = {
     "enableDetailStat": ("true", _ALWAYS),
     "enableLmq": ("false", _LATER),
     "enableMultiDispatch": ("false", _LATER),
-    "enableScheduleAsyncDeliver": ("false", "delivery is part of the loop"),
+    "enableScheduleAsyncDeliver": ("false", "delivery runs on the event loop"),
     "enableScheduleMessageStats": ("true", _ALWAYS),
     "endTransactionPoolQueueCapacity": ("100000", _QUEUES),
     "endTransactionThreadPoolNums": ("12", _THREADS),
     "expectConsumerNumUseFilter": ("32", _LATER),
-    "fastFailIfNoBufferInStorePool": ("false", "a full transient buffer always refuses at once"),
+    "fastFailIfNoBufferInStorePool": ("false", "a full transient buffer always rejects the message at once"),
     "filterDataCleanTimeSpan": ("86400000", "expressions are compiled when they are used"),
     "filterSupportRetry": ("false", "retried messages are filtered like others"),
     "flushCommitLogTimed": ("true", _ALWAYS),
@@ -84,7 +84,7 @@ IGNORED: dict[str, tuple[str, str]] = {
     "maxMsgsNumBatch": ("64", _ALWAYS),
     "maxTransferBytesOnMessageInDisk": ("65536", _MEMORY),
     "maxTransferCountOnMessageInDisk": ("8", _MEMORY),
-    "messageIndexSafe": ("false", "the index always counts for recovery"),
+    "messageIndexSafe": ("false", "recovery always includes the index"),
     "messageStorePlugIn": ("", "there are no Java plug-ins"),
     "processReplyMessageThreadPoolNums": ("20", _THREADS),
     "pullMessageThreadPoolNums": ("20", _THREADS),
@@ -97,8 +97,8 @@ IGNORED: dict[str, tuple[str, str]] = {
     "redeleteHangedFileInterval": ("120000", _MAPPED),
     "replyThreadPoolQueueCapacity": ("10000", _QUEUES),
     "rocketmqHome": ("", "nothing is kept outside the store directory"),
-    "scheduleAsyncDeliverMaxPendingLimit": ("2000", "delivery is part of the loop"),
-    "scheduleAsyncDeliverMaxResendNum2Blocked": ("3", "delivery is part of the loop"),
+    "scheduleAsyncDeliverMaxPendingLimit": ("2000", "delivery runs on the event loop"),
+    "scheduleAsyncDeliverMaxResendNum2Blocked": ("3", "delivery runs on the event loop"),
     "sendMessageThreadPoolNums": ("2", _THREADS),
     "sendThreadPoolQueueCapacity": ("10000", _QUEUES),
     "serverAsyncSemaphoreValue": ("64", _NETTY),
@@ -110,7 +110,7 @@ IGNORED: dict[str, tuple[str, str]] = {
     "serverSocketRcvBufSize": ("0", _NETTY),
     "serverSocketSndBufSize": ("0", _NETTY),
     "serverWorkerThreads": ("8", _THREADS),
-    "transferMsgByHeap": ("true", "an answer is one join of slices of the mapped log"),
+    "transferMsgByHeap": ("true", "a response is one join of slices of the mapped log"),
     "useEpollNativeSelector": ("false", _NETTY),
     "useReentrantLockWhenPutMessage": ("true", "there is no append lock"),
     "useTLS": ("false", _LATER),
@@ -120,7 +120,7 @@ IGNORED: dict[str, tuple[str, str]] = {
     "waitTimeMillsInTransactionQueue": ("3000", _QUEUES),
     "writeBufferHighWaterMark": ("0", _NETTY),
     "writeBufferLowWaterMark": ("0", _NETTY),
-    "brokerConfigPath": ("", "is what -c names"),
+    "brokerConfigPath": ("", "is the file given with -c"),
     "storePathDLedgerCommitLog": ("", "failover is by etcd, not by DLedger"),
     "enableBatchPush": ("false", "failover is by etcd, not by DLedger"),
     "dLegerGroup": ("", "failover is by etcd, not by DLedger"),

@@ -1,4 +1,4 @@
-"""How fast a broker is: rates over the last seconds, and how long appends took."""
+"""Broker throughput: rates over recent intervals, and append latencies."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-# Java's spans, in seconds; one sample is taken every second.
+# Java's intervals, in seconds; one sample is taken every second.
 RATE_SPANS: Final = (10, 60, 600)
 
-# Upper bounds of the buckets of `putMessageDistributeTime` in milliseconds, each exclusive but the first.
+# Upper bounds of the buckets of `putMessageDistributeTime` in milliseconds; all but the first are exclusive.
 _BUCKET_BOUNDS: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
 _BUCKET_NAMES: Final = (
     "[<=0ms]",
@@ -30,7 +30,7 @@ _BUCKET_NAMES: Final = (
 
 
 def _fine_bounds() -> tuple[int, ...]:
-    """Upper bounds, inclusive, of the finer buckets that quantiles come from."""
+    """Return the inclusive upper bounds of the finer buckets that quantiles are computed from."""
     bounds: list[int] = []
     end = 0
     for step, count in ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9)):
@@ -44,7 +44,7 @@ _FINE_BOUNDS: Final = _fine_bounds()
 
 
 class Sample(NamedTuple):
-    """Totals at one moment."""
+    """Totals at one point in time."""
 
     time_ms: int
     put: int
@@ -54,17 +54,17 @@ class Sample(NamedTuple):
 
 
 class Rates:
-    """Totals of the last ten minutes, one sample a second, and the rates between them."""
+    """Totals of the last ten minutes, one sample per second, and the rates between them."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=RATE_SPANS[-1] + 1)
 
     def take(self, sample: Sample) -> None:
-        """Keep a sample."""
+        """Add a sample."""
         self._samples.append(sample)
 
     def over(self, seconds: int, column: str) -> float | None:
-        """The rate of a total over the last seconds; None until that much time has passed."""
+        """Return the rate of a total over the last `seconds`; None until that much time has passed."""
         if len(self._samples) <= seconds:
             return None
         last, first = self._samples[-1], self._samples[-1 - seconds]
@@ -76,9 +76,9 @@ class Rates:
 
 
 class PutTimes:
-    """How long appends took, by the minute.
+    """Append latencies, by the minute.
 
-    Nearly all take less than a millisecond; the hot path counts those as appends only, and `add` is told of the others.
+    Nearly all appends take less than a millisecond; the hot path only counts those, and `add` records the others.
     """
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class PutTimes:
         self._puts_before = 0
         self._coarse = [0] * len(_BUCKET_NAMES)
         self._fine = [0] * (len(_FINE_BOUNDS) + 1)
-        # The buckets of the last whole minute, None before it is over.
+        # The buckets of the last full minute; None during the first minute.
         self._last: tuple[list[int], list[int]] | None = None
 
     def add(self, elapsed_ms: int, count: int = 1) -> None:
-        """Appends took a millisecond or more."""
+        """Record appends that took a millisecond or more."""
         if elapsed_ms <= 0 or not count:
             return
         self.max_ms = max(self.max_ms, elapsed_ms)
@@ -98,7 +98,7 @@ class PutTimes:
         self._fine[bisect_left(_FINE_BOUNDS, elapsed_ms)] += count
 
     def turn(self, puts: int) -> None:
-        """A minute is over; `puts` counts the appends since the start."""
+        """Finish a minute; `puts` is the number of appends since the start."""
         fast = max(0, puts - self._puts_before - sum(self._coarse))
         self._puts_before = puts
         self._coarse[0] += fast
@@ -108,14 +108,14 @@ class PutTimes:
         self._fine = [0] * (len(_FINE_BOUNDS) + 1)
 
     def describe(self) -> str:
-        """The buckets of the last minute as Java writes them; `null` in the first minute."""
+        """Format the buckets of the last minute as Java does; `null` in the first minute."""
         if self._last is None:
             return "null"
         pairs = zip(_BUCKET_NAMES, self._last[0], strict=True)
         return "".join([f"{name}:{count} " for name, count in pairs])
 
     def quantile(self, share: float) -> float:
-        """The time in milliseconds that a share of the appends of the last minute did not exceed."""
+        """Return the time in milliseconds that a share of the last minute's appends did not exceed."""
         return 0.0 if self._last is None else _quantile(self._last[1], share)
 
 

@@ -1,4 +1,4 @@
-"""Requests that reach a client through the broker: reset offsets, ask what it does, have it consume a message."""
+"""Requests relayed to a client through the broker: reset offsets, report status, consume a message."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from eruca.errors import CallTimeout, NetError, RequestRefused, WireError
 
 log = logging.getLogger(__name__)
 
-# How long a client may take: for a relayed request, and for its offsets.
+# Timeouts for a client: for a relayed request, and for a question about its offsets.
 RELAY_S = 10.0
 STATUS_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelayHandlers:
-    """Passes requests of operators on to clients."""
+    """Relays operator requests to clients."""
 
     _options: LiveOptions
     _store: MessageStore
@@ -61,7 +61,7 @@ class RelayHandlers:
     _clients: Clients
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add_long(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offsets)
         table.add(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.ask_offsets)
         table.add_raw(RequestCode.GET_CONSUMER_RUNNING_INFO, self.ask_running_info)
@@ -70,7 +70,7 @@ class RelayHandlers:
     # -- offsets ------------------------------------------------------------------------------------------------------
 
     async def reset_offsets(self, request: Request) -> Reply:
-        """Tell the members of a group to go on at the offsets of a time; they commit them."""
+        """Tell the members of a group to continue at the offsets of a given time; they commit them."""
         header: ResetOffsetHeader = request.header
         slices = Slices()
         offsets = ResetOffsetBody(offset_table=await self._find_offsets(header, slices))
@@ -88,7 +88,7 @@ class RelayHandlers:
         for link in list(group.members):
             link.send(frame)
             await slices.rest()
-        log.info("group %s is told to reset its offsets in %s to %d", header.group, header.topic, header.timestamp)
+        log.info("telling group %s to reset its offsets in %s to %d", header.group, header.topic, header.timestamp)
         return Reply(body=offsets, remark=LEFT_OVER_REMARK)
 
     async def _find_offsets(self, header: ResetOffsetHeader, slices: Slices) -> dict[MessageQueue, int]:
@@ -108,14 +108,14 @@ class RelayHandlers:
                 wanted = find_ends(self._store, header.topic, queue_id)[1]
             else:
                 wanted = self._store.reader.find_offset(header.topic, queue_id, header.timestamp)
-            # Without force a group only goes back.
+            # Without force, a group can only move backwards.
             queue = MessageQueue(self._options.now.name, queue_id, header.topic)
             found[queue] = wanted if header.is_force else min(wanted, offset)
             await slices.rest()
         return found
 
     async def ask_offsets(self, request: Request) -> Reply:
-        """Ask the members of a group, or one of them, which offsets they have; who does not answer is left out."""
+        """Ask one or all members of a group for their offsets; members that do not respond are left out."""
         header: ConsumerStatusHeader = request.header
         group = self._clients.consumer(header.group)
         if group is None or not group.members:
@@ -137,30 +137,30 @@ class RelayHandlers:
             answer = await member.link.call(command, STATUS_S)
             if len(answer.body) > JSON_BODY_BYTES_MAX:
                 log.warning(
-                    "%s at %s tells its offsets in %d bytes", member.client_id, member.link.peer, len(answer.body)
+                    "%s at %s returned its offsets in %d bytes", member.client_id, member.link.peer, len(answer.body)
                 )
             elif answer.code == ResponseCode.SUCCESS and answer.body:
                 return await run_apart(decode_json, ConsumerStatusBody, answer.body)
         except (NetError, WireError) as error:
-            log.warning("%s at %s does not tell its offsets: %s", member.client_id, member.link.peer, error)
+            log.warning("%s at %s did not return its offsets: %s", member.client_id, member.link.peer, error)
         return None
 
     # -- passing on ---------------------------------------------------------------------------------------------------
 
     async def ask_running_info(self, link: Link, command: Command) -> bytes | None:
-        """Ask a consumer what it is doing."""
+        """Ask a consumer for its running info."""
         header = command.decode_header(ConsumerRunningInfoHeader)
         return await self._relay(command, header.consumer_group, header.client_id, command.ext_dict(), b"")
 
     async def have_consumed(self, link: Link, command: Command) -> bytes | None:
-        """Have a client consume one message of ours now."""
+        """Tell a client to consume one of this broker's messages now."""
         header = command.decode_header(ConsumeDirectlyHeader)
         record = self._find_record(header.message_id)
         ext = {**command.ext_dict(), "brokerName": self._options.now.name}
         return await self._relay(command, header.consumer_group, header.client_id or "", ext, record)
 
     def _find_record(self, message_id: str | None) -> bytes:
-        """The record an offset id means; the id may name another broker, so the record's own place decides."""
+        """Find the record of an offset id. The id may name another broker, so the record's own position decides."""
         position = decode_offset_id(message_id or "").position
         record = self._store.reader.view_record(position)
         if record is None:
@@ -192,7 +192,7 @@ class RelayHandlers:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group_name}> <{client_id}> Exception: {error}"
             ) from error
-        # As the client answered, but with the opaque and the kind of header of the one who asked.
+        # The client's response, but with the opaque and the header format of the original request.
         reply = command.answer(answer.code, None, answer.body, remark=answer.remark)
         reply.ext = answer.ext_dict() if answer.has_ext else None
         return encode_command(reply)

@@ -1,4 +1,4 @@
-"""Numbers about a running broker, under the names that Java's tools and the exporter look for."""
+"""Runtime metrics of a broker, under the names that Java's tools and the exporter expect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from eruca._wire.record import RecordView, inspect_record
 from eruca.errors import StoreError
 
 _VERSION_TEXT: Final = "V4_9_7"
-# What Java says when there is no pool of buffers that could run out.
+# What Java reports when there is no buffer pool that could run out.
 _NO_POOL: Final = 2**31 - 1
 _UNITS: Final = "KMGTPE"
 _KIB: Final = 1024
@@ -36,7 +36,7 @@ _KIB: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
-    """What is asked of the disk, in a thread."""
+    """Disk usage, read in a thread."""
 
     log_ratio: float
     queue_ratio: float
@@ -46,7 +46,7 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuntimeHandlers:
-    """Answers how a broker is doing."""
+    """Handles requests for the broker's runtime metrics."""
 
     _options: LiveOptions
     _clock: Clock
@@ -56,20 +56,20 @@ class RuntimeHandlers:
     _once: Once
     _stats: Stats
     _list_delay_offsets: Callable[[], DelayOffsets]
-    # How this broker stands to the others of its name.
+    # The role of this broker among the members of its name.
     _find_state: Callable[[], ReplicationState]
 
     def register(self, table: HandlerTable) -> None:
-        """Take the code."""
+        """Register the handler."""
         table.add(RequestCode.GET_BROKER_RUNTIME_INFO, self.describe)
 
     async def describe(self, request: Request) -> Reply:
-        """All numbers."""
+        """Return all metrics."""
         disk = await asyncio.get_running_loop().run_in_executor(None, look_at_disk, self._store)
         return Reply(body=KVTable(table=self.collect(disk)))
 
     def collect(self, disk: DiskFacts) -> dict[str, str]:
-        """The table of names and numbers."""
+        """Collect the metrics by name."""
         return {
             "bootTimestamp": str(self._started_ms),
             "runtime": write_duration(self._clock.now_ms() - self._started_ms),
@@ -81,15 +81,15 @@ class RuntimeHandlers:
             **self._describe_delays(self._list_delay_offsets()),
             **_describe_pools(),
             **self._describe_replication(),
-            # Ours: by the first a sink knows that this broker drops what it has stored already.
+            # Eruca only: tells a sink that this broker drops duplicates of messages it has already stored.
             ONCE_KEY: str(ONCE_VERSION),
             "erucaOnceDropped": str(self._once.dropped),
-            # Ours, and only when there is something to say: groups whose members disagree or have the same id.
+            # Eruca only, and only if there are any: groups with duplicate ids or differing subscriptions.
             **{f"consumerGroupConflicts_{name}": "; ".join(found) for name, found in self._clients.conflicts.items()},
         }
 
     def _describe_replication(self) -> dict[str, str]:
-        """Ours, for Java's broker says nothing of its slaves: what it is, and who is how far behind."""
+        """Eruca only, since Java's broker reports nothing about its slaves: the role, and the lag of each slave."""
         state = self._find_state()
         table = {"erucaRole": state.role, "erucaEpoch": str(state.epoch), "erucaSlaves": str(len(state.slaves))}
         if state.master is not None:
@@ -159,12 +159,12 @@ class RuntimeHandlers:
 
 
 def look_at_disk(store: MessageStore) -> DiskFacts:
-    """How full the disk is; blocks."""
+    """Read how full the disk is; blocks."""
     try:
         usage = shutil.disk_usage(store.paths.root)
         total, free = usage.total, usage.free
     except OSError:
-        total = free = 0  # a store that is not on a disk of this machine
+        total = free = 0  # the store is not on a disk of this machine
     return DiskFacts(
         log_ratio=_ask_ratio(store, store.paths.commitlog),
         queue_ratio=_ask_ratio(store, store.paths.consumequeue),
@@ -177,18 +177,18 @@ def _ask_ratio(store: MessageStore, path: Path) -> float:
     try:
         return store.disk.used_ratio(path)
     except StoreError:
-        return -1.0  # as Java says for a path that is not there
+        return -1.0  # as Java reports for a missing path
 
 
 def read_earliest_time(store: MessageStore) -> int:
-    """When the oldest record of the log was stored; -1 without one."""
+    """Return the store time of the oldest record in the log; -1 if the log is empty."""
     record = store.reader.view_record(store.log.start)
     view = None if record is None else inspect_record(record, 0, len(record), False)
     return view.store_timestamp if type(view) is RecordView else -1
 
 
 def _describe_pools() -> dict[str, str]:
-    """Thread pools that are not here: nothing waits, and the bounds are Java's."""
+    """Describe thread pools that do not exist here: nothing is queued, and the limits are Java's."""
     table = {"EndTransactionQueueSize": "0"}
     table["EndTransactionThreadPoolQueueCapacity"] = IGNORED["endTransactionPoolQueueCapacity"][0]
     for pool in ("send", "pull", "query"):
@@ -199,7 +199,7 @@ def _describe_pools() -> dict[str, str]:
 
 
 def _write_rates(stats: Stats, column: str) -> str:
-    """Rates over 10, 60 and 600 seconds; nothing where not that much time has passed."""
+    """Format the rates over 10, 60 and 600 seconds; empty where less time has passed."""
     rates = [stats.rates.over(seconds, column) for seconds in RATE_SPANS]
     return " ".join(["" if rate is None else write_double(rate) for rate in rates])
 
@@ -213,12 +213,12 @@ def _write_total_rates(stats: Stats) -> str:
 
 
 def _write_ratio(ratio: float) -> str:
-    """A share of the disk with two digits, rounded up as Java does."""
+    """Format a share of the disk with two digits, rounded up as Java does."""
     return write_double(ratio if ratio < 0 else math.ceil(ratio * 100) / 100)
 
 
 def write_bytes(count: int) -> str:
-    """A number of bytes for people: 0 B, 1.5 KiB, 252.0 GiB."""
+    """Format a number of bytes: 0 B, 1.5 KiB, 252.0 GiB."""
     if count < _KIB:
         return f"{count} B"
     power = 0
@@ -230,7 +230,7 @@ def write_bytes(count: int) -> str:
 
 
 def write_duration(elapsed_ms: int) -> str:
-    """A time that has passed, as Java writes it."""
+    """Format an elapsed time as Java does."""
     minutes, seconds = divmod(max(0, elapsed_ms) // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,7 +1,7 @@
-"""Counters of a broker: what was put and got, by topic, group and queue, with minute, hour and day figures.
+"""Counters of a broker: messages put and got by topic, group and queue, with minute, hour and day figures.
 
-The hot path adds to one record for each queue and direction; sums over the queues of a topic or a group are made when a
-sample is taken. A sample is a row of totals; what happened in a span is the difference of its last and first row.
+The hot path adds to one record for each queue and direction; the queues of a topic or a group are summed when a sample
+is taken. A sample is a row of totals; the count for an interval is the difference of its last and first row.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from eruca._wire.bodies import BrokerStatsData, StatsItem
 
 log = logging.getLogger(__name__)
 
-# Series that are kept; a bound, because peers choose topics and groups. What comes later is counted in the totals only.
+# The number of series is bounded because peers choose topics and groups. Later ones count in the totals only.
 SERIES_MAX = 20_000
 _MINUTE_S = 60.0
 
 
 class Span(NamedTuple):
-    """How often a row is taken and how many are kept."""
+    """How often a row is taken and how many rows are kept."""
 
     interval_ms: int
     rows_max: int
@@ -39,7 +39,7 @@ SPANS: Final = (Span(10_000, 7), Span(600_000, 7), Span(3_600_000, 25))
 
 
 class Column(IntEnum):
-    """The places of a row."""
+    """The columns of a row."""
 
     TIME = 0
     COUNT = 1
@@ -61,11 +61,11 @@ class Series:
         self.size = 0
         self.latency_ms = 0
         self.times = 0
-        # Rows one behind the other, flat: an hour of a thousand queues should not cost a million objects.
+        # Rows are stored flat, one after the other: an hour of a thousand queues should not cost a million objects.
         self._windows = (array("q"), array("q"), array("q"))
 
     def sample(self, span: int, now_ms: int) -> None:
-        """Keep a row of the totals as they are now."""
+        """Add a row with the current totals."""
         window = self._windows[span]
         if not window:
             window.extend((now_ms - SPANS[span].interval_ms, 0, 0, 0, 0))
@@ -74,7 +74,7 @@ class Series:
             del window[:_COLUMNS]
 
     def sum_up(self, span: int, column: Column, *, average: bool = True) -> StatsItem:
-        """What happened between the first and the last row of a span."""
+        """Return the change between the first and the last row of an interval."""
         window = self._windows[span]
         if not window:
             return StatsItem()
@@ -89,7 +89,7 @@ class Series:
         )
 
     def set_sum(self, parts: Iterable[Series]) -> None:
-        """Become the sum of others."""
+        """Set the totals to the sum of other series."""
         self.count = self.size = self.latency_ms = self.times = 0
         for part in parts:
             self.count += part.count
@@ -99,7 +99,7 @@ class Series:
 
 
 class _Queues(dict[int, Series]):
-    """The series of the queues of one topic, or of one topic as one group reads it, and their sum."""
+    """The series of the queues of one topic, or of one topic as read by one group, and their sum."""
 
     __slots__ = ("whole",)
 
@@ -109,7 +109,7 @@ class _Queues(dict[int, Series]):
 
 
 class Stats:
-    """All counters, as `viewBrokerStatsData` knows them, and the totals of the broker."""
+    """All counters known to `viewBrokerStatsData`, and the totals of the broker."""
 
     def __init__(self, cluster: str, clock: Clock) -> None:
         self._cluster = cluster
@@ -117,17 +117,17 @@ class Stats:
         self._puts: dict[str, _Queues] = {}
         # By group, then by topic.
         self._gets: dict[str, dict[str, _Queues]] = {}
-        # Counters that are too rare for a place of their own, by name and key.
+        # Counters that are too rare for an attribute of their own, by name and key.
         self._named: dict[tuple[str, str], Series] = {}
         self._broker_put = Series()
         self._broker_get = Series()
         self._series_count = 0
         self._overflow = Series()
         self._overflowed = False
-        # Messages and their bytes since the start; requests that found messages and that did not; refused appends.
+        # Messages and bytes since the start; requests that found messages and that did not; failed appends.
         self.put_total = 0
         self.put_bytes = 0
-        # Those among them that the broker stored for itself.
+        # The part of these that the broker stored for its own use.
         self.own_total = 0
         self.put_failures = 0
         self.get_total = 0
@@ -149,7 +149,7 @@ class Stats:
     # -- counting ----------------------------------------------------------------------------------------------------
 
     def on_put(self, topic: str, count: int, size: int, queue_id: int = -1) -> None:
-        """Messages were stored by one request; the hot path."""
+        """Count messages stored by one request; hot path."""
         try:
             series = self._puts[topic][queue_id]
         except KeyError:
@@ -161,13 +161,13 @@ class Stats:
         self.put_bytes += size
 
     def on_own(self, size: int) -> None:
-        """The broker stored a message for itself: it counts in the totals of the store and for no topic."""
+        """Count a message that the broker stored for its own use: in the totals of the store, for no topic."""
         self.own_total += 1
         self.put_total += 1
         self.put_bytes += size
 
     def on_get(self, group: str, topic: str, count: int, size: int, queue_id: int = -1, latency_ms: int = 0) -> None:
-        """Messages were given out by one request."""
+        """Count messages returned by one request."""
         try:
             series = self._gets[group][topic][queue_id]
         except KeyError:
@@ -182,15 +182,15 @@ class Stats:
             self.get_ms_max = max(self.get_ms_max, latency_ms)
 
     def on_miss(self) -> None:
-        """A request for messages found none."""
+        """Count a pull that found no messages."""
         self.missed += 1
 
     def on_send_back(self, group: str, topic: str) -> None:
-        """A consumer gave a message back."""
+        """Count a message that a consumer sent back."""
         self.add("SNDBCK_PUT_NUMS", f"{topic}@{group}", 1)
 
     def add(self, name: str, key: str, amount: int, times: int = 1) -> None:
-        """Add to a counter of another name; a key is a topic, or words joined by @ that begin with it."""
+        """Add to another counter; the key is a topic, or words joined by @ of which the first is the topic."""
         series = self._named.get((name, key))
         if series is None:
             series = self._make()
@@ -211,7 +211,7 @@ class Stats:
     def _make(self) -> Series:
         if self._series_count >= SERIES_MAX:
             if not self._overflowed:
-                log.warning("%d statistics are kept and no more; later topics and groups are not counted", SERIES_MAX)
+                log.warning("the limit of %d statistics is reached; new topics and groups are not counted", SERIES_MAX)
                 self._overflowed = True
             return self._overflow
         self._series_count += 1
@@ -220,7 +220,7 @@ class Stats:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Take the samples that are due and turn the minute and the day; called about once a second."""
+        """Take the samples that are due, and handle the end of a minute or day; called about once a second."""
         now_ms, now = self._clock.now_ms(), self._clock.monotonic()
         self.rates.take(Sample(now_ms, self.put_total, self.found, self.missed, self.get_total))
         for span, (interval_ms, _) in enumerate(SPANS):
@@ -256,15 +256,15 @@ class Stats:
         self.put_yesterday_morning, self.put_morning = self.put_morning, self.put_total
         self.get_yesterday_morning, self.get_morning = self.get_morning, self.get_total
         log.info(
-            "yesterday %d messages were put and %d got",
+            "yesterday: %d messages put, %d got",
             self.put_morning - self.put_yesterday_morning,
             self.get_morning - self.get_yesterday_morning,
         )
 
-    # -- forgetting --------------------------------------------------------------------------------------------------
+    # -- removing ----------------------------------------------------------------------------------------------------
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the counters of a topic that is deleted."""
+        """Remove the counters of a deleted topic."""
         self._puts.pop(topic, None)
         for topics in self._gets.values():
             topics.pop(topic, None)
@@ -272,7 +272,7 @@ class Stats:
         self._keep_named(lambda words: words[0] != topic)
 
     def remove_group(self, group: str) -> None:
-        """Forget the counters of a group that is deleted."""
+        """Remove the counters of a deleted group."""
         self._gets.pop(group, None)
         self._keep_named(lambda words: group not in words[1:])
 
@@ -283,10 +283,10 @@ class Stats:
         self._series_count = kept + len(self._named)
         self._overflowed = False
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     def find(self, name: str, key: str) -> BrokerStatsData | None:
-        """One counter over its three spans; None when nothing was ever counted under that name and key."""
+        """Return one counter over its three intervals; None if nothing was counted under this name and key."""
         series = self._find_series(name, key)
         if series is None:
             return None
@@ -315,7 +315,7 @@ class Stats:
         return self._named.get((name, key))
 
     def get_tps(self, group: str, topic: str) -> float:
-        """Messages a second a group got of a topic in the last minute."""
+        """Return how many messages per second a group got from a topic in the last minute."""
         queues = self._gets.get(group, {}).get(topic)
         return 0.0 if queues is None else queues.whole.sum_up(MINUTE, Column.COUNT).tps
 

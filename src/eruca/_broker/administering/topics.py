@@ -1,4 +1,4 @@
-"""Making, changing and deleting topics, and cleaning up behind them."""
+"""Creating, changing and deleting topics, and cleaning up after them."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ log = logging.getLogger(__name__)
 
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 _PERM_MAX = 15
-# An operator's clean-up deletes as long as there is something to delete, but not for ever.
+# An operator's clean-up runs while there is something to delete, but not forever.
 _PASSES_MAX = 20
 
 
 class Operators:
-    """Those who wait for a change of topics or groups to be saved and told; a bound, because each costs memory."""
+    """Counts requests that wait for a topic or group change to be saved and announced; bounded to limit memory."""
 
     def __init__(self, standing: Standing) -> None:
         self._standing = standing
         self._count = 0
 
     def refuse_on_slave(self) -> None:
-        """Refuse changes on a broker that copies another."""
+        """Refuse changes on a slave."""
         if not self._standing.writable:
             refuse(
                 ResponseCode.SYSTEM_ERROR,
@@ -52,14 +52,14 @@ class Operators:
             )
 
     def check(self) -> None:
-        """Refuse a change on a slave, and one more when too many wait."""
+        """Refuse a change on a slave, or when too many changes are waiting."""
         self.refuse_on_slave()
         if self._count >= OPERATORS_MAX:
-            refuse(ResponseCode.SYSTEM_BUSY, f"{self._count} changes wait for the disk, try again later")
+            refuse(ResponseCode.SYSTEM_BUSY, f"{self._count} changes are waiting for the disk, try again later")
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """Count one for as long as it waits."""
+        """Count a request while it waits."""
         self._count += 1
         try:
             yield
@@ -69,7 +69,7 @@ class Operators:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicHandlers:
-    """Answers what operators ask of topics."""
+    """Handles operator requests about topics."""
 
     _options: LiveOptions
     _store: MessageStore
@@ -84,7 +84,7 @@ class TopicHandlers:
     _tell_nameservers: Callable[[], Awaitable[None]]
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add(RequestCode.UPDATE_AND_CREATE_TOPIC, self.put)
         table.add(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete)
         table.add_long(RequestCode.GET_ALL_TOPIC_CONFIG, self.list_all)
@@ -97,17 +97,17 @@ class TopicHandlers:
     # -- changing -----------------------------------------------------------------------------------------------------
 
     def put(self, request: Request) -> Result:
-        """Make a topic or change its settings. As in Java, the answer comes when the name servers know it too."""
+        """Create a topic or change its settings. As in Java, replies once the name servers know it too."""
         self._operators.check()
         header: CreateTopicHeader = request.header
         self._check_name(header.topic)
         for key, value in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
             if not 0 <= value <= TOPIC_QUEUES_MAX:
-                refuse(ResponseCode.SYSTEM_ERROR, f"{key}[{value}] is illegal, a topic has 0 to {TOPIC_QUEUES_MAX}")
+                refuse(ResponseCode.SYSTEM_ERROR, f"{key}[{value}] is illegal, the range is 0 to {TOPIC_QUEUES_MAX}")
         if not 0 <= header.perm <= _PERM_MAX:
             refuse(ResponseCode.SYSTEM_ERROR, f"perm[{header.perm}] is illegal, 4 is read, 2 is write")
         if header.topic_filter_type not in _FILTER_TYPES:
-            refuse(ResponseCode.SYSTEM_ERROR, f"topicFilterType[{header.topic_filter_type}] is no filter type")
+            refuse(ResponseCode.SYSTEM_ERROR, f"topicFilterType[{header.topic_filter_type}] is not a filter type")
         known = self._topics.get(header.topic)
         config = TopicConfig(
             topic_name=header.topic,
@@ -116,18 +116,18 @@ class TopicHandlers:
             perm=header.perm,
             topic_filter_type=header.topic_filter_type,
             topic_sys_flag=header.topic_sys_flag or 0,
-            # Name servers say which topics are ordered; the request cannot.
+            # Name servers know which topics are ordered; the request does not say.
             order=known is not None and known.order,
         )
         if config != known:
-            log.info("topic %s is %s by %s", header.topic, "changed" if known else "made", request.link.peer)
+            log.info("topic %s was %s by %s", header.topic, "changed" if known else "created", request.link.peer)
         self._topics.put(config)
-        # Where nobody waits, nothing needs to be kept for an answer.
+        # A oneway request gets no reply, so there is nothing to wait for.
         return None if request.command.is_oneway else self._answer_when_told()
 
     async def _answer_when_told(self) -> Reply:
         with self._operators.wait():
-            # What an operator was told is done must be so after a crash.
+            # A change that was reported as done must survive a crash.
             await self._saver.wait_until_saved("topics")
             turns = find_turns(asyncio.get_running_loop())
             await turns.take_part()
@@ -140,7 +140,7 @@ class TopicHandlers:
         self._operators.check()
         topic: str = request.header.topic
         self._check_name(topic)
-        log.info("topic %s is deleted by %s", topic, request.link.peer)
+        log.info("topic %s was deleted by %s", topic, request.link.peer)
         self._topics.delete(topic)
         with self._operators.wait():
             await self._forget(topic)
@@ -154,7 +154,7 @@ class TopicHandlers:
         await self._background.remove_topic(topic)
 
     def _check_name(self, topic: str) -> None:
-        """Refuse names that are none and names that are the broker's own, with Java's remarks."""
+        """Refuse invalid names and names of system topics, with Java's remarks."""
         refuse_topic_name(topic, self._store.options.topic_bytes_max)
         if self._topics.is_system(topic):
             refuse(ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.")
@@ -162,18 +162,18 @@ class TopicHandlers:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def list_all(self, request: Request) -> Reply:
-        """The settings of all topics."""
+        """Return the settings of all topics."""
         return Reply(EmptyHeader(), await encode_apart(request, self._topics.snapshot()))
 
     def list_own(self, request: Request) -> Reply:
-        """The broker's own topics."""
+        """List the system topics."""
         topics = self._topics
-        # 4.9 knows no timer topic: it is listed where it is used.
+        # 4.9 has no timer topic, so it is listed only once it is used.
         unused = {TIMER_TOPIC} if topics.get(TIMER_TOPIC) is None else set()
         return Reply(body=TopicList(topic_list=sorted((topics.own | FORBIDDEN_TO_SEND) - unused)))
 
     async def describe(self, request: Request) -> Reply:
-        """The ends of a topic's queues."""
+        """Return the offsets of a topic's queues."""
         name: str = request.header.topic
         topic = self._topics.get(name)
         if topic is None:
@@ -194,21 +194,21 @@ class TopicHandlers:
     # -- cleaning up --------------------------------------------------------------------------------------------------
 
     async def clean_unused(self, request: Request) -> Reply:
-        """Delete the queues of topics that are no topics any more."""
-        self._operators.refuse_on_slave()  # it may not know all topics yet; it deletes what its master has deleted
+        """Delete the queues of topics that no longer exist."""
+        self._operators.refuse_on_slave()  # it may not know all topics yet; it follows the deletions of its master
         topics = self._topics
-        # The broker keeps queues for topics of its own that have no settings.
+        # The broker keeps queues for system topics that have no settings.
         unused = {queue.topic for queue in self._store.queues if topics.get(queue.topic) is None}
         for topic in sorted(unused):
             if not topics.is_system(topic) and topics.get(topic) is None:
-                log.info("the queues of %s are deleted: there is no such topic", topic)
+                log.info("deleting the queues of %s: the topic does not exist", topic)
                 await self._forget(topic)
         return Reply()
 
     async def clean_queues(self, request: Request) -> Reply:
-        """Delete queue files all of whose messages are gone."""
+        """Delete queue files whose messages are all gone."""
         count = await self._background.clean_derived()
-        log.info("%d files of queues and index were deleted for %s", count, request.link.peer)
+        log.info("%d queue and index files deleted for %s", count, request.link.peer)
         return Reply()
 
     async def clean_log(self, request: Request) -> Reply:

@@ -1,7 +1,7 @@
-"""Delivery of delayed messages: from SCHEDULE_TOPIC_XXXX to where they really go, when their time has come.
+"""Delivery of delayed messages: from SCHEDULE_TOPIC_XXXX to their real topic, when they are due.
 
-A delayed message is stored twice: at once in the delay topic, whose consume queue says when it is due, and when it is
-due in its own topic. The copy keeps all properties (DELAY, REAL_TOPIC and REAL_QID too), as a Java broker leaves them.
+A delayed message is stored twice: at once in the delay topic, whose consume queue holds the due time, and when it is
+due in its real topic. The copy keeps all properties (including DELAY, REAL_TOPIC and REAL_QID), as in Java.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from eruca.errors import InvalidName, MessageIllegal, StoreError, TableUnsaved
 log = logging.getLogger(__name__)
 
 _TABLE = "delays"
-# What one level delivers before others have their turn: a millisecond or so of the loop's time.
+# What one level delivers before other work gets its turn: about a millisecond of event loop time.
 _TURN_MESSAGES_MAX = 64
 _TURN_BYTES_MAX = 1024 * 1024
-# How long starting and stopping wait until the disk has what was delivered last.
+# How long start and stop wait for the last delivered messages to be synced.
 _SYNC_SECONDS_MAX = 5.0
 
 
 @dataclass(eq=False)
 class Schedule:
-    """Delivers what is due, for as long as the broker is a master."""
+    """Delivers due messages while the broker is a master."""
 
     _options: LiveOptions
     _standing: Standing
     _store: MessageStore
-    # Brings what is stored to the disk.
+    # Syncs the store to disk.
     _sync: Callable[[], asyncio.Future[bool]]
     _stats: Stats
     _saver: TableSaver
     _steady: SteadyTime
     _file: TableFile[DelayOffsets]
-    # How far the timer is: slaves copy both from one table.
+    # The progress of the timer: slaves copy both from one table.
     _timing: Timing
 
     def __post_init__(self) -> None:
@@ -62,26 +62,26 @@ class Schedule:
         self._machine = DelaySchedule(len(self._delays_ms), {})
         given = self._options.now
         self._delivering = Repeating(
-            "the delivery of delayed messages",
+            "delivering delayed messages",
             self._run_turn,
             lambda: given.schedule_interval_ms / 1000,
             at_once=True,
         )
         self._saving = Repeating(
-            "the save of how far delayed delivery is",
+            "saving the progress of delayed delivery",
             self._save,
             lambda: given.delay_offsets_interval_ms / 1000,
         )
-        # How far delivery was when it was last to be saved, and the newest of that whose copies the disk has.
+        # The progress at the last request to save, and the newest progress whose copies are on disk.
         self._saved: dict[int, int] = {}
         self._synced: dict[int, int] = {}
         self._flushing: asyncio.Future[bool] | None = None
 
     async def start(self) -> None:
-        """Read how far delivery is, and go on; nothing is delivered on a slave."""
+        """Load the progress and continue; a slave delivers nothing."""
         loop = asyncio.get_running_loop()
         await self._wait_until_synced()
-        with suppress(TableUnsaved):  # it was logged; an older table delivers again what came since
+        with suppress(TableUnsaved):  # already logged; with an older table, later messages are delivered again
             await self._saver.wait_until_saved(_TABLE)
         table = await loop.run_in_executor(None, self._file.load)
         self._machine = DelaySchedule(len(self._delays_ms), table.offset_table)
@@ -89,18 +89,18 @@ class Schedule:
         self._timing.inherit(table.eruca_timer or TimerProgress())
         self._saver.add(_TABLE, self._file, lambda: self._describe(self._synced))
         if self._standing.is_slave:
-            return  # where its master is may well be beyond what the log has yet
+            return  # the master's progress may be ahead of this log
         if not self._delivering.is_running:
             self._steady.begin()
-        # Before the first message can come: a cursor beyond the end (a crash cost the queue its last entries) would
-        # otherwise pass over it.
+        # Before the first message can arrive: a cursor beyond the end (a crash cost the queue its last entries) would
+        # otherwise skip it.
         for level in self._machine.levels:
             self._correct(level)
         self._delivering.start()
         self._saving.start()
 
     async def stop(self) -> None:
-        """Deliver no more; the offsets are saved with the other tables."""
+        """Stop delivering; the offsets are saved with the other tables."""
         if self._delivering.is_running:
             await self._delivering.stop()
             await self._saving.stop()
@@ -108,13 +108,13 @@ class Schedule:
             await self._wait_until_synced()
 
     def adopt(self, offsets: dict[int, int]) -> None:
-        """The master is so far: go on there when this broker becomes one."""
+        """Adopt the master's progress, in case this broker becomes the master."""
         self._machine = DelaySchedule(len(self._delays_ms), offsets)
-        # Also if they did not change: the timer is in the same table.
+        # Even if the offsets did not change: the timer is in the same table.
         self._save_when_synced()
 
     def _correct(self, level: int) -> None:
-        """Bring a level's cursor into its queue."""
+        """Move a level's cursor into the range of its queue."""
         queue = self._store.queues.get(SCHEDULE_TOPIC, level - 1)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         for action in self._machine.handle(QueueRead(level, low, high, ()), self._steady.now_ms()):
@@ -122,7 +122,7 @@ class Schedule:
                 _log_correction(action)
 
     def snapshot(self) -> DelayOffsets:
-        """The table as it is now, and as slaves copy it."""
+        """Return the current table, as slaves copy it."""
         return self._describe(self._machine.offsets)
 
     def _describe(self, offsets: dict[int, int]) -> DelayOffsets:
@@ -132,16 +132,16 @@ class Schedule:
     # -- the timer ---------------------------------------------------------------------------------------------------
 
     async def _run_turn(self) -> float:
-        """Deliver what is due of every level; returns the seconds until it is worth looking again."""
+        """Deliver due messages of every level; return the seconds until the next turn."""
         wait_ms = self._options.now.schedule_interval_ms
         for level in self._machine.levels:
             try:
                 wait_ms = min(wait_ms, self.deliver_due(level))
             except Exception:
                 # One level must not hold up the others.
-                log.exception("delay level %d stands still for a while", level)
+                log.exception("delay level %d is paused for a while", level)
                 self._machine.handle(DeliveryFailed(level, self._machine.cursor(level)), self._steady.now_ms())
-            # A level that has much to deliver leaves the loop to others in between.
+            # A level with much to deliver yields to other tasks in between.
             if wait_ms == 0:
                 await asyncio.sleep(0)
         return wait_ms / 1000
@@ -150,10 +150,10 @@ class Schedule:
         self.save_if_changed()
 
     def save_if_changed(self) -> asyncio.Future[bool] | None:
-        """Write the offsets if a message was delivered since they were written last, when the disk has the copies.
+        """Save the offsets if a message was delivered since the last save, once the copies are on disk.
 
-        A power loss would otherwise leave a table that says a message is delivered whose copy is lost. Returns what
-        waits for the disk, if anything changed.
+        Otherwise a power loss could leave a table that counts a message as delivered whose copy is lost. Returns the
+        future that waits for the disk, if anything changed.
         """
         return None if self._machine.offsets == self._saved else self._save_when_synced()
 
@@ -171,12 +171,12 @@ class Schedule:
 
     async def _wait_until_synced(self) -> None:
         if self._flushing is not None:
-            # A disk that does not work must not keep the broker from what it wants to do; then messages come twice.
+            # A broken disk must not block the broker; in that case messages are delivered twice.
             await asyncio.wait([self._flushing], timeout=_SYNC_SECONDS_MAX)
-            await asyncio.sleep(0)  # now the table is marked
+            await asyncio.sleep(0)  # lets the callback mark the table
 
     def deliver_due(self, level: int) -> int:
-        """Deliver what is due of a level, up to a bound; returns the milliseconds until it is worth looking again."""
+        """Deliver a bounded number of due messages of a level; return the milliseconds until the next turn."""
         machine, steady = self._machine, self._steady
         now_ms = steady.now_ms()
         interval_ms = self._options.now.schedule_interval_ms
@@ -209,29 +209,29 @@ class Schedule:
     # -- one message -------------------------------------------------------------------------------------------------
 
     def _deliver(self, level: int, offset: int, position: int) -> bool:
-        """Bring one message to its destination; False when the store does not take it now."""
+        """Deliver one message to its destination; return False if the store does not accept it now."""
         try:
             self._append_copy(position)
         except (MessageIllegal, InvalidName) as error:
-            # It will not become better: a level must not stand still for one message. It stays in the delay topic.
-            log.error("the delayed message at %d cannot be delivered and is left out: %s", position, error)
+            # Retrying would not help, and one message must not block the level. It stays in the delay topic.
+            log.error("the delayed message at %d cannot be delivered and is skipped: %s", position, error)
         except StoreError as error:
-            log.error("delay level %d stands still for a while: %s", level, error)
+            log.error("delay level %d is paused for a while: %s", level, error)
             self._machine.handle(DeliveryFailed(level, offset), self._steady.now_ms())
             return False
-        # The time does not matter to what is done.
+        # `handle` ignores the time for this event.
         self._machine.handle(Delivered(level, offset), 0)
         return True
 
     def _append_copy(self, position: int) -> None:
         message = read_message(self._store, position)
         if message is None or message.topic != SCHEDULE_TOPIC:
-            log.warning("the delayed message at %d cannot be read and is left out", position)
+            log.warning("the delayed message at %d cannot be read and is skipped", position)
             return
         topic = message.get_property(REAL_TOPIC)
         queue_id = read_digits(message.get_property(REAL_QID))
         if topic is None or queue_id is None or topic == HALF_TOPIC:
-            log.error("the delayed message at %d has no real destination and is left out", position)
+            log.error("the delayed message at %d has no destination and is skipped", position)
             return
         stored = self._store.append(copy_message(message, topic, queue_id))
         self._stats.on_put(topic, 1, stored.size, stored.queue_id)
@@ -239,5 +239,5 @@ class Schedule:
 
 def _log_correction(action: Correct) -> None:
     log.warning(
-        "delay level %d was at %d, outside its queue, and goes on at %d", action.level, action.before, action.after
+        "delay level %d was at %d, outside its queue, and continues at %d", action.level, action.before, action.after
     )

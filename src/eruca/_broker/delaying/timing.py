@@ -1,14 +1,14 @@
-"""Delivery of messages with any delay: from rmq_sys_wheel_timer to where they really go, when their time has come.
+"""Delivery of messages with arbitrary delays: from rmq_sys_wheel_timer to their real topic, when they are due.
 
-The timer topic's queue is read as it grows, what is found goes into the timing wheel, and what is due is stored once
-more in its own topic with all its properties, as for the delay levels. A message that cancels another one stands in the
-same queue, which is read to its end before anything is delivered.
+The timer topic's queue is read as it grows, its messages go into the timing wheel, and due messages are stored once
+more in their real topic with all properties, as for the delay levels. A message that cancels another one is in the same
+queue, which is read to its end before anything is delivered.
 
-The log deletes old segments, and a message may wait longer than it keeps them. So a record that gets old is stored
-again in the timer topic (it rolls), and the new one goes into the wheel.
+The log deletes old segments, and a message may wait longer than they are kept. So a record that gets old is stored
+again in the timer topic (it rolls), and the new record goes into the wheel.
 
-A slave has the queue and no wheel. What it copies from its master is how far that is (`TimerProgress`); when it becomes
-the master, it reads the queue from its beginning and passes over what was delivered by then.
+A slave has the queue but no wheel. It copies the master's progress (`TimerProgress`); when it becomes the master, it
+reads the queue from the start and skips what was already delivered.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ log = logging.getLogger(__name__)
 
 SAVE_INTERVAL_MS = 2000
 RETRY_MS = 1000
-# A record rolls at this age, or at two thirds of the time the log is kept if that is less.
+# A record rolls at this age, or at two thirds of the log's retention time if that is less.
 ROLL_MS_MAX = 2 * 24 * 3_600_000
 _ROLL_MS_MIN = 60_000
 _HOUR_MS = 3_600_000
-# What one turn reads and delivers before others have theirs: a millisecond or two of the loop's time.
+# What one turn reads and delivers before other work gets its turn: a millisecond or two of event loop time.
 _TURN_READS_MAX = 128
 _TURN_MESSAGES_MAX = 32
 _TURN_BYTES_MAX = 1024 * 1024
 _TURN_BLOCKS_MAX = 128
-# Of what was cancelled: how much is remembered, and for how long once it was met (a sender may have sent it twice).
+# Cancellations: how many are remembered, and for how long after the first match (a sender may have sent twice).
 CANCELLED_MAX = 200_000
 _MET_MS = 600_000
 _OUT_MS = TIMER_OUT_MS.encode()
@@ -70,13 +70,13 @@ _TIME_DIGITS_MAX = 18
 
 @dataclass(eq=False)
 class Timing:
-    """Delivers what is due, for as long as the broker is a master."""
+    """Delivers due messages while the broker is a master."""
 
     _options: LiveOptions
     _standing: Standing
     _clock: Clock
     _store: MessageStore
-    # Brings what is stored to the disk.
+    # Syncs the store to disk.
     _sync: Callable[[], asyncio.Future[bool]]
     _stats: Stats
     _steady: SteadyTime
@@ -85,7 +85,7 @@ class Timing:
         self._log = self._make_log()
         self._wheel = TimingWheel(self._clock.now_ms() - 1)
         self._read_offset = 0
-        # What was cancelled (topic and unique id), and until when that is remembered.
+        # Cancelled messages (topic and unique id), and until when they are remembered.
         self._cancelled: dict[str, int] = {}
         self._cancelled_changed = False
         # Records that were rolled shortly before a crash, while the saved wheel still has them.
@@ -96,7 +96,7 @@ class Timing:
         # Something was delivered since the last save.
         self._has_finished = False
         self._saved = TimerCheckpoint()
-        # How far the master before this one was.
+        # The progress of the previous master.
         self._inherited = TimerProgress()
         self._saving = asyncio.Lock()
         given = self._options.now
@@ -107,15 +107,15 @@ class Timing:
             at_once=True,
             retry_s=RETRY_MS / 1000,
         )
-        self._save_timer = Repeating("the save of the timer", self.save, lambda: SAVE_INTERVAL_MS / 1000)
+        self._save_timer = Repeating("saving the timer", self.save, lambda: SAVE_INTERVAL_MS / 1000)
 
     def _make_log(self) -> TimerLog:
         return TimerLog(self._store.disk, self._store.paths.timer)
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- starting and stopping ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read how far the timer is, and go on; nothing is delivered on a slave. Must come before the first message."""
+        """Load the progress and continue; a slave delivers nothing. Must run before the first message arrives."""
         loop = asyncio.get_running_loop()
         if self._standing.is_slave or self._delivering.is_running:
             return
@@ -139,15 +139,20 @@ class Timing:
             self._read_offset = max(low, min(checkpoint.read_offset, high))
             if self._read_offset != checkpoint.read_offset:
                 log.warning(
-                    "the timer had read its queue up to %d, but that has %d to %d", checkpoint.read_offset, low, high
+                    "the timer had read its queue up to %d, but the queue ranges from %d to %d",
+                    checkpoint.read_offset,
+                    low,
+                    high,
                 )
         self._delivering.start()
         self._save_timer.start()
 
     async def _correct(self, checkpoint: TimerCheckpoint, low: int, high: int) -> TimerCheckpoint:
-        """A checkpoint that knows messages which were cut off the log: what waits is read again, not what is done."""
+        """Fix a checkpoint beyond the end of the queue: read pending messages again, but not delivered ones."""
         log.warning(
-            "the timer had read its queue up to %d, but that ends at %d: it is read again", checkpoint.read_offset, high
+            "the timer had read its queue up to %d, but the queue ends at %d: reading it again",
+            checkpoint.read_offset,
+            high,
         )
         await asyncio.to_thread(self._log.clear)
         if self._inherited.read_offset < high:
@@ -155,11 +160,11 @@ class Timing:
         return TimerCheckpoint(low, 0, checkpoint.through_ms)
 
     async def stop(self) -> None:
-        """Deliver no more, and save how far it is."""
+        """Stop delivering, and save the progress."""
         if not self._delivering.is_running:
             return
         await self._delivering.stop()
-        # Not in the middle of a save: its thread would go on, and meet that of the last one.
+        # Not in the middle of a save: its thread would continue and collide with the last save.
         async with self._saving:
             await self._save_timer.stop()
         try:
@@ -172,17 +177,17 @@ class Timing:
 
     @property
     def progress(self) -> TimerProgress:
-        """How far the timer is, as far as the disk knows."""
+        """Return the progress of the timer that is known to be on disk."""
         if self._saved.read_offset < self._inherited.read_offset:
             return self._inherited
         return TimerProgress(read_offset=self._saved.read_offset, through_ms=self._saved.through_ms)
 
     def inherit(self, progress: TimerProgress) -> None:
-        """The master is so far; the next start here goes on from there."""
+        """Adopt the master's progress; the next start continues from there."""
         self._inherited = progress
 
     async def forget(self) -> None:
-        """This broker is a slave: what its own timer knew is of no use any more. The timer is stopped."""
+        """Discard the timer's state, which is useless on a slave. The timer is stopped."""
         self._inherited = self.progress
         self._saved = TimerCheckpoint()
         await asyncio.to_thread(self._make_log().discard)
@@ -191,7 +196,7 @@ class Timing:
 
     @property
     def pending(self) -> int:
-        """How many messages wait, cancelled ones included until they are due."""
+        """Return the number of pending messages, including cancelled ones that are not due yet."""
         return self._wheel.pending
 
     # -- the timer ---------------------------------------------------------------------------------------------------
@@ -200,10 +205,10 @@ class Timing:
         return self.run_turn() / 1000
 
     def run_turn(self) -> int:
-        """Read what is new and deliver what is due, up to a bound; returns the milliseconds until the next."""
+        """Read new messages and deliver due ones, up to a limit; return the milliseconds until the next turn."""
         now_ms = self._clock.now_ms()
         interval_ms = self._options.now.schedule_interval_ms
-        # The slot of now first, so that what is due at once has a place in the heap.
+        # Open the current slot first, so that messages due at once go into the heap.
         self._open_slots(now_ms)
         if self._read_queue():
             return 0
@@ -231,12 +236,12 @@ class Timing:
         return self._store.queues.get(TIMER_TOPIC, 0)
 
     def _read_queue(self) -> bool:
-        """Read what is new in the queue, up to a bound; True when there is more."""
+        """Read new messages from the queue, up to a limit; return True if there are more."""
         queue = self._find_queue()
         if queue is None or self._read_offset >= queue.max_offset:
             return False
         if self._read_offset < queue.min_offset:
-            log.error("the timer lost the messages %d to %d of its queue", self._read_offset, queue.min_offset)
+            log.error("the timer lost messages %d to %d of its queue", self._read_offset, queue.min_offset)
             self._read_offset = queue.min_offset
         for position, size, _ in list(queue.entries(self._read_offset, _TURN_READS_MAX)):
             if size != FILLER_SIZE:
@@ -245,23 +250,23 @@ class Timing:
         return self._read_offset < queue.max_offset
 
     def _take(self, position: int, size: int) -> None:
-        """Put one message of the queue into the wheel."""
+        """Put one message from the queue into the wheel."""
         record = self._store.reader.view_record(position)
         view = None if record is None else inspect_record(record, 0, len(record), False)
         if record is None or type(view) is not RecordView:
-            log.warning("the message at %d of the timer cannot be read and is left out", position)
+            log.warning("the timer message at %d cannot be read and is skipped", position)
             return
         properties = bytes(record[view.properties_at : view.properties_end])
         due_ms = read_digits(get_property(properties, _OUT_MS), _TIME_DIGITS_MAX)
         if due_ms is None:
-            log.error("the message at %d of the timer has no time and is left out", position)
+            log.error("the timer message at %d has no due time and is skipped", position)
             return
         cancelled = get_property(properties, _DEL_UNIQKEY)
         if cancelled is not None:
             self._cancel(parse_properties(properties).get(REAL_TOPIC, ""), cancelled.decode("utf-8", "replace"), due_ms)
             return
         if self._read_offset < self._inherited.read_offset and due_ms <= self._inherited.through_ms:
-            return  # the master before this one has delivered it
+            return  # the previous master has delivered it
         if self._read_offset < self._caught_up_at:
             rolled_from = read_digits(get_property(properties, _ROLLED_FROM))
             if rolled_from is not None and self._read_offset >= self._saved.read_offset:
@@ -277,7 +282,7 @@ class Timing:
             now_ms = self._clock.now_ms()
             self._cancelled = {key: until for key, until in self._cancelled.items() if until >= now_ms}
             if len(self._cancelled) >= CANCELLED_MAX:
-                log.error("message %s of %s is not cancelled: too many are", unique_id, topic)
+                log.error("message %s of %s is not cancelled: too many cancellations are pending", unique_id, topic)
                 return
         # A little longer than the message itself waits.
         self._cancelled[_key_of(topic, unique_id)] = until_ms + _MET_MS
@@ -292,7 +297,7 @@ class Timing:
     # -- delivering --------------------------------------------------------------------------------------------------
 
     def _deliver_due(self, now_ms: int) -> bool:
-        """Deliver what is due, up to a bound; False when the store does not take it now."""
+        """Deliver due messages, up to a limit; return False if the store does not accept them now."""
         wheel = self._wheel
         steady_ms = self._steady.now_ms()
         count = size = 0
@@ -306,12 +311,10 @@ class Timing:
                     count += 1
                     continue
             except (MessageIllegal, InvalidName) as error:
-                # It will not become better, and others wait. It stays in the timer topic.
-                log.error(
-                    "the message at %d of the timer cannot be delivered and is left out: %s", entry.position, error
-                )
+                # Retrying would not help, and other messages wait. It stays in the timer topic.
+                log.error("the timer message at %d cannot be delivered and is skipped: %s", entry.position, error)
             except StoreError as error:
-                log.error("the timer stands still for a while: %s", error)
+                log.error("the timer is paused for a while: %s", error)
                 self._paused_until = self._clock.monotonic() + RETRY_MS / 1000
                 return False
             wheel.finish()
@@ -321,27 +324,27 @@ class Timing:
         return True
 
     def _read(self, entry: TimerEntry) -> Record | None:
-        """The message of an entry; None when its record is gone, or another one is in its place."""
+        """Return the message of an entry; None if its record is gone or replaced by another."""
         message = read_message(self._store, entry.position)
         return message if message is not None and message.topic == TIMER_TOPIC and message.size == entry.size else None
 
     def _finish(self, entry: TimerEntry, now_ms: int, steady_ms: int) -> int:
-        """Bring one message to its destination, or store it again when it has to wait longer.
+        """Deliver one message to its destination, or store it again if it has to wait longer.
 
-        Returns 0, or how many milliseconds it is too early although the wall clock says otherwise.
+        Returns 0, or by how many milliseconds it is too early although it is due by the wall clock.
         """
         if entry.position in self._superseded:
             self._superseded.discard(entry.position)
             return 0
         message = self._read(entry)
         if message is None:
-            log.warning("the message at %d of the timer cannot be read and is left out", entry.position)
+            log.warning("the timer message at %d cannot be read and is skipped", entry.position)
             return 0
         properties = message.read_properties()
         topic, queue_id = properties.get(REAL_TOPIC), read_digits(properties.get(REAL_QID))
         due_ms = read_digits(properties.get(TIMER_OUT_MS), _TIME_DIGITS_MAX)
         if topic in (None, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC) or queue_id is None or due_ms is None:
-            log.error("the message at %d of the timer has no real destination and is left out", entry.position)
+            log.error("the timer message at %d has no destination and is skipped", entry.position)
             return 0
         assert topic is not None
         key = _key_of(topic, properties.get(UNIQ_KEY, ""))
@@ -353,7 +356,7 @@ class Timing:
         steady_due_ms = steady.find_due(entry.position, due_ms, due_ms - message.store_timestamp)
         if due_ms > now_ms:
             properties[TIMER_ROLLED_FROM] = str(entry.position)
-            # The new record belongs to the clock as it is set now, and so does its time.
+            # The new record is stamped by the wall clock as it is set now, and its due time follows that clock.
             properties[TIMER_OUT_MS] = str(steady_due_ms + steady.shift_ms)
             rolled = self._store.append(copy_message(message, TIMER_TOPIC, 0, encode_properties(properties)))
             self._stats.on_own(rolled.size)
@@ -367,13 +370,13 @@ class Timing:
     # -- saving ------------------------------------------------------------------------------------------------------
 
     async def save(self) -> None:
-        """Write down how far the timer is, if that changed and there is something to say."""
+        """Save the progress of the timer if it changed."""
         async with self._saving:
             await self._save_entries()
             self._wheel.settle(self._clock.now_ms())
-            # From here to the next wait nothing comes in between: offset, log and time belong together.
+            # No other task runs before the next await, so offset, log and time are consistent.
             checkpoint = TimerCheckpoint(self._read_offset, self._log.end, self._wheel.through_ms)
-            # That time passes is not worth a write.
+            # The passing of time alone is not worth a write.
             is_known = (checkpoint.read_offset, checkpoint.log_end) == (self._saved.read_offset, self._saved.log_end)
             if is_known and not self._has_finished and not self._cancelled_changed:
                 return
@@ -386,9 +389,9 @@ class Timing:
                 self._cancelled_changed = False
             loop = asyncio.get_running_loop()
             try:
-                # What is said to be delivered must be on the disk before that is said.
+                # Copies must be on disk before the checkpoint counts them as delivered.
                 if not await self._sync():
-                    raise StoreError("the disk did not take the log before the store closed")
+                    raise StoreError("the log was not synced before the store closed")
                 await loop.run_in_executor(None, self._log.save, checkpoint, cancelled)
             except BaseException:
                 self._has_finished = True
@@ -400,7 +403,7 @@ class Timing:
                 await loop.run_in_executor(None, self._log.dispose, detached)
 
     async def _save_entries(self) -> None:
-        """Write every entry that only the wheel has into the log."""
+        """Write every entry that exists only in the wheel to the log."""
         count = 0
         while not self._wheel.is_saved:
             slot, entries = self._wheel.first_unsaved()

@@ -1,1 +1,1 @@
-"""Producers and consumers: who is connected, which groups there are, and how far they are."""
+"""Producers and consumers: connections, groups, and the progress of groups."""

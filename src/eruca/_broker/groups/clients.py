@@ -1,8 +1,8 @@
-"""Who is connected: producers and consumers by group, as their heartbeats tell.
+"""Connected producers and consumers by group, as reported by their heartbeats.
 
-A member is a connection: the same client id on two connections is two members until one of them closes. The broker
-tells every member of a consumer group when the group changes, so that they share the queues anew. Changes that follow
-each other closely are told together (`Gathering`). What a change costs does not depend on how many members there are.
+A member is a connection: the same client id on two connections is two members until one of them closes. When a consumer
+group changes, the broker notifies every member, so that they rebalance the queues. Changes in quick succession are
+combined into one notification (`Gathering`). The cost of a change does not depend on the number of members.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ log = logging.getLogger(__name__)
 _MEMBER_BYTES = 1024
 _SUBSCRIPTION_BYTES = 512
 _TAG_BYTES = 96
-# A change is told at once; the next ones are gathered for this long. Every member that is told asks for the list of all
-# members, so large groups are told less often.
+# The first change is announced at once; later ones are gathered for this long. Every notified member asks for the full
+# member list, so large groups are notified less often.
 _GATHER_SECONDS = 0.1
 _GATHER_SECONDS_MEMBER = 0.0005
 _GATHER_SECONDS_MAX = 5.0
-# Lines of the log about what is wrong with groups: one heartbeat can bring thousands of groups.
+# Limits the log lines about problems of groups: one heartbeat can bring thousands of groups.
 _PROBLEMS_A_MINUTE_MAX = 64
 
 
@@ -53,17 +53,17 @@ class Member:
     client_id: str
     language: Language
     version: int
-    # By the clock that nobody sets.
+    # By the monotonic clock.
     last_seen_s: float
-    # Members of one group must subscribe alike; what this one last said.
+    # This member's latest subscriptions; all members of a group must have the same ones.
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    # Bytes of memory it takes, as it is estimated.
+    # Estimated memory in bytes.
     weight: int = 0
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a consumer group and what they agreed on last."""
+    """The members of a consumer group and their current settings."""
 
     name: str
     members: dict[Link, Member] = field(default_factory=dict)
@@ -71,15 +71,15 @@ class ConsumerGroup:
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    # The members of each client id, in the order they came.
+    # The members of each client id, in order of arrival.
     _by_id: dict[str, dict[Link, Member]] = field(default_factory=dict)
     _ids_twice: set[str] = field(default_factory=set)
-    # How many members subscribe a topic by which expression.
+    # How many members subscribe to a topic with which expression.
     _expressions: dict[str, Counter[str | None]] = field(default_factory=dict)
     _ids_body: bytes | None = None
 
     def put(self, member: Member) -> None:
-        """Take a member that was not there."""
+        """Add a new member."""
         self.members[member.link] = member
         same = self._by_id.setdefault(member.client_id, {})
         same[member.link] = member
@@ -88,7 +88,7 @@ class ConsumerGroup:
         self._ids_body = None
 
     def remove(self, link: Link) -> Member | None:
-        """Forget a member; returns it, if it was there."""
+        """Remove a member; return it if it was there."""
         member = self.members.pop(link, None)
         if member is None:
             return None
@@ -103,7 +103,7 @@ class ConsumerGroup:
         return member
 
     def subscribe(self, member: Member, subscriptions: dict[str, SubscriptionData]) -> None:
-        """Note what a member subscribes now."""
+        """Record a member's current subscriptions."""
         for topic, item in member.subscriptions.items():
             texts = self._expressions[topic]
             texts[item.sub_string] -= 1
@@ -116,49 +116,49 @@ class ConsumerGroup:
         member.subscriptions = subscriptions
 
     def client_ids(self) -> list[str]:
-        """The ids of the members; one on two connections is there twice, as in Java."""
+        """The ids of the members; an id on two connections is listed twice, as in Java."""
         return [member.client_id for member in self.members.values()]
 
     def encode_ids(self) -> bytes:
-        """The ids as members ask for them; written once for each change, because all ask after it."""
+        """Return the encoded ids; encoded once per change, because all members ask after it."""
         if self._ids_body is None:
             self._ids_body = encode_json(ConsumerIds(consumer_id_list=self.client_ids()))
         return self._ids_body
 
     def find(self, client_id: str) -> Member | None:
-        """The member with a client id."""
+        """Return the member with a client id."""
         return next(iter(self._by_id.get(client_id, {}).values()), None)
 
     def problems(self) -> list[str]:
-        """What is wrong with the group: ids that are there twice, members that subscribe differently."""
+        """List the problems of the group: duplicate ids, members with differing subscriptions."""
         found: list[str] = []
         for twice in sorted(self._ids_twice):
             found.append(
-                f"client id {twice} is on {len(self._by_id[twice])} connections: each needs an instance name of its own"
+                f"client id {twice} is on {len(self._by_id[twice])} connections: each needs its own instance name"
             )
         for topic, texts in sorted(self._expressions.items()):
-            # Some clients add their retry topic a heartbeat later, which is not a conflict.
+            # Some clients add their retry topic one heartbeat later, which is not a conflict.
             if topic.startswith(RETRY_PREFIX):
                 continue
             shown = sorted(["nothing" if text is None else repr(text) for text in texts])
             if texts.total() < len(self.members) and None not in texts:
                 shown = sorted([*shown, "nothing"])
             if len(shown) > 1:
-                found.append(f"members subscribe topic {topic} differently: {', '.join(shown)}")
+                found.append(f"members subscribe to topic {topic} differently: {', '.join(shown)}")
         return found
 
 
 class Gathering:
-    """Calls a function for groups that changed: at once, and then with all changes of an interval together."""
+    """Calls a function for each changed group: at once, and then once for all further changes within an interval."""
 
     def __init__(self, settle: Callable[[str, bool], int]) -> None:
-        # Told the group and whether its members are to be told; gives how many members it has.
+        # Called with the group and whether its members are to be notified; returns the number of members.
         self._settle = settle
-        # Groups that were settled within their interval: None, or whether members are to be told at its end.
+        # Groups that were settled within their interval: None, or whether to notify the members at its end.
         self._resting: dict[str, bool | None] = {}
 
     def mark(self, group: str, *, tell: bool) -> None:
-        """A group changed."""
+        """Record that a group changed."""
         if group in self._resting:
             self._resting[group] = tell or bool(self._resting[group])
             return
@@ -175,7 +175,7 @@ class Gathering:
 
 @dataclass(slots=True)
 class _Joined:
-    """The groups one connection is in; dicts for their order."""
+    """The groups of one connection; dicts to keep their order."""
 
     producers: dict[str, None] = field(default_factory=dict)
     consumers: dict[str, None] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class Clients:
     """All producers and consumers."""
 
     def __init__(self, clock: Clock, tell_members: Callable[[ConsumerGroup], None]) -> None:
-        """`tell_members` is called when the members or topics of a group changed; close changes make one call."""
+        """`tell_members` is called when the members or topics of a group change; rapid changes make one call."""
         self._clock = clock
         self._tell_members = tell_members
         self.producers: dict[str, dict[Link, Member]] = {}
@@ -199,10 +199,10 @@ class Clients:
         # Groups with duplicate ids or mismatched subscriptions, for metrics and the console.
         self.conflicts: dict[str, list[str]] = {}
 
-    # -- coming ------------------------------------------------------------------------------------------------------
+    # -- joining -----------------------------------------------------------------------------------------------------
 
     def register_producer(self, group: str, link: Link, client_id: str, language: Language, version: int) -> None:
-        """A producer is alive."""
+        """Record a heartbeat of a producer."""
         members = self.producers.setdefault(group, {})
         known = members.get(link)
         if known is None:
@@ -218,7 +218,7 @@ class Clients:
     def register_consumer(
         self, data: ConsumerData, link: Link, client_id: str, language: Language, version: int
     ) -> ConsumerGroup:
-        """A consumer is alive and wants these topics."""
+        """Record a heartbeat of a consumer and its subscriptions."""
         group = self.consumers.get(data.group_name)
         if group is None:
             group = self.consumers[data.group_name] = ConsumerGroup(data.group_name)
@@ -233,21 +233,21 @@ class Clients:
             self._joined.setdefault(link, _Joined()).consumers[group.name] = None
         member.last_seen_s = self._clock.monotonic()
         wanted = {item.topic: item for item in data.subscription_data_set}
-        # Objects that say the same are not kept twice.
+        # Do not keep an equal object twice.
         is_new = wanted != member.subscriptions
         if is_new or changed:
             group.subscribe(member, wanted)
             before, member.weight = member.weight, _weigh(member, group.name)
             self.account.add(link, member.weight - before)
         changed |= self._update_subscriptions(group, member.subscriptions.values())
-        # Members are not told of an expression that changed (Java does not), but operators are.
+        # Members are not notified when an expression changes (as in Java), but operators are.
         if changed or is_new:
             self._gathering.mark(group.name, tell=changed)
         return group
 
     @staticmethod
     def _update_subscriptions(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
-        """Take over what a heartbeat says: new topics, newer versions, and topics that are gone."""
+        """Apply the subscriptions of a heartbeat: new topics, newer versions, and removed topics."""
         changed = False
         topics = set()
         for item in wanted:
@@ -264,7 +264,7 @@ class Clients:
         return changed
 
     def _settle(self, name: str, tell: bool) -> int:
-        """Look at what changed in a group, and tell its members."""
+        """Check a changed group for problems, and notify its members."""
         group = self.consumers.get(name)
         if group is None:
             return 0
@@ -274,7 +274,7 @@ class Clients:
         return len(group.members)
 
     def _report(self, group: ConsumerGroup) -> None:
-        """Say once what is wrong with a group."""
+        """Log new problems of a group once."""
         problems = tuple(group.problems())
         if problems:
             self.conflicts[group.name] = list(problems)
@@ -285,10 +285,10 @@ class Clients:
             for problem in problems:
                 self._reporter.report("groups", f"group {group.name}: {problem}")
 
-    # -- going -------------------------------------------------------------------------------------------------------
+    # -- leaving -----------------------------------------------------------------------------------------------------
 
     def unregister(self, link: Link, client_id: str, producer_group: str | None, consumer_group: str | None) -> None:
-        """A client leaves groups."""
+        """Remove a client from groups."""
         weight = 0
         if producer_group is not None:
             weight += self._drop_producer(producer_group, link)
@@ -301,7 +301,7 @@ class Clients:
             joined.consumers.pop(consumer_group or "", None)
 
     def drop_link(self, link: Link) -> None:
-        """A connection closed."""
+        """Remove the members of a closed connection."""
         self.account.leave(link)
         joined = self._joined.pop(link, None)
         if joined is None:
@@ -312,13 +312,13 @@ class Clients:
             self._drop_consumer(group, link)
 
     def expire(self, timeout_ms: int) -> None:
-        """Forget members without heartbeat, and close their connections."""
+        """Remove members without heartbeats, and close their connections."""
         before = self._clock.monotonic() - timeout_ms / 1000
         everyone = [member for members in self.producers.values() for member in members.values()]
         everyone += [member for group in self.consumers.values() for member in group.members.values()]
         for member in everyone:
             if member.last_seen_s < before:
-                log.warning("client %s at %s sent no heartbeat and is forgotten", member.client_id, member.link.peer)
+                log.warning("client %s at %s sent no heartbeat and was removed", member.client_id, member.link.peer)
                 member.link.close()
                 self.drop_link(member.link)
 
@@ -351,23 +351,23 @@ class Clients:
     # -- finding -----------------------------------------------------------------------------------------------------
 
     def consumer(self, group: str) -> ConsumerGroup | None:
-        """A consumer group that has members."""
+        """Return a consumer group that has members."""
         return self.consumers.get(group)
 
     def find_producer(self, client_id: str) -> Member | None:
-        """A producer by client id, whatever its group."""
+        """Find a producer by client id, in any group."""
         for member in self._producers_by_id.get(client_id, {}).values():
             if member.link.is_open:
                 return member
         return None
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Consumer groups that subscribe a topic now."""
+        """List the consumer groups that subscribe to a topic."""
         return [group.name for group in self.consumers.values() if topic in group.subscriptions]
 
 
 def _weigh(member: Member, group: str) -> int:
-    """Bytes of memory that a member of a consumer group takes; it is an estimate."""
+    """Estimate the memory of a consumer group member in bytes."""
     weight = _MEMBER_BYTES + len(member.client_id) + len(group)
     for item in member.subscriptions.values():
         texts = (item.sub_string, item.filter_class_source, item.topic, item.expression_type)

@@ -17,7 +17,7 @@ from eruca.errors import InvalidName, TableFull
 
 log = logging.getLogger(__name__)
 
-# Groups every broker has.
+# Groups that every broker has.
 _OWN = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -29,7 +29,7 @@ _OWN = (
 )
 
 
-# Bytes one group takes in the table besides its name, which is there twice: at most, with every number at its longest.
+# Maximum bytes of one group in the table besides its name, which occurs twice: with every number at its longest.
 _GROUP_BYTES: Final = 320
 
 
@@ -42,7 +42,7 @@ class Groups:
         self._clock = clock
         self.data_version = table.data_version
         self._groups: dict[str, GroupConfig] = dict(table.subscription_group_table)
-        #: Told of every change.
+        #: Notified of every change.
         self.changed: Signal[()] = Signal()
         for name in _OWN:
             self._groups.setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=True))
@@ -50,7 +50,7 @@ class Groups:
         self._reporter = Reporter(log)
 
     def get(self, group: str) -> GroupConfig | None:
-        """The settings of a group; an unknown one is made when the rules allow it."""
+        """Return the settings of a group; an unknown one is created if the rules allow it."""
         found = self._groups.get(group)
         if found is not None or not self._options.now.auto_create_group:
             return found
@@ -59,26 +59,28 @@ class Groups:
         except InvalidName:
             return None
         if self._standing.is_slave:
-            return GroupConfig(group_name=group)  # its master makes it, if anybody does
-        log.info("group %s is made", group)
+            return GroupConfig(group_name=group)  # only its master may create it
+        log.info("group %s created", group)
         return self.put(GroupConfig(group_name=group))
 
     def find(self, group: str) -> GroupConfig | None:
-        """The settings of a group that is there."""
+        """Return the settings of an existing group."""
         return self._groups.get(group)
 
     def names(self) -> list[str]:
-        """Every group."""
+        """List every group."""
         return list(self._groups)
 
     def put(self, config: GroupConfig) -> GroupConfig:
-        """Make or change a group. Raises InvalidName, and TableFull when the table cannot have one more."""
+        """Create or change a group. Raises InvalidName, or TableFull if the table is full."""
         name = config.group_name
         check_group(name)
         if name not in self._groups:
             size = self._bytes + _weigh(name)
             if size > SHARED_TABLE_BYTES_MAX:
-                text = f"group {name} is not made: the broker has {len(self._groups)} groups and takes no more"
+                text = (
+                    f"group {name} cannot be created: the broker has reached its limit with {len(self._groups)} groups"
+                )
                 self._reporter.report("full", text)
                 raise TableFull(text, hint="delete groups that are not used")
             self._bytes = size
@@ -87,7 +89,7 @@ class Groups:
         return config
 
     def delete(self, group: str) -> bool:
-        """Forget a group; False when there was none."""
+        """Delete a group; return False if there was none."""
         if self._groups.pop(group, None) is None:
             return False
         self._bytes -= _weigh(group)
@@ -95,7 +97,7 @@ class Groups:
         return True
 
     def replace(self, table: GroupConfigTable) -> None:
-        """Take the table of a master."""
+        """Replace the table with a master's."""
         self._groups = dict(table.subscription_group_table)
         self._bytes = sum(map(_weigh, self._groups))
         self.data_version = table.data_version
@@ -106,11 +108,11 @@ class Groups:
         self.changed.tell()
 
     def snapshot(self) -> GroupConfigTable:
-        """The table as it is saved."""
+        """Return the table in the form that is saved."""
         version = DataVersion(counter=self.data_version.counter, timestamp=self.data_version.timestamp)
         return GroupConfigTable(data_version=version, subscription_group_table=dict(self._groups))
 
 
 def _weigh(group: str) -> int:
-    """The most bytes a group takes in the table."""
+    """Return the maximum bytes of a group in the table."""
     return 2 * len(group) + _GROUP_BYTES

@@ -1,4 +1,4 @@
-"""What clients ask besides sending and pulling: heartbeats, their groups, offsets."""
+"""Client requests besides sending and pulling: heartbeats, groups, offsets."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from eruca._wire.headers import EmptyHeader, OffsetAnswerHeader, TimestampAnswer
 from eruca._wire.names import check_group, check_label
 from eruca.errors import InvalidName, RequestRefused, TableFull
 
-# A heartbeat with more groups is taken in slices.
+# Heartbeats with more groups are handled in slices.
 _GROUPS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientHandlers:
-    """Answers heartbeats and questions about groups and offsets."""
+    """Handles heartbeats and requests about groups and offsets."""
 
     _options: LiveOptions
     _store: MessageStore
@@ -43,7 +43,7 @@ class ClientHandlers:
     _filters: PullFilters
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add(RequestCode.HEART_BEAT, self.take_heartbeat)
         table.add(RequestCode.UNREGISTER_CLIENT, self.unregister)
         table.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.list_consumers)
@@ -55,10 +55,10 @@ class ClientHandlers:
         table.add(RequestCode.GET_MIN_OFFSET, self.get_min_offset)
         table.add(RequestCode.GET_EARLIEST_MSG_STORETIME, self.get_earliest_time)
 
-    # -- who is there ------------------------------------------------------------------------------------------------
+    # -- members -----------------------------------------------------------------------------------------------------
 
     def take_heartbeat(self, request: Request) -> Result:
-        """A client is alive and in these groups."""
+        """Register a client as a member of its groups."""
         data: HeartbeatData | None = request.body
         if data is None:
             refuse(ResponseCode.SYSTEM_ERROR, "the heartbeat has no body")
@@ -70,7 +70,7 @@ class ClientHandlers:
         return _answer_heartbeat(problems)
 
     async def _take_many(self, request: Request, data: HeartbeatData) -> Reply:
-        """A client that is in very many groups: in slices, and before anything else it asks."""
+        """Handle a heartbeat with very many groups: in slices, and before the client's next request."""
         slices = Slices()
         problems: list[str] = []
         for consumer in data.consumer_data_set:
@@ -82,16 +82,16 @@ class ClientHandlers:
         return _answer_heartbeat(problems)
 
     def _take_consumer(self, request: Request, data: HeartbeatData, consumer: ConsumerData) -> str:
-        """Count a client as a member of a consumer group; returns what is wrong with it."""
+        """Register a member of a consumer group; return what is wrong, if anything."""
         command, link, name = request.command, request.link, consumer.group_name
         if not link.is_open:
-            return ""  # it ended meanwhile, and what is registered now would stay
+            return ""  # it has closed meanwhile, and a member registered now would never be removed
         try:
             check_group(name)
             _check_subscriptions(consumer)
             group = self._groups.get(name)
             if group is not None:
-                # A group's name may be longer than a topic's; such a group consumes, only without retries.
+                # A group's name may be longer than a topic's; such a group can consume, but has no retries.
                 with suppress(InvalidName):
                     self._topics.retry_topic(name, group.retry_queue_nums)
         except (InvalidName, TableFull) as error:
@@ -100,7 +100,7 @@ class ClientHandlers:
         return ""
 
     def _take_producer(self, request: Request, data: HeartbeatData, producer: ProducerData) -> str:
-        """Count a client as a member of a producer group; returns what is wrong with it."""
+        """Register a member of a producer group; return what is wrong, if anything."""
         command, link, name = request.command, request.link, producer.group_name
         try:
             check_label("producer group", name)
@@ -111,13 +111,13 @@ class ClientHandlers:
         return ""
 
     def unregister(self, request: Request) -> Reply:
-        """A client leaves."""
+        """Remove a client from its groups."""
         header = request.header
         self._clients.unregister(request.link, header.client_id, header.producer_group, header.consumer_group)
         return Reply(EmptyHeader())
 
     def list_consumers(self, request: Request) -> Reply:
-        """The ids of a group's members."""
+        """List the client ids of a group."""
         name = request.header.consumer_group
         group = self._clients.consumer(name)
         if group is None or not group.members:
@@ -125,7 +125,7 @@ class ClientHandlers:
         return Reply(EmptyHeader(), group.encode_ids())
 
     async def check_config(self, request: Request) -> Reply:
-        """Can the broker read this expression?"""
+        """Check whether the broker can read an expression."""
         body: CheckClientBody | None = request.body
         if body is None:
             return Reply()
@@ -149,7 +149,7 @@ class ClientHandlers:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def query_offset(self, request: Request) -> Reply:
-        """How far a group is; 0 for a new group on a queue whose first message is still there."""
+        """Return the offset of a group; 0 for a new group on a queue that still has its first message."""
         header = request.header
         offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
         if offset >= 0:
@@ -170,7 +170,7 @@ class ClientHandlers:
         return Reply(EmptyHeader())
 
     def search_offset(self, request: Request) -> Reply:
-        """The offset at a store time, but none behind what may be read: another message may get it."""
+        """Return the offset at a store time, limited to the readable range: a later offset may get another message."""
         header = request.header
         offset = self._store.reader.find_offset(header.topic, header.queue_id, header.timestamp)
         reads = self._reads
@@ -179,17 +179,17 @@ class ClientHandlers:
         return Reply(OffsetAnswerHeader(offset=offset))
 
     def get_max_offset(self, request: Request) -> Reply:
-        """The end of what may be read of a queue."""
+        """Return the end of the readable part of a queue."""
         queue = self._queue(request.header.topic, request.header.queue_id)
         return Reply(OffsetAnswerHeader(offset=self._reads.find_max(queue)))
 
     def get_min_offset(self, request: Request) -> Reply:
-        """The beginning of a queue."""
+        """Return the start of a queue."""
         queue = self._queue(request.header.topic, request.header.queue_id)
         return Reply(OffsetAnswerHeader(offset=0 if queue is None else queue.min_offset))
 
     def get_earliest_time(self, request: Request) -> Reply:
-        """When the first message of a queue was stored."""
+        """Return the store time of the first message in a queue."""
         time_ms = self._store.reader.earliest_time(request.header.topic, request.header.queue_id)
         return Reply(TimestampAnswerHeader(timestamp=time_ms))
 
@@ -198,7 +198,7 @@ class ClientHandlers:
 
 
 def _answer_heartbeat(problems: list[str]) -> Reply:
-    """Refuse a heartbeat in which something is wrong; the groups that are right have been taken."""
+    """Refuse a heartbeat with problems; its valid groups have been registered."""
     found = next(filter(None, problems), None)
     if found is not None:
         refuse(ResponseCode.SYSTEM_ERROR, found)
@@ -206,6 +206,6 @@ def _answer_heartbeat(problems: list[str]) -> Reply:
 
 
 def _check_subscriptions(consumer: ConsumerData) -> None:
-    """Raise InvalidName for a subscription of what can be no topic. How long they are, their connection answers for."""
+    """Raise InvalidName for a subscription whose topic is not a valid name. The connection limits their lengths."""
     for item in consumer.subscription_data_set:
         check_label("topic of a subscription", item.topic)

@@ -1,7 +1,7 @@
 """Queue locks: which member of a group may consume a queue in order.
 
-A lock lives for a minute from its last renewal, so that a member that died does not keep its queues for ever. Decisions
-only: the clock is passed in and nothing is sent.
+A lock expires a minute after its last renewal, so that a dead member does not keep its queues forever. Decisions only:
+the clock is passed in and nothing is sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Lock:
-    """Who holds a queue, and until when."""
+    """The holder of a queue, and when its lock expires."""
 
     client_id: str
     ends_at: float
@@ -44,7 +44,7 @@ class QueueLocks:
         return self._count
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Lock queues for a client, or renew its locks; returns those that it holds now."""
+        """Lock queues for a client, or renew its locks; return the queues it holds now."""
         now = self._clock.monotonic()
         locks = self._groups.setdefault(group, {})
         held: list[MessageQueue] = []
@@ -52,7 +52,7 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is None:
                 if self._count >= LOCKS_MAX or len(locks) >= LOCKS_OF_GROUP_MAX:
-                    text = f"group {group} has {len(locks)} queue locks and gets no more; all groups have {self._count}"
+                    text = f"group {group} is at its limit with {len(locks)} queue locks; all groups have {self._count}"
                     self._reporter.report("full", text)
                     break
                 self._count += 1
@@ -61,7 +61,7 @@ class QueueLocks:
                 lock.ends_at = now + self._live_s
             elif now > lock.ends_at:
                 log.info(
-                    "group %s: %s takes queue %d of %s, %s did not renew its lock",
+                    "group %s: %s takes over queue %d of %s because %s did not renew its lock",
                     group,
                     client_id,
                     queue.queue_id,
@@ -77,7 +77,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give queues back; only their holder can."""
+        """Release queues; only their holder can."""
         locks = self._groups.get(group)
         if locks is None:
             return
@@ -90,15 +90,15 @@ class QueueLocks:
             del self._groups[group]
 
     def remove_group(self, group: str) -> None:
-        """Forget the locks of a group that is deleted."""
+        """Remove the locks of a deleted group."""
         self._count -= len(self._groups.pop(group, ()))
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the locks on the queues of a topic that is deleted."""
+        """Remove the locks on the queues of a deleted topic."""
         self._keep(lambda queue, _: queue.topic != topic)
 
     def remove_expired(self) -> None:
-        """Forget locks nobody renewed, so that groups that are gone leave nothing behind."""
+        """Remove expired locks, so that groups that are gone leave nothing behind."""
         now = self._clock.monotonic()
         self._keep(lambda _, lock: now <= lock.ends_at)
 
@@ -114,13 +114,13 @@ class QueueLocks:
 
 
 class LockHandlers:
-    """Answers requests to lock and unlock queues."""
+    """Handles requests to lock and unlock queues."""
 
     def __init__(self, locks: QueueLocks) -> None:
         self._locks = locks
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add(RequestCode.LOCK_BATCH_MQ, self.lock)
         table.add(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
 
@@ -130,7 +130,7 @@ class LockHandlers:
         return Reply(body=LockedBody(locked=self._locks.lock(body.consumer_group, body.client_id, body.mq_set)))
 
     def unlock(self, request: Request) -> Reply:
-        """Give queues back."""
+        """Release queues."""
         body = _body_of(request)
         self._locks.unlock(body.consumer_group, body.client_id, body.mq_set)
         return Reply()
@@ -139,7 +139,7 @@ class LockHandlers:
 def _body_of(request: Request) -> LockBody:
     body: LockBody | None = request.body
     if body is None:
-        refuse(ResponseCode.SYSTEM_ERROR, "the request has no body that names queues")
+        refuse(ResponseCode.SYSTEM_ERROR, "the request has no body with queues")
     check_group(body.consumer_group)
     check_label("client id", body.client_id)
     for queue in body.mq_set:

@@ -1,4 +1,4 @@
-"""Telling the members of a consumer group that it changed, so that they share the queues anew."""
+"""Notifying the members of a consumer group that it changed, so that they rebalance."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from eruca._wire.codes import RequestCode
 from eruca._wire.frame import encode_command, make_request
 from eruca._wire.headers import ConsumerGroupHeader
 
-# A write takes the system some 10 us.
+# A write takes about 10 us.
 _TOLD_AT_ONCE = 100
 
 
 class GroupNotices:
-    """Tells members, unless the broker or their group does not want that."""
+    """Notifies members, unless disabled for the broker or the group."""
 
     def __init__(self, options: LiveOptions, groups: Groups) -> None:
         self._options = options
         self._groups = groups
 
     def tell(self, group: ConsumerGroup) -> None:
-        """Tell all members of a group."""
+        """Notify all members of a group."""
         config = self._groups.find(group.name)
         allowed = config is None or config.notify_consumer_ids_changed_enable
         if not self._options.now.notify_group_changes or not allowed:
@@ -37,7 +37,7 @@ class GroupNotices:
 
 
 def _send_to(links: list[Link], notice: bytes) -> None:
-    """Send the same to many connections, some in each turn of the loop."""
+    """Send the same frame to many connections, a few in each iteration of the loop."""
     for link in links[:_TOLD_AT_ONCE]:
         link.send(notice)
     if len(links) > _TOLD_AT_ONCE:

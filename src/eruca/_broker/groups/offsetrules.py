@@ -1,4 +1,4 @@
-"""Which offsets a broker keeps: those of what can be a group and a queue here."""
+"""Which offsets a broker accepts: only those of possible groups and queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eruca._wire.names import RETRY_PREFIX, check_group, check_topic
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OffsetRules:
-    """Looks at the first offset of a group in a queue."""
+    """Checks the first offset of a group in a queue."""
 
     _options: LiveOptions
     _groups: Groups
@@ -24,10 +24,10 @@ class OffsetRules:
     _store: MessageStore
 
     def check(self, group: str, topic: str, queue_id: int) -> None:
-        """Refuse a first offset of what can be neither a group nor a queue here.
+        """Refuse a first offset unless both the group and the queue are possible here.
 
-        As with Java, neither of them needs to be there: a consumer may be quicker than the topic it retries by, and one
-        that was deleted may still be read to its end.
+        As in Java, neither of them has to exist: a consumer may be faster than the creation of its retry topic, and a
+        deleted topic may still be read to its end.
         """
         options = self._options.now
         check_group(group)

@@ -1,4 +1,4 @@
-"""Committed offsets: how far each group is in each queue."""
+"""Committed offsets: the progress of each group in each queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eruca.errors import RequestRefused, TableFull
 log = logging.getLogger(__name__)
 
 _SEPARATOR: Final = "@"
-# Bytes that an offset takes in the table with every number at its longest, and a pair besides its two names.
+# Bytes of an offset in the table with every number at its longest, and of a pair besides its two names.
 _OFFSET_BYTES: Final = 36
 _PAIR_BYTES: Final = 16
 
@@ -26,9 +26,9 @@ class Offsets:
     """Offsets by topic, group and queue."""
 
     def __init__(self, table: ConsumerOffsets, check_new: Callable[[str, str, int], None]) -> None:
-        """`check_new` raises what a group, topic and queue that have no offset yet are refused with."""
+        """`check_new` raises an error if a group, topic and queue without an offset may not get one."""
         self._topics: dict[str, dict[str, _Queues]] = {}
-        # What somebody wrote under a key that does not name a topic and a group; it is kept as it is.
+        # Entries under keys that do not name a topic and a group; they are kept as they are.
         self._strange: dict[str, _Queues] = {}
         self._bytes = 0
         self.version = 0
@@ -37,13 +37,13 @@ class Offsets:
         self.merge(table)
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed offset, -1 for none."""
+        """Return the committed offset; -1 if there is none."""
         groups = self._topics.get(topic)
         queues = None if groups is None else groups.get(group)
         return -1 if queues is None else queues.get(queue_id, -1)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Take an offset from a peer; it may go back. Raises an ErucaError for what cannot be one."""
+        """Commit an offset from a peer; it may move backwards. Raises an ErucaError if it is invalid."""
         if offset < 0:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"commitOffset[{offset}] is negative")
         groups = self._topics.get(topic)
@@ -58,12 +58,12 @@ class Offsets:
         if group not in self._topics.get(topic, {}):
             size += _weigh_pair(topic, group)
         if self._bytes + size > SHARED_TABLE_BYTES_MAX:
-            text = f"the offset of group {group} in topic {topic} is not kept: the table of offsets is full"
+            text = f"the offset of group {group} in topic {topic} cannot be stored: the offset table is full"
             self._reporter.report("full", text)
-            raise TableFull(text, hint="delete groups and topics that are not used, with their offsets")
+            raise TableFull(text, hint="delete unused groups and topics together with their offsets")
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Commit an offset of the broker's own, or one that was checked."""
+        """Commit one of the broker's own offsets, or one that was already checked."""
         queues = self._get_queues(topic, group)
         if queue_id not in queues:
             self._bytes += _OFFSET_BYTES
@@ -81,31 +81,31 @@ class Offsets:
         return queues
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
-        """The offsets of a group in a topic, by queue."""
+        """Return the offsets of a group in a topic, by queue."""
         return dict(self._topics.get(topic, {}).get(group, {}))
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Every topic and group with an offset."""
+        """Iterate over every topic and group with an offset."""
         for topic, groups in list(self._topics.items()):
             for group in list(groups):
                 yield topic, group
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics a group has offsets in."""
+        """List the topics a group has offsets in."""
         return [topic for topic, groups in self._topics.items() if group in groups]
 
     def groups_of(self, topic: str) -> list[str]:
-        """Groups that have offsets in a topic."""
+        """List the groups that have offsets in a topic."""
         return list(self._topics.get(topic, ()))
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the offsets of every group in a topic."""
+        """Remove the offsets of every group in a topic."""
         for group in self.groups_of(topic):
             self._remove(topic, group)
         self.version += 1
 
     def remove_group(self, group: str) -> None:
-        """Forget the offsets of a group."""
+        """Remove the offsets of a group."""
         for topic in self.topics_of(group):
             self._remove(topic, group)
         self.version += 1
@@ -117,7 +117,7 @@ class Offsets:
             del self._topics[topic]
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Give a group the offsets another has in a topic. Raises TableFull."""
+        """Copy the offsets of one group in a topic to another group. Raises TableFull."""
         queues = self.queues(source, topic)
         if queues:
             self._check_room(target, topic, len(queues))
@@ -126,7 +126,7 @@ class Offsets:
             self._take(topic, target, queues)
 
     def merge(self, table: ConsumerOffsets) -> None:
-        """Take what another broker has; what it does not have stays."""
+        """Adopt the offsets of another broker; offsets it does not have stay."""
         for key, queues in table.offset_table.items():
             topic, separator, group = key.partition(_SEPARATOR)
             if separator:
@@ -143,9 +143,9 @@ class Offsets:
         self.version += 1
 
     def bound(self, find_end: Callable[[str, int], int]) -> int:
-        """Bring offsets that are beyond the end of their queue back to it; returns how many there were.
+        """Move offsets beyond the end of their queue back to the end; return how many there were.
 
-        The next messages get the offsets in between, and would never be read.
+        Otherwise the next messages would get the offsets in between, and would never be read.
         """
         count = 0
         for topic, groups in self._topics.items():
@@ -158,7 +158,7 @@ class Offsets:
         return count
 
     def snapshot(self) -> ConsumerOffsets:
-        """The table as it is saved and sent to slaves."""
+        """Return the table as it is saved and sent to slaves."""
         table = {
             f"{topic}{_SEPARATOR}{group}": dict(queues)
             for topic, groups in self._topics.items()

@@ -1,4 +1,4 @@
-"""How far groups are: offsets against the ends of queues, in messages and in time."""
+"""Progress of groups: their offsets compared with the ends of queues, in messages and in time."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ from eruca._wire.headers import (
 from eruca._wire.names import check_group
 
 _NEVER = 2**63 - 1
-# Queues of one answer about all groups: each takes some 150 bytes of a frame.
+# Queues in one response about all groups: each takes about 150 bytes of a frame.
 _QUEUES_ANSWERED_MAX = 100_000
 _FALL_SIZE = "GROUP_GET_FALL_SIZE"
 _FALL_TIME = "GROUP_GET_FALL_TIME"
 
 
 def read_time_at(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
-    """When the message at an offset was stored; -1 when there is none."""
+    """Return the store time of the message at an offset; -1 if there is none."""
     queue = store.queues.get(topic, queue_id)
     entry = None if queue is None or offset < queue.min_offset else queue.entry(offset)
     return -1 if entry is None else store.reader.read_time(entry.position, entry.size)
 
 
 def find_ends(store: MessageStore, topic: str, queue_id: int) -> tuple[int, int]:
-    """The first and the next offset of a queue; 0 and 0 when nothing was ever written to it."""
+    """Return the first and the next offset of a queue; 0 and 0 if it was never written to."""
     queue = store.queues.get(topic, queue_id)
     return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgressHandlers:
-    """Answers questions about the offsets of groups, and copies them from group to group."""
+    """Handles requests about the offsets of groups, and copies offsets between groups."""
 
     _options: LiveOptions
     _standing: Standing
@@ -80,7 +80,7 @@ class ProgressHandlers:
     _list_delay_offsets: Callable[[], DelayOffsets]
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add_long(RequestCode.GET_CONSUME_STATS, self.describe_group)
         table.add_long(RequestCode.GET_BROKER_CONSUME_STATS, self.describe_all)
         table.add_long(RequestCode.QUERY_CONSUME_TIME_SPAN, self.describe_times)
@@ -91,10 +91,10 @@ class ProgressHandlers:
         table.add_long(RequestCode.CLONE_GROUP_OFFSET, self.clone_offsets)
         table.add(RequestCode.VIEW_BROKER_STATS_DATA, self.view_counter)
 
-    # -- how far ------------------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------------
 
     async def describe_group(self, request: Request) -> Reply:
-        """How far a group is in one topic or in all."""
+        """Return the progress of a group in one topic or in all."""
         header: ConsumeStatsHeader = request.header
         group = header.consumer_group
         asked = (header.topic or "").strip()
@@ -108,7 +108,7 @@ class ProgressHandlers:
         return Reply(body=await encode_apart(request, whole))
 
     async def describe_all(self, request: Request) -> Reply:
-        """How far every group is in every topic, or in ordered topics only."""
+        """Return the progress of every group in every topic, or in ordered topics only."""
         header: BrokerConsumeStatsHeader = request.header
         slices = Slices()
         by_group: dict[str, list[str]] = {name: [] for name in self._groups.names()}
@@ -126,7 +126,7 @@ class ProgressHandlers:
             if size > _QUEUES_ANSWERED_MAX:
                 refuse(
                     ResponseCode.SYSTEM_ERROR,
-                    f"more than {_QUEUES_ANSWERED_MAX} queues, which no frame holds: ask for one group at a time",
+                    f"more than {_QUEUES_ANSWERED_MAX} queues, which do not fit in a frame: query one group at a time",
                 )
             listed.append({group: found})
             await slices.rest()
@@ -134,7 +134,7 @@ class ProgressHandlers:
         return Reply(body=await encode_apart(request, body))
 
     async def _list_pairs(self, slices: Slices) -> list[tuple[str, str]]:
-        """Every topic and group with an offset."""
+        """List every topic and group with an offset."""
         pairs = []
         for pair in self._offsets.pairs():
             pairs.append(pair)
@@ -143,7 +143,7 @@ class ProgressHandlers:
         return pairs
 
     def _consumed_topics(self, group: str, names: Iterable[str]) -> list[TopicConfig]:
-        """The topics among these that are there and that the group, if it is online, subscribes."""
+        """Filter the topics that exist and that the group subscribes to, if it is online."""
         online = self._clients.consumer(group)
         left = [] if online is None else online.subscriptions
         topics = [self._topics.get(name) for name in names if not left or name in left]
@@ -169,7 +169,7 @@ class ProgressHandlers:
         return MessageQueue(self._options.now.name, queue_id, topic)
 
     async def describe_times(self, request: Request) -> Reply:
-        """How old the messages of a topic are, and how late a group is."""
+        """Return the age of the messages of a topic, and the delay of a group."""
         header: TopicGroupHeader = request.header
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -206,7 +206,7 @@ class ProgressHandlers:
     # -- offsets ------------------------------------------------------------------------------------------------------
 
     async def list_groups(self, request: Request) -> Reply:
-        """Groups that consume a topic, now or before."""
+        """List the groups that consume a topic now or have consumed it."""
         topic: str = request.header.topic
         pairs = await self._list_pairs(Slices())
         offline = [group for its_topic, group in pairs if its_topic == topic]
@@ -214,18 +214,18 @@ class ProgressHandlers:
         return Reply(body=GroupList(group_list=list(names)))
 
     async def list_offsets(self, request: Request) -> Reply:
-        """All committed offsets."""
+        """Return all committed offsets."""
         return Reply(body=await encode_apart(request, self._offsets.snapshot()))
 
     def list_delay_offsets(self, request: Request) -> Reply:
-        """How far every delay level is."""
+        """Return the progress of every delay level."""
         return Reply(body=self._list_delay_offsets())
 
     async def compare_offsets(self, request: Request) -> Reply:
-        """The smallest offset any group has in each queue of a topic; without those that are to be left out.
+        """Return the smallest offset of any group in each queue of a topic, without the excluded groups.
 
-        A queue in which the compared group is behind all others says the largest number there is. (A Java broker
-        deletes the offsets of the groups to be left out; here they are only left out.)
+        For a queue in which the compared group is behind all others, the value is the largest possible number. (A Java
+        broker deletes the offsets of the excluded groups; here they are only ignored.)
         """
         header: CorrectionOffsetHeader = request.header
         offsets = self._offsets
@@ -246,7 +246,7 @@ class ProgressHandlers:
         return Reply(body=CorrectionOffsets(correction_offsets=smallest))
 
     async def clone_offsets(self, request: Request) -> Reply:
-        """Give a group the offsets another has, in one topic or in all."""
+        """Copy the offsets of one group to another, in one topic or in all."""
         header: CloneGroupOffsetHeader = request.header
         topic = (header.topic or "").strip()
         check_group(header.dest_group)
@@ -265,7 +265,7 @@ class ProgressHandlers:
     # -- counters -----------------------------------------------------------------------------------------------------
 
     def view_counter(self, request: Request) -> Reply:
-        """One counter over a day, an hour and a minute."""
+        """Return one counter over a day, an hour and a minute."""
         header: StatsDataHeader = request.header
         name, key = header.stats_name, header.stats_key
         found = self._fall_behind(name, key) if name in (_FALL_SIZE, _FALL_TIME) else self._stats.find(name, key)
@@ -274,7 +274,7 @@ class ProgressHandlers:
         return Reply(body=found)
 
     def _fall_behind(self, name: str, key: str) -> BrokerStatsData | None:
-        """How far a group's last message lies behind the end of the log, in bytes or milliseconds, at this moment."""
+        """Return how far a group's last message is behind the end of the log now, in bytes or milliseconds."""
         number, _, rest = key.partition("@")
         topic, _, group = rest.partition("@")
         queue_id = read_digits(number)
@@ -293,6 +293,6 @@ class ProgressHandlers:
 
 
 def _write_time(time_ms: int) -> str:
-    """A time as Java's tools print it, in local time: 2026-11-15#07:28:55:174."""
+    """Format a time as Java's tools print it, in local time: 2026-11-15#07:28:55:174."""
     moment = datetime.fromtimestamp(time_ms // 1000)
     return f"{moment:%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03d}"

@@ -1,7 +1,7 @@
-"""Messages that came, told to the pulls that wait for them: soon, and behind what their senders wait for.
+"""Waking held pulls when messages arrive: soon, but after the work that senders wait for.
 
-Answering a pull costs as much as several sends. So the pulls are told when what a send causes is on its way: its answer
-(written at the end of the turn of the loop) or the chunk that slaves get (a turn or two later).
+Answering a pull costs as much as several sends. So pulls are woken only after the results of a send are under way: its
+response (written at the end of the loop iteration) or the chunk for the slaves (an iteration or two later).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Arrivals:
         self._store = store
         self._reads = reads
         self._holds = holds
-        # Of queues that somebody waits for: the offset of the first message not told of, and the one behind the last.
+        # For queues with held pulls: the offsets of the first message not announced yet, and of the end.
         self._untold: dict[tuple[str, int], tuple[int, int]] = {}
         reads.readable.listen(self.on_readable)
 
     def on_dispatched(self, grown: Grown) -> None:
-        """Messages were stored, and these queues have got them; the hot path."""
+        """Messages were stored and these queues have grown; hot path."""
         reads, holds = self._reads, self._holds
         for queue, begin in grown:
             topic, queue_id = queue.topic, queue.queue_id
@@ -40,7 +40,7 @@ class Arrivals:
                 self._tell_soon((topic, queue_id), begin, queue.max_offset)
 
     def on_readable(self, topic: str, queue_id: int, begin: int, end: int) -> None:
-        """Messages of a queue that were hidden may be read now: the offset of the first and the one behind the last."""
+        """Hidden messages of a queue became readable, from offset `begin` up to, but not including, `end`."""
         lowest = self._holds.find_lowest(topic, queue_id)
         if lowest is not None:
             self._wake(topic, queue_id, max(begin, lowest), end)
@@ -48,7 +48,7 @@ class Arrivals:
     def _tell_soon(self, key: tuple[str, int], begin: int, end: int) -> None:
         if not self._untold:
             loop = asyncio.get_running_loop()
-            # The turn after the one in which slaves are given what is new.
+            # The iteration after the one in which slaves are sent new data.
             loop.call_soon(loop.call_soon, loop.call_soon, self._tell)
         known = self._untold.get(key)
         self._untold[key] = (begin if known is None else known[0], end)
@@ -59,13 +59,13 @@ class Arrivals:
             self._wake(topic, queue_id, begin, end)
 
     def _wake(self, topic: str, queue_id: int, begin: int, end: int) -> None:
-        """Wake who waits for messages of a queue, now."""
+        """Wake the pulls that wait for messages of a queue."""
         holds = self._holds
         queue = self._store.queues.get(topic, queue_id)
         for offset in range(begin, end):
             if queue is None or not holds.has_queue(topic, queue_id):
                 return
             entry = queue.entry(offset)
-            # A queue that was deleted meanwhile begins anew.
+            # A queue that was deleted meanwhile starts again at 0.
             if entry is not None:
                 holds.on_arrival(topic, queue_id, offset + 1, entry.tags_code)

@@ -1,10 +1,11 @@
-"""Held pulls: requests for messages that are not there yet, answered as soon as one arrives (`arrivals`).
+"""Held pulls: requests for messages that do not exist yet, answered as soon as one arrives (`arrivals`).
 
-A hold wakes when a message of its queue passes its filter, when its time is over, and at every scan if its queue grew
-by messages that do not match (so that the consumer's offset moves on).
+A hold wakes when a message in its queue passes its filter, when it times out, and at every scan if its queue grew by
+messages that do not match (so that the consumer's offset advances).
 
-Answers are made in slices of time, so that many that wake at once do not keep the loop. While a peer does not read what
-it has, its pulls wait: a message of 4 MB that wakes a thousand pulls of it would otherwise be copied a thousand times.
+Responses are made in time slices, so that many pulls that wake at once do not block the loop. While a peer is not
+reading what was already sent, its pulls wait: otherwise a message of 4 MB that wakes a thousand of its pulls would be
+copied a thousand times.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from eruca._net.link import Link
 from eruca._net.turns import find_turns
 from eruca._wire.frame import Command
 
-# Run again for a held pull; the flag says whether it may be held once more.
+# Runs a held pull again; the flag tells whether it may be held once more.
 Resume = Callable[["Hold", bool], None]
 
 
@@ -45,21 +46,21 @@ class Hold:
     # The pull waits for an offset above this one.
     offset: int
     deadline: float
-    # Does a tags code interest this pull? None: every message does.
+    # Whether a tags code matches this pull; None if every message does.
     wants: Callable[[int], bool] | None
-    # Bytes of memory it takes, as it is estimated.
+    # Estimated memory in bytes.
     weight: int = HOLD_BYTES
 
 
 class _Holder:
-    """What is parked for one connection."""
+    """The pulls parked for one connection."""
 
     __slots__ = ("holds", "ready", "weight")
 
     def __init__(self) -> None:
         self.holds: dict[Hold, None] = {}
         self.weight = 0
-        # Those that are to be answered when the peer has read what it has, and whether each may be held once more.
+        # Pulls to be answered once the peer has read its pending data, and whether each may be held once more.
         self.ready: deque[tuple[Hold, bool]] = deque()
 
 
@@ -69,26 +70,26 @@ class Holds:
     def __init__(self, resume: Resume, max_offset: Callable[[str, int], int]) -> None:
         self._resume = resume
         self._max_offset = max_offset
-        # Dicts for their order, and because one may go from the middle.
+        # Dicts keep the order and allow removal from the middle.
         self._by_queue: dict[tuple[str, int], dict[Hold, None]] = {}
         self._by_link: dict[Link, _Holder] = {}
         self._count = 0
         self._weight = 0
-        # To be answered in this turn or the next ones, in order.
+        # To be answered in this loop iteration or the next ones, in order.
         self._ready: deque[tuple[Hold, bool]] = deque()
         self._is_queued = False
-        show("held_pulls_bytes", "Memory taken by held pulls, as it is estimated.", self, lambda holds: holds.weight)
+        show("held_pulls_bytes", "Estimated memory of held pulls.", self, lambda holds: holds.weight)
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def weight(self) -> int:
-        """Bytes of memory that the parked pulls take, as it is estimated."""
+        """Estimated memory of the parked pulls in bytes."""
         return self._weight
 
     def has_room(self, link: Link, weight: int = HOLD_BYTES) -> bool:
-        """May one more pull of a connection be parked?"""
+        """Whether one more pull of a connection may be parked."""
         holder = self._by_link.get(link)
         if holder is not None and (
             len(holder.holds) >= HOLDS_OF_CONNECTION_MAX or holder.weight + weight > HOLDS_OF_CONNECTION_BYTES_MAX
@@ -97,16 +98,16 @@ class Holds:
         return self._count < HOLDS_MAX and self._weight + weight <= HOLDS_BYTES_MAX
 
     def has_queue(self, topic: str, queue_id: int) -> bool:
-        """Does anybody wait for a queue?"""
+        """Whether any pull waits for a queue."""
         return (topic, queue_id) in self._by_queue
 
     def find_lowest(self, topic: str, queue_id: int) -> int | None:
-        """The lowest offset that somebody waits for in a queue; None: nobody does."""
+        """Return the lowest offset that a pull waits for in a queue; None if no pull does."""
         holds = self._by_queue.get((topic, queue_id))
         return None if holds is None else min([hold.offset for hold in holds])
 
     def park(self, hold: Hold) -> None:
-        """Keep a pull until something happens."""
+        """Park a pull until it is woken."""
         self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
         holder = self._by_link.get(hold.link)
         if holder is None:
@@ -119,7 +120,7 @@ class Holds:
     # -- waking ------------------------------------------------------------------------------------------------------
 
     def on_arrival(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
-        """A message came: wake who waits for it."""
+        """A message arrived: wake the pulls that wait for it."""
         holds = self._by_queue.get((topic, queue_id))
         if holds is None:
             return
@@ -127,9 +128,9 @@ class Holds:
         self._wake(woken, may_hold=True)
 
     def scan(self, *, unmatched: bool) -> Iterator[None]:
-        """Answer pulls whose time is over and, if asked, those whose queue grew without a match.
+        """Answer pulls that timed out and, if `unmatched`, those whose queue grew without a match.
 
-        Queue by queue, for who does other things in between.
+        Yields after each queue, so that the caller can do other work in between.
         """
         now = asyncio.get_running_loop().time()
         for key in list(self._by_queue):
@@ -143,7 +144,7 @@ class Holds:
             yield
 
     def release_all(self) -> None:
-        """Answer every pull now; the broker stops."""
+        """Answer every pull now, because the broker stops."""
         for key in list(self._by_queue):
             self._leave_queue(list(self._by_queue[key]), may_hold=False)
         ready, self._ready = self._ready, deque()
@@ -161,7 +162,7 @@ class Holds:
                 self._answer()
 
     def _leave_queue(self, holds: Iterable[Hold], *, may_hold: bool) -> None:
-        """They wait for no message any more, only for their turn."""
+        """Remove pulls from their queues: they no longer wait for a message, only for their turn."""
         for hold in holds:
             key = (hold.topic, hold.queue_id)
             queue = self._by_queue[key]
@@ -171,7 +172,7 @@ class Holds:
             self._ready.append((hold, may_hold))
 
     def _answer(self) -> None:
-        """Answer those whose turn it is, for as long as a slice allows."""
+        """Answer the pulls whose turn it is, for at most one time slice."""
         self._is_queued = False
         ready = self._ready
         end = perf_counter() + SLICE_SECONDS
@@ -179,7 +180,7 @@ class Holds:
             hold, may_hold = ready.popleft()
             holder = self._by_link.get(hold.link)
             if holder is None or hold not in holder.holds:
-                continue  # its connection is gone
+                continue  # its connection has closed
             if not hold.link.is_writable:
                 if not holder.ready:
                     hold.link.when_writable(lambda link=hold.link: self._on_writable(link))  # type: ignore[misc]
@@ -193,7 +194,7 @@ class Holds:
                 return
 
     def _on_writable(self, link: Link) -> None:
-        """A peer has read what it had: what waited for that is answered in its turn."""
+        """A peer has read its pending data: queue its waiting pulls for an answer."""
         holder = self._by_link.get(link)
         if holder is None:
             return
@@ -206,7 +207,7 @@ class Holds:
     # -- counting ----------------------------------------------------------------------------------------------------
 
     def _take_out(self, hold: Hold) -> None:
-        """Count a pull as parked no more; it may be parked again while it is resumed."""
+        """Stop counting a pull as parked; it may be parked again when it is resumed."""
         holder = self._by_link[hold.link]
         del holder.holds[hold]
         holder.weight -= hold.weight
@@ -216,7 +217,7 @@ class Holds:
         self._weight -= hold.weight
 
     def drop_link(self, link: Link) -> None:
-        """Forget the pulls of a connection that closed."""
+        """Drop the pulls of a closed connection."""
         holder = self._by_link.pop(link, None)
         if holder is None:
             return
@@ -225,7 +226,7 @@ class Holds:
         for hold in holder.holds:
             key = (hold.topic, hold.queue_id)
             queue = self._by_queue.get(key)
-            # Not there: it waited for its turn only.
+            # Not in the queue: it was only waiting for its turn.
             if queue is not None and hold in queue:
                 del queue[hold]
                 if not queue:

@@ -1,4 +1,4 @@
-"""Pulling: slices of the mapped log for a queue, or a held request until there are some."""
+"""Pulling: returns slices of the mapped log for a queue, or holds the request until there are some."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ _CODES = {
     ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
 
-# Answers that send a reader elsewhere in the queue, or tell it to come again.
+# Responses that send a reader to another offset, or tell it to retry.
 _CORRECTIONS = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
-# Copying a larger answer takes its time from that of the turn.
+# The time to copy a larger response is deducted from the time slice.
 _QUICK_BYTES_MAX = 128 * 1024
-# A larger one is copied and written in pieces: 4 MB in one go would keep the loop for some milliseconds.
+# A larger response is copied and written in pieces: 4 MB in one go would block the loop for some milliseconds.
 _WHOLE_BYTES_MAX = 512 * 1024
 _PIECE_BYTES = 256 * 1024
-# A slave has less memory for readers: percent.
+# A slave has this much less memory for readers, in percent.
 _SLAVE_RATIO_LESS = 10
 
 
 class _Uncompiled(Exception):
-    """A filter is to be compiled first."""
+    """A filter must be compiled first."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -76,7 +76,7 @@ class _Uncompiled(Exception):
 
 @dataclass(eq=False)
 class PullHandlers:
-    """Answers pulls."""
+    """Handles pulls."""
 
     _options: LiveOptions
     _standing: Standing
@@ -90,22 +90,22 @@ class PullHandlers:
     _reads: ReadLimit
 
     def __post_init__(self) -> None:
-        # Every pull reads; looking it up takes longer than some checks.
+        # Cached, because every pull reads; the attribute lookup takes longer than some checks.
         self._read = self._store.reader.read
         self._filters = PullFilters()
         self._memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.holds = Holds(self._resume, self._max_offset)
-        # How often the log was cut: what is written in pieces may not be there any more.
+        # How often the log was cut: data that is written in pieces may have been removed.
         self._cuts = 0
         self._store.lineage.was_cut.listen(self._on_cut)
 
     def register(self, table: HandlerTable) -> None:
-        """Take the pull code."""
+        """Register the handler."""
         table.add_raw(RequestCode.PULL_MESSAGE, self.handle)
 
     @property
     def filters(self) -> PullFilters:
-        """The compiled expressions, shared with whoever checks one."""
+        """The compiled expressions, shared with other code that checks expressions."""
         return self._filters
 
     def handle(self, link: Link, command: Command) -> Answer:
@@ -121,7 +121,7 @@ class PullHandlers:
     async def _compile_and_pull(
         self, link: Link, command: Command, header: PullMessageHeader, kind: str, text: str
     ) -> bytes | LongAnswer | None:
-        """Answer the first pull with an SQL92 expression."""
+        """Answer the first pull with an SQL92 expression, after compiling it."""
         try:
             try:
                 await self._filters.prepare(kind, text)
@@ -184,17 +184,17 @@ class PullHandlers:
             try:  # noqa: SIM105 - a context manager takes longer than the commit
                 self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
             except (RequestRefused, TableFull):
-                pass  # what cannot be kept does not end the pull; the table says so in the log
+                pass  # an offset that cannot be stored does not fail the pull; the table logs it
         code = self._code_of(result, header.queue_offset)
         if is_slave and not options.offset_check_in_slave and code in _CORRECTIONS:
-            # What a slave does not have yet its master may have, and what it has no more as well.
+            # The master may have messages that a slave does not have yet or has already deleted.
             result.next_offset = header.queue_offset
             if code == ResponseCode.PULL_OFFSET_MOVED:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if code == ResponseCode.PULL_NOT_FOUND and flags & PULL_SUSPEND and may_hold:
             weight = _weigh(header)
             if self.holds.has_room(link, weight):
-                # It looked for messages and found none, as in Java: once now, and once when it is answered.
+                # Counted as a miss, as in Java: once now, and once when it is answered.
                 self._stats.on_miss()
                 self._park(link, command, header, pull_filter, deadline, weight)
                 return None
@@ -211,25 +211,25 @@ class PullHandlers:
         return b"".join((head, *result.slices))
 
     def _cut_in_pieces(self, head: bytes, result: ReadResult) -> Iterator[bytes]:
-        """An answer piece by piece, straight from the mapped log."""
+        """Yield a response piece by piece, straight from the mapped log."""
         cuts = self._cuts
         yield head
         for part in result.slices:
             view = memoryview(part)
             for begin in range(0, len(view), _PIECE_BYTES):
                 if self._cuts != cuts:
-                    raise StoreError("the log was cut while it was read", hint="pull again")
+                    raise StoreError("the log was truncated while it was read", hint="pull again")
                 yield bytes(view[begin : begin + _PIECE_BYTES])
 
     def _find_epoch(self) -> int | None:
-        """The mastership of the log, which readers are told where masters change; nothing where they never did."""
+        """Return the epoch of the log, sent to readers where masters change; None where they never did."""
         epochs = self._store.lineage.epochs
         if epochs and (was_promoted(epochs[-1].epoch) or self._options.now.failover):
             return epochs[-1].epoch
         return None
 
     def _suggest(self, header: PullMessageHeader, group: GroupConfig, result: ReadResult) -> int:
-        """Where the group should pull next: who reads what is hardly in memory any more may do that at a slave."""
+        """Suggest where the group should pull next: readers of data that is hardly in memory may use a slave."""
         store, options = self._store, self._options.now
         queue = store.queues.get(header.topic, header.queue_id)
         entry = None if queue is None or not result.count else queue.entry(result.next_offset - 1)
@@ -249,7 +249,7 @@ class PullHandlers:
     def _encode_head(
         command: Command, code: int, result: ReadResult, suggested: int, epoch: int | None = None
     ) -> bytes:
-        """All of an answer but the messages."""
+        """Encode all of a response except the messages."""
         if command.serialization is SerializeType.JSON:
             head = (
                 _TEMPLATE
@@ -310,9 +310,9 @@ class PullHandlers:
             )
 
     def _find_filter(self, header: PullMessageHeader, group: GroupConfig, first: bool) -> PullFilter:
-        """The filter of a pull: from the request, or from what its group said in its heartbeat.
+        """Return the filter of a pull: from the request, or from the heartbeat of its group.
 
-        Raises _Uncompiled, the first time a pull is looked at, when it takes long to make.
+        Raises _Uncompiled, on the first attempt only, if compiling would take long.
         """
         if header.sys_flag & PULL_SUBSCRIPTION:
             kind, text = header.expression_type, header.subscription
@@ -355,7 +355,7 @@ class PullHandlers:
         if deadline is None:
             wait_ms = header.suspend_timeout_ms if options.long_polling else options.short_polling_ms
             deadline = asyncio.get_running_loop().time() + wait_ms / 1000
-        # Everything that is needed of the request is in the typed header; the rest may be a megabyte.
+        # The typed header has everything that is needed of the request; the rest may be a megabyte.
         command.ext, command.remark, command.body = None, None, b""
         self.holds.park(
             Hold(
@@ -372,7 +372,7 @@ class PullHandlers:
         )
 
     def _tell_offset_moved(self, header: PullMessageHeader, result: ReadResult) -> None:
-        """Leave a note for operators: a group asked for an offset that is not there."""
+        """Store an event for operators: a group requested an offset that does not exist."""
         event = {
             "consumerGroup": header.consumer_group,
             "messageQueue": {
@@ -396,12 +396,12 @@ class PullHandlers:
                 )
             )
         except StoreError:
-            return  # a note, not a promise
+            return  # best effort only
         self._stats.on_own(note.size)
 
 
 def _choose_bounds(header: PullMessageHeader, options: BrokerOptions) -> ReadBounds:
-    """How much an answer may have: by the options, or what was asked for by somebody who wants much at once."""
+    """Return how much a response may contain: as configured, or as requested by a reader of large batches."""
     count = max(1, header.max_message_nums)
     if header.max_message_bytes is not None:
         bytes_max = min(max(1, header.max_message_bytes), PULL_BYTES_MAX)
@@ -415,6 +415,6 @@ def _refuse_expression(error: ExpressionError) -> RequestRefused:
 
 
 def _weigh(header: PullMessageHeader) -> int:
-    """Bytes of memory a held pull takes: its texts are the client's choice."""
+    """Estimate the memory of a held pull in bytes; the client chooses its texts."""
     texts = (header.consumer_group, header.subscription, header.expression_type, header.broker_name)
     return HOLD_BYTES + sum([len(text) for text in texts if text is not None])

@@ -1,4 +1,4 @@
-"""Finding messages outside the order of a queue: by key, by position, and the entries of a queue themselves."""
+"""Finding messages outside the order of a queue: by key, by position, and raw queue entries."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from eruca._wire.bodies import QueueEntries, QueueEntry, SubscriptionData
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import QueryConsumeQueueHeader, QueryMessageAnswerHeader, QueryMessageHeader
 
-# Java's maxMsgsNumBatch: messages of one answer, however many are asked for.
+# Java's maxMsgsNumBatch: the maximum number of messages in one response.
 _FOUND_MAX = 64
-# An answer must fit a frame beside its header; the first message always goes, because it came in one.
+# A response must fit in a frame beside its header; the first message always fits, because it arrived in one.
 _ANSWER_BYTES_MAX = FRAME_BYTES_MAX - 64 * 1024
-# Entries of one answer; more would not fit a frame.
+# Maximum entries in one response; more would not fit in a frame.
 _ENTRIES_MAX = 10_000
-# What Java's answers say that set a code but forget the remark.
+# The remark of Java responses that set a code but no remark.
 LEFT_OVER_REMARK = "not set any response code"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryHandlers:
-    """Answers questions about single messages and entries."""
+    """Handles requests for single messages and entries."""
 
     _options: LiveOptions
     _store: MessageStore
     _clients: Clients
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add(RequestCode.QUERY_MESSAGE, self.find_messages)
         table.add(RequestCode.VIEW_MESSAGE_BY_ID, self.view_message)
         table.add(RequestCode.QUERY_CONSUME_QUEUE, self.list_entries)
 
     def find_messages(self, request: Request) -> Reply:
-        """The messages of a topic with a key or unique id, stored in a span of time."""
+        """Find the messages of a topic with a key or unique id, stored in a time range."""
         header: QueryMessageHeader = request.header
         count = self._options.now.query_count_max if header.unique_key_query else header.max_num
         found: list[memoryview] = []
@@ -69,7 +69,7 @@ class QueryHandlers:
         return Reply(answer, b"".join(found))
 
     def view_message(self, request: Request) -> Reply:
-        """The record that starts at a position of the log."""
+        """Return the record that starts at a position of the log."""
         position: int = request.header.offset
         record = self._store.reader.view_record(position)
         if record is None:
@@ -77,7 +77,7 @@ class QueryHandlers:
         return Reply(body=bytes(record))
 
     def list_entries(self, request: Request) -> Reply:
-        """Entries of a consume queue, and what a group wants of its topic."""
+        """Return entries of a consume queue, and a group's subscription to its topic."""
         header: QueryConsumeQueueHeader = request.header
         queue = self._store.queues.get(header.topic, header.queue_id)
         if queue is None:
@@ -95,7 +95,7 @@ class QueryHandlers:
         return Reply(body=body, remark=LEFT_OVER_REMARK)
 
     def _describe_group(self, group: str | None, topic: str) -> tuple[SubscriptionData | None, str | None]:
-        """What a group subscribes of a topic, and the expression it is filtered by besides tags, as JSON text."""
+        """Return a group's subscription to a topic, and its non-tag filter expression as JSON text."""
         if group is None:
             return None, None
         online = self._clients.consumer(group)

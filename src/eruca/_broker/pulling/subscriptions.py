@@ -1,4 +1,4 @@
-"""From a subscription to the filter a pull uses: parsed once, kept, evaluated often."""
+"""Compiles a subscription to the filter of a pull: parsed once, cached, evaluated often."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from eruca._wire.properties import parse_properties
 from eruca._wire.record import RecordView, inspect_record
 
 TAG = "TAG"
-# What a compiled expression takes besides its text, for each tag code, and for each character of SQL; measured.
+# Measured memory of a compiled expression besides its text, per tag code, and per character of SQL.
 _FILTER_BYTES = 1024
 _CODE_BYTES = 100
 _SQL_CHAR_BYTES = 64
 
 
 class PullFilter:
-    """What a pull wants: of entries by their tags code, and of records by their properties."""
+    """A pull's filter: of entries by their tags code, and of records by their properties."""
 
     __slots__ = ("accept", "wants", "weight")
 
     def __init__(self, accept: Filter | None, wants: Callable[[int], bool] | None, weight: int = 0) -> None:
-        # For a read; None takes every message.
+        # For reading; None accepts every message.
         self.accept = accept
-        # For a held pull that is told of a new message; None is woken by every one.
+        # For waking a held pull; None wakes it for every message.
         self.wants = wants
-        # Bytes of memory it takes, as it is estimated.
+        # Estimated memory in bytes.
         self.weight = weight
 
 
@@ -38,16 +38,16 @@ EVERYTHING = PullFilter(None, None)
 
 
 class PullFilters:
-    """Compiled filters by expression: kept, because clients use them again and again, and weighed, because peers choose
-    them. The oldest make room."""
+    """Compiled filters by expression: cached, because clients reuse them, and limited in total size, because peers
+    choose them. The oldest are evicted first."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], PullFilter] = {}
         self.weight = 0
-        show("filters_bytes", "Memory taken by compiled filters, as it is estimated.", self, lambda it: it.weight)
+        show("filters_bytes", "Estimated memory of compiled filters.", self, lambda it: it.weight)
 
     def get(self, expression_type: str | None, expression: str | None) -> PullFilter:
-        """The filter of an expression. Raises ExpressionError."""
+        """Return the filter of an expression. Raises ExpressionError."""
         kind = expression_type or TAG
         text = expression or "*"
         if kind == TAG and text == "*":
@@ -59,7 +59,7 @@ class PullFilters:
         return found
 
     def takes_long(self, expression_type: str | None, expression: str | None) -> bool:
-        """Would it take long to compile an expression? `prepare` does that beside the loop."""
+        """Whether compiling an expression would take long; if so, `prepare` does it outside the loop."""
         kind = expression_type or TAG
         return kind != TAG and expression is not None and (kind, expression) not in self._kept
 
@@ -78,7 +78,7 @@ class PullFilters:
 
 def _compile_tags(text: str) -> PullFilter:
     if len(text) > TAGS_CHARS_MAX:
-        raise ExpressionError(f"the expression has {len(text)} characters, the most is {TAGS_CHARS_MAX}")
+        raise ExpressionError(f"the expression has {len(text)} characters, the maximum is {TAGS_CHARS_MAX}")
     codes = parse_tags(text).codes
     if not codes:
         return EVERYTHING
@@ -92,7 +92,7 @@ def _compile_sql(text: str) -> PullFilter:
     def accept(_: int, record: memoryview) -> bool:
         view = inspect_record(record, 0, len(record), False)
         if type(view) is not RecordView:
-            return True  # it cannot be judged, and the store sees that it is not a record
+            return True  # cannot be evaluated; the store detects that it is not a record
         return matches(parse_properties(bytes(record[view.properties_at : view.properties_end])))
 
     return PullFilter(accept, None, _FILTER_BYTES + _SQL_CHAR_BYTES * len(text))

@@ -1,1 +1,1 @@
-"""Telling name servers what this broker has, and hearing of the filter servers beside it."""
+"""Registering this broker with name servers, and filter servers with this broker."""

@@ -1,4 +1,4 @@
-"""Asking a name server whom it knows of a broker name."""
+"""Asking a name server for the brokers of a name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eruca._wire.headers import EmptyHeader
 
 
 async def ask_addresses(caller: Caller, nameserver: str, name: str, timeout_ms: int) -> dict[int, str]:
-    """The addresses of the brokers of a name, by id. Raises ErucaError."""
+    """Return the addresses of the brokers of a name, by id. Raises ErucaError."""
     command = make_request(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader())
     answer = expect_success(await caller.call(nameserver, command, timeout_ms))
     info = decode_answer(RequestCode.GET_BROKER_CLUSTER_INFO, answer)[1]

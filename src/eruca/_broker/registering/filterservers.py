@@ -1,4 +1,4 @@
-"""The filter servers of a broker: who says in intervals that it is there goes into the routes, until it is silent."""
+"""The filter servers of a broker: those that register regularly appear in the routes, until they fall silent."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class _Known:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilterServers:
-    """Takes registrations of filter servers, as many as `filterServerNums` allows: none by default."""
+    """Accepts up to `filterServerNums` filter servers: none by default."""
 
     _options: LiveOptions
     _standing: Standing
     _clock: Clock
     _known: dict[str, _Known] = field(default_factory=dict)
-    #: Told when one came or went: name servers are to hear of it.
+    #: Called when one was added or removed, so that name servers are told.
     changed: Signal[()] = field(default_factory=Signal[()])
 
     def register(self, table: HandlerTable) -> None:
-        """Take the registration code."""
+        """Register the handler."""
         table.add(RequestCode.REGISTER_FILTER_SERVER, self._take)
 
     def list_addresses(self) -> list[str]:
-        """Where they are."""
+        """List their addresses."""
         return sorted(self._known)
 
     def _take(self, request: Request) -> Reply:
@@ -52,9 +52,15 @@ class FilterServers:
         address: str = request.header.filter_server_addr
         is_new = address not in self._known
         if not options.filter_servers_max:
-            refuse(ResponseCode.NO_PERMISSION, "this broker takes no filter servers: set filterServerNums to have some")
+            refuse(
+                ResponseCode.NO_PERMISSION,
+                "this broker does not accept filter servers: set filterServerNums to allow some",
+            )
         if is_new and len(self._known) >= options.filter_servers_max:
-            refuse(ResponseCode.NO_PERMISSION, f"this broker has {len(self._known)} filter servers (filterServerNums)")
+            refuse(
+                ResponseCode.NO_PERMISSION,
+                f"this broker already has {len(self._known)} filter servers (see filterServerNums)",
+            )
         try:
             check_addresses("filterServerAddr", address)
         except ConfigError as error:
@@ -63,22 +69,22 @@ class FilterServers:
             refuse(ResponseCode.SYSTEM_ERROR, "filterServerAddr is not one host:port")
         self._known[address] = _Known(request.link, self._clock.monotonic())
         if is_new:
-            log.info("filter server %s is there", address)
+            log.info("filter server %s registered", address)
             self.changed.tell()
         return Reply(RegisterFilterServerAnswerHeader(broker_name=options.name, broker_id=self._standing.broker_id))
 
     def expire(self) -> None:
-        """Forget those that have been silent for too long."""
+        """Remove those that have been silent for too long."""
         oldest = self._clock.monotonic() - self._options.now.filter_server_timeout_ms / 1000
         self._forget([address for address, known in self._known.items() if known.last_s < oldest])
 
     def drop_link(self, link: Link) -> None:
-        """Forget those whose connection ended."""
+        """Remove those whose connection closed."""
         self._forget([address for address, known in self._known.items() if known.link is link])
 
     def _forget(self, addresses: list[str]) -> None:
         for address in addresses:
             del self._known[address]
-            log.info("filter server %s is gone", address)
+            log.info("filter server %s was removed", address)
         if addresses:
             self.changed.tell()

@@ -1,4 +1,4 @@
-"""Telling name servers that this broker is there and which topics it has."""
+"""Registering this broker and its topics with the name servers."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from eruca.errors import ErucaError
 log = logging.getLogger(__name__)
 
 _NO_MASTER: Final = ("", "")
-# With more topics than this, the body is encoded by a thread.
+# With more topics than this, the body is encoded in a thread.
 _MANY_TOPICS: Final = 2000
 
 
 async def _wait_for(asked: list[asyncio.Future[None]]) -> None:
     if asked:
-        await asyncio.wait(asked)  # whoever waits may give up: others still want what they wait for
+        await asyncio.wait(asked)  # not cancelled with the waiter: others may wait for the same futures
 
 
 class _Told(NamedTuple):
-    """What a name server said it has: the version of the table, and the revision of ours that this was."""
+    """What a name server confirmed it has: the version of the table, and our revision at that time."""
 
     version: str
     revision: int
@@ -50,7 +50,7 @@ class _Told(NamedTuple):
 
 @dataclass(eq=False)
 class Registration:
-    """Registers a broker with every name server, at start, in intervals, and when its topics change."""
+    """Registers a broker with every name server: at start, periodically, and when its topics change."""
 
     _options: LiveOptions
     _standing: Standing
@@ -60,42 +60,42 @@ class Registration:
 
     def __post_init__(self) -> None:
         self.nameservers = NameServers(self._options.now.nameservers, self._options.now.nameserver_domain)
-        # What the last registration of a slave learnt of its master: its address, and that of its log.
+        # The master's address and HA address from a slave's last registration.
         self._master = _NO_MASTER
-        #: Told the address of the master and that of its log, when they are others than before.
+        #: Called with the master's address and HA address when they change.
         self.master_named: Signal[str, str] = Signal()
-        #: Told the reason and the epoch when a name server says that another broker is the master, with a newer epoch.
+        #: Called with reason and epoch if a name server reports that another broker is the master, with a newer epoch.
         self.replaced: Signal[str, int] = Signal()
-        # Name servers that did not answer the last time; a slave without a master asks them every second.
+        # Name servers that did not respond the last time; a slave without a master asks them every second.
         self._silent: set[str] = set()
         self._repeating = Repeating(
-            "the registration with name servers",
+            "registering with name servers",
             self.register_all,
             lambda: self._options.now.register_interval_ms / 1000,
         )
         self._tellers: dict[str, Teller] = {}
-        # Name servers that take changes; Java's are told everything each time.
+        # Name servers that accept incremental changes; Java's get the full table each time.
         self._told: dict[str, _Told] = {}
         self._topics.changed.listen(self.tell_change)
         self._filter_servers.changed.listen(self.tell_change)
 
     async def start(self) -> None:
-        """Register now and from now on."""
+        """Register now and then periodically."""
         await self.register_all()
         self._repeating.start()
 
     def tell_change(self) -> None:
-        """Tell the name servers what is new without waiting for them."""
+        """Send changes to the name servers without waiting for them."""
         if self._repeating.is_running and self._standing.may_register:
             self._ask_all(now=False)
 
     async def announce(self) -> None:
-        """Tell the name servers what is new, and wait until those that can be told know it."""
+        """Send changes to the name servers, and wait until those that can be reached have them."""
         if self._repeating.is_running and self._standing.may_register:
             await _wait_for(self._ask_all(now=False))
 
     async def register_all(self) -> None:
-        """Register with every name server at the same time; one that does not answer does not hold up the others."""
+        """Register with all name servers in parallel; an unresponsive one does not delay the others."""
         if not self._standing.may_register:
             return
         await self.nameservers.refresh()
@@ -106,28 +106,28 @@ class Registration:
         for address in self.nameservers.addresses:
             teller = self._tellers.get(address)
             if teller is None:
-                what = f"the registration with name server {address}"
+                what = f"registering with name server {address}"
                 teller = self._tellers[address] = Teller(what, functools.partial(self._register, address))
             asked.append(teller.ask(now=now))
         return asked
 
     async def stop(self) -> None:
-        """Say goodbye to every name server."""
+        """Unregister from every name server."""
         await self._repeating.stop()
         await asyncio.gather(*[teller.stop() for teller in self._tellers.values()])
         self._tellers.clear()
         await asyncio.gather(*[self._unregister(address) for address in self.nameservers.addresses])
 
     async def _register(self, address: str) -> bool:
-        """Register with one name server; says whether that took it."""
+        """Register with one name server; return whether it accepted."""
         told = await self._tell(address, self._told.pop(address, None))
         if told is not None and told.eruca_known == "":
-            # It does not have what it said it has: it was started again, or forgot this broker.
+            # It does not have what it had confirmed: it was restarted, or dropped this broker.
             told = await self._tell(address, None)
         return told is not None
 
     async def _tell(self, address: str, base: _Told | None) -> RegisterBrokerAnswerHeader | None:
-        """Register with all topics, or with those that changed since `base`; None when it was not taken."""
+        """Register with all topics, or with those changed since `base`; return None if it was not accepted."""
         epoch, revision = self._standing.epoch, self._topics.revision
         version = self._topics.data_version
         try:
@@ -142,14 +142,14 @@ class Registration:
         self._silent.discard(address)
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or f"code {answer.code}"
-            log.warning("name server %s does not take the registration: %s", address, remark)
+            log.warning("name server %s rejected the registration: %s", address, remark)
             if epoch is not None and epoch == self._standing.epoch and remark.startswith(STALE_MASTER):
                 self.replaced.tell(remark, _read_epoch(answer))
             return None
         try:
             told = answer.decode_header(RegisterBrokerAnswerHeader)
         except ErucaError as error:
-            log.warning("the answer of name server %s to a registration cannot be read: %s", address, error)
+            log.warning("cannot decode the response of name server %s to a registration: %s", address, error)
             return None
         if told.eruca_known == f"{version.counter}:{version.timestamp}":
             self._told[address] = _Told(told.eruca_known, revision)
@@ -158,7 +158,7 @@ class Registration:
         return told
 
     def _note_silent(self, address: str, text: str) -> None:
-        """Say once that a name server does not answer, until it does."""
+        """Log once that a name server does not respond, until it does again."""
         log.log(logging.DEBUG if address in self._silent else logging.WARNING, "%s", text)
         self._silent.add(address)
 
@@ -168,18 +168,18 @@ class Registration:
             self.master_named.tell(address, ha_address)
 
     def forget_master(self) -> None:
-        """Tell of the master again, even if it is the one that was learnt last."""
+        """Report the master again at the next registration, even if it is the same."""
         self._master = _NO_MASTER
 
     async def find_master(self) -> str:
-        """The address of the master of our name as a name server knows it, without registering; empty for none."""
+        """Ask the name servers for the master of this name without registering; empty if there is none."""
         options = self._options.now
         await self.nameservers.refresh()
         for address in self.nameservers.addresses:
             try:
                 known = await ask_addresses(self._caller, address, options.name, options.register_timeout_ms)
             except ErucaError as error:
-                self._note_silent(address, f"name server {address} could not be asked for the master: {error}")
+                self._note_silent(address, f"cannot ask name server {address} for the master: {error}")
                 continue
             self._silent.discard(address)
             if found := known.get(MASTER_ID, ""):
@@ -207,7 +207,7 @@ class Registration:
         changes = self._topics.list_changes(base.revision) if base is not None else None
         table = self._topics.snapshot() if changes is None else self._topics.make_table(changes)
         if options.permission & (READ | WRITE) != READ | WRITE:
-            # A broker that may not be read or written says so for each of its topics.
+            # A broker that is not readable or writable registers its topics with reduced permissions.
             table = TopicConfigTable(
                 data_version=table.data_version,
                 topic_config_table={
@@ -244,7 +244,7 @@ class Registration:
 
 
 def _read_epoch(answer: Command) -> int:
-    """The epoch that a name server names with its refusal; 0 when it does not, or when it cannot be one."""
+    """Read the epoch from a name server's refusal; 0 if it is missing or invalid."""
     try:
         epoch = answer.decode_header(RegisterBrokerAnswerHeader).eruca_epoch or 0
         return epoch if is_epoch(epoch) else 0

@@ -1,4 +1,4 @@
-"""One registration after the other with one name server, and what happens when it does not take one."""
+"""Sequential registrations with one name server, and retries after a failure."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Final
 
 from eruca._ground.repeating import Repeating
 
-# A name server that could not be told is told of the next change after this pause; whoever waits does not wait for it.
+# After a failure, the next change is sent after this pause; callers do not wait for it.
 _FAILED_PAUSE_S: Final = 1.0
-# Between two registrations there is a pause as long as the last one took, but no longer: what changes then goes
-# together.
+# After a registration comes a pause as long as the registration took, but at most this long: changes in the meantime
+# are sent together.
 _PAUSE_S_MAX: Final = 0.1
-# A registration comes when there is something to tell, and not before.
+# The periodic task runs only when it is woken.
 _NEVER_S: Final = 86_400.0
 
 
 class Teller:
-    """Registers with one name server, once at a time: what changes meanwhile makes one registration more."""
+    """Registers with one name server, one registration at a time: changes in the meantime cause one more."""
 
     def __init__(self, what: str, register: Callable[[], Awaitable[bool]]) -> None:
-        """`what` names the registration in logs; `register` says whether the name server took it."""
+        """`what` names the registration in logs; `register` returns whether the name server accepted it."""
         self._register = register
         self._loop = asyncio.get_running_loop()
-        # Those who wait for the registration that has not begun yet.
+        # Waits for the registration that has not started yet.
         self._next: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rest_until = 0.0
         self._is_busy = False
         self._failed = False
         self._hurries = False
-        # It is woken whenever there is something to tell.
+        # Woken whenever there is something to register.
         self._telling = Repeating(what, self._tell, lambda: _NEVER_S, retry_s=_NEVER_S)
         self._telling.start()
 
     def ask(self, *, now: bool = False) -> asyncio.Future[None]:
-        """Register soon, or now; the future is done when that is done, or when it could not be."""
+        """Register soon, or now; the future completes when that has succeeded or failed."""
         if self._next is None:
             self._next = self._loop.create_future()
         asked = self._next
@@ -74,7 +74,7 @@ class Teller:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Begin with what was asked for meanwhile, after the pause unless somebody hurries."""
+        """Start what was requested meanwhile, after the pause unless it was requested with `now`."""
         if self._next is None or self._hurries:
             return
         if self._failed:
@@ -88,7 +88,7 @@ class Teller:
             self._timer = None
 
     async def stop(self) -> None:
-        """Tell nothing more; what is on its way is given up."""
+        """Stop; a registration under way is cancelled."""
         await self._telling.stop()
         self._stop_timer()
         _finish(self._next)

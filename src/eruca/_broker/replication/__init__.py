@@ -1,1 +1,1 @@
-"""Masters and slaves: the log's way from one broker to others, and who may acknowledge what."""
+"""Masters and slaves: copying the log between brokers, and deciding what may be acknowledged."""

@@ -1,15 +1,16 @@
-"""When a stored message may be acknowledged: the disk has it, the slaves have it, or it took too long.
+"""When a stored message may be acknowledged: once it is on disk and on the slaves, or when a timeout expires.
 
-Whoever stored a message asks `needs_wait`, and if so says with `when_done` whom to tell. A wait is an entry in a deque,
-without a task or a timer of its own: records lie in log order, so when the slaves (or the disk) reach a position, those
-it covers are at the front and are told together, and the one in front is also the first whose time is over.
+Code that stored a message calls `needs_wait`; if that is true, it passes a callback to `when_done`. A wait is an entry
+in a deque, without a task or timer of its own: records are in log order, so when the slaves (or the disk) reach a
+position, the entries it covers are at the front and complete together, and the first entry is also the first to time
+out.
 
-The slaves' word counts more than the disk's, as in RocketMQ:
+The state of the slaves takes precedence over that of the disk, as in RocketMQ:
 
     12 FLUSH_SLAVE_TIMEOUT   the slaves did not have it in time, or this broker may not acknowledge any more
-    11 SLAVE_NOT_AVAILABLE   there are too few slaves; said as soon as the disk has the message
-    10 FLUSH_DISK_TIMEOUT    the disk did not have it in time
-     0 SUCCESS               everybody who should have it has it
+    11 SLAVE_NOT_AVAILABLE   there are too few slaves; sent as soon as the message is on disk
+    10 FLUSH_DISK_TIMEOUT    the message was not on disk in time
+     0 SUCCESS               all required copies exist
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 
 Done: TypeAlias = Callable[[ResponseCode], object]
 
-# Who waits for a position: until when (loop time), since when, what is known already, and how it is told.
+# A wait for a position: deadline and start (loop time), the result so far, and the callback.
 _Waiting: TypeAlias = tuple[int, float, float, ResponseCode, Done]
 
 _SYNC_MASTER: Final = BrokerRole.SYNC_MASTER
@@ -50,9 +51,9 @@ _NO_SLAVE: Final = ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 class Gate:
-    """Is this broker the master at this very moment, as far as its own clock can tell?
+    """Whether this broker is the master at this very moment, as far as its own clock can tell.
 
-    Every acknowledgement passes it where the members elect their master: it is open while the lease lives.
+    Where the members elect their master, every acknowledgement passes it: it is open while the lease is valid.
     """
 
     __slots__ = ("_clock", "_until")
@@ -62,58 +63,58 @@ class Gate:
         self._until = -math.inf
 
     def open_until(self, until: float) -> None:
-        """Let acknowledgements pass up to a moment of the monotonic clock; one that is over closes the gate."""
+        """Let acknowledgements pass until a time of the monotonic clock; a time in the past closes the gate."""
         self._until = until
 
     def close(self) -> None:
-        """Let none pass."""
+        """Let no acknowledgement pass."""
         self._until = -math.inf
 
     def is_open(self) -> bool:
-        """May something be acknowledged now?"""
+        """Whether something may be acknowledged now."""
         return self._clock.monotonic() < self._until
 
 
 @dataclass(eq=False)
 class Acknowledgement:
-    """Tells those who stored something when it is safe, as flush mode and role define safe."""
+    """Notifies callers when what they stored is safe, as flush mode and role define safe."""
 
     _options: LiveOptions
     _standing: Standing
     _store: MessageStore
     _group_commit: GroupCommit
-    # Counts how long senders waited.
+    # Measures how long senders waited.
     _times: PutTimes
     #: How far readers may read.
     reads: ReadLimit
-    #: Automatic failover opens it while the lease lives; None where there is none.
+    #: Opened by automatic failover while the lease is valid; None without failover.
     gate: Gate | None = None
 
     def __post_init__(self) -> None:
         self._flusher = self._store.flusher
         self._group_commit.flushed.listen(self._on_flushed)
-        # Which slaves have what; the links tell it. Another one with every mastership.
+        # Which slaves have what, reported by the links. Replaced with every mastership.
         self.condition = SyncCondition(self._options.now.in_sync_replicas, self._options.now.behind_bytes_max)
-        # Grows whenever a mastership ends: what was stored before counts for nothing after.
+        # Incremented when a mastership ends: earlier entries are then void.
         self.term = 0
-        # Is this broker the master? If not, nothing is acknowledged any more.
+        # Whether this broker is the master. If not, nothing is acknowledged any more.
         self._is_leading = True
         self._for_slaves: deque[_Waiting] = deque()
         self._for_disk: deque[_Waiting] = deque()
         self._alarm = Alarm(self._expire)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    # -- what the send path asks -------------------------------------------------------------------------------------
+    # -- called by the send path -------------------------------------------------------------------------------------
 
     def needs_wait(self, waits: bool) -> bool:
-        """Must a sender be told later? `waits`: the sender wants to know of disk and slaves. Every send asks this."""
+        """Whether the response must wait. `waits`: the sender waits for disk and slaves. Called for every send."""
         if waits and (self._store.options.flush_mode is _SYNC_FLUSH or self._standing.role is _SYNC_MASTER):
             return True
-        # What was stored before this broker was fenced, and waited for something else, is not acknowledged either.
+        # A message stored before this broker was fenced that waited for something else is not acknowledged either.
         return not (self._is_leading and (self.gate is None or self.gate.is_open()))
 
     def when_done(self, position: int, done: Done, *, waits: bool = True) -> None:
-        """Call `done` with the code for what ends at a position, now or later, but once and in bounded time."""
+        """Call `done` with the code for the data that ends at a position: now or later, once, and in bounded time."""
         if not self._is_leading:
             done(_SLAVE_LATE)
             return
@@ -121,7 +122,7 @@ class Acknowledgement:
         options, condition = self._options.now, self.condition
         if waits and self._standing.role is _SYNC_MASTER and (options.in_sync_replicas > 1 or condition.members):
             if self._store.options.flush_mode is _SYNC_FLUSH and position > self._flusher.flushed:
-                self._group_commit.want(position)  # the disk works while the slaves do
+                self._group_commit.want(position)  # disk and slaves work in parallel
             if not condition.is_available(position):
                 self._take_options()
                 self._wait_for_disk(position, now, _NO_SLAVE, done)
@@ -145,7 +146,7 @@ class Acknowledgement:
         return self._loop
 
     async def wait(self, position: int, *, waits: bool = True) -> ResponseCode:
-        """Wait until what ends at a position is safe, or is known not to be; for those who are not many."""
+        """Wait until the data that ends at a position is safe, or is known not to be; for infrequent callers."""
         future: asyncio.Future[ResponseCode] = asyncio.get_running_loop().create_future()
 
         def tell(code: ResponseCode) -> None:
@@ -157,13 +158,13 @@ class Acknowledgement:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waits."""
         return len(self._for_slaves) + len(self._for_disk)
 
-    # -- what slaves and the disk tell -------------------------------------------------------------------------------
+    # -- called for slaves and the disk ------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """The slaves may have got further: tell those whose messages they have, and those who wait for messages."""
+        """The slaves may have advanced: complete the waits they cover, and wake readers."""
         self._take_options()
         self._tell_senders()
         self.reads.release()
@@ -183,9 +184,9 @@ class Acknowledgement:
             self._wait_for_disk(position, started, code, done)
 
     def _tell(self, waiting: deque[_Waiting], reached: int) -> None:
-        """Tell those in front whose messages are before a position, and count how long they waited."""
+        """Complete the waits at the front that end before a position, and record how long they waited."""
         now = self._get_loop().time()
-        # What came with one read began to wait at the same time, and is counted together.
+        # Sends from one read started waiting at the same time, and are recorded together.
         since, count = now, 0
         while waiting and waiting[0][0] <= reached:
             _, _, started, code, done = waiting.popleft()
@@ -214,7 +215,7 @@ class Acknowledgement:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Have the one timer go off for whoever is first; it is not moved when that one is told in time."""
+        """Set the single timer for the first entry; it is not moved when that entry completes in time."""
         if heads := [waiting[0][1] for waiting in (self._for_slaves, self._for_disk) if waiting]:
             self._alarm.set(min(heads))
 
@@ -236,20 +237,20 @@ class Acknowledgement:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def _take_options(self) -> None:
-        """Follow options that an operator may change."""
+        """Apply options that an operator may change."""
         condition, options = self.condition, self._options.now
         condition.required = options.in_sync_replicas
         condition.behind_max = options.behind_bytes_max
 
     def follow_options(self) -> None:
-        """Options that say when something is acknowledged or may be read have changed."""
+        """Options that control acknowledging or reading have changed."""
         self.reads.follow_options()
         self.release()
 
     def begin(self) -> None:
-        """A mastership begins: what slaves had confirmed of the one before says nothing about this log."""
+        """Start a mastership: confirmations from the previous one do not apply to this log."""
         self.abandon()
-        # Whom automatic failover wants to have everything it may have said before.
+        # The members that automatic failover requires to have everything that may have been acknowledged before.
         members = self.condition.members
         options = self._options.now
         self.condition = SyncCondition(options.in_sync_replicas, options.behind_bytes_max)
@@ -258,7 +259,7 @@ class Acknowledgement:
         self.reads.begin(self.condition)
 
     def abandon(self) -> None:
-        """This broker is not a master any more, or stops: nothing that waits becomes acknowledged."""
+        """This broker is no longer a master, or stops: no pending wait is acknowledged."""
         self.term += 1
         self._is_leading = False
         self.reads.end()
@@ -270,4 +271,4 @@ class Acknowledgement:
         for _, _, _, code, done in waiting:
             done(code or _SLAVE_LATE)
         if waiting:
-            log.warning("%d sends are not acknowledged: this broker stopped being the master", len(waiting))
+            log.warning("%d sends are not acknowledged: this broker is no longer the master", len(waiting))

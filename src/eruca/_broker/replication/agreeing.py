@@ -1,8 +1,9 @@
-"""What a slave settles with its master before it copies: who that is, where the logs part, and where to go on.
+"""What a slave agrees on with its master before it copies: its identity, where the logs diverge, where to continue.
 
-A slave asks the master's service port for its epochs, and for proof that its log is of the same store. An Eruca
-answers, and what only the slave has is set aside and cut off. Nothing is cut for a broker of another store. A Java
-broker does not know the question: nobody can tell where the logs part, and the link is classic.
+A slave asks the master's service port for its epochs, and for proof that its log is from the same store. If the master
+is an Eruca broker, the part of the log that only the slave has is set aside and cut off. Nothing is cut for a broker of
+another store. A Java broker does not know the request: the point of divergence cannot be found, and the link is
+classic.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ASK_MS: Final = 3000
 
 
 class Plan(NamedTuple):
-    """How to open a link: where, from which position on, and with which mastership (None: classic)."""
+    """How to open a link: the address, the start position, and the mastership (None: classic)."""
 
     address: str
     position: int
@@ -46,15 +47,15 @@ class Plan(NamedTuple):
 
 @dataclass(eq=False)
 class Agreement:
-    """Brings the log of a slave to where its master's can follow."""
+    """Brings the log of a slave to a state that its master's log can continue."""
 
     _options: BrokerOptions
     _standing: Standing
     _store: MessageStore
     _caller: Caller
-    #: The log that is copied to. It outlives links, because it knows what was refused on the last one.
+    #: The log that is copied to. It outlives links, because it remembers what was rejected on the last one.
     replica: ReplicaLog | None = None
-    #: Service and HA address of the master that was found last.
+    #: Service and HA address of the last known master.
     addresses: tuple[str, str] = ("", "")
 
     def finish(self) -> None:
@@ -64,19 +65,19 @@ class Agreement:
             self.replica = None
 
     async def prepare(self, find_master: FindMaster) -> Plan:
-        """Find out where the log goes on, and cut off what the master does not have. Raises ErucaError."""
+        """Find out where the log continues, and cut off what the master does not have. Raises ErucaError."""
         options = self._options
         self.replica = self.replica or ReplicaLog(self._store)
         service, ha_address = find_master()
         self.addresses = service, ha_address
         if not service:
-            raise NetError("no name server knows a master of this name")
+            raise NetError("no name server knows a master for this broker name")
         if service == self._standing.address:
-            raise NetError("this broker is registered as the master itself")
+            raise NetError("this broker itself is registered as the master")
         proof = await prove(self._caller, service, self._store, _ASK_MS)
         if proof is None:
             if not ha_address:
-                raise NetError("no name server knows where the master's port for slaves is")
+                raise NetError("no name server knows the master's HA address")
             position = await self._choose_classic_start(service)
             await self._forget_unwritten()
             return Plan(ha_address, position, None)
@@ -85,70 +86,72 @@ class Agreement:
         await self._agree(proof)
         assert self.replica is not None
         tail = self.replica.start_from(state.log_start)
-        # What the master says of itself is newer than what name servers know.
+        # What the master reports about itself is newer than what name servers know.
         return Plan(options.ha_master or state.ha_address or ha_address, tail, state.epoch, state.log_start)
 
     def _check_master(self, state: ReplicationState) -> None:
-        """Refuse to follow a broker that is not the master of this name, or not any more."""
+        """Refuse to follow a broker that is not, or no longer, the master of this name."""
         options, seen = self._options, self._store.lineage.seen_epoch
         if state.broker_name != options.name:
-            raise NetError(f"{state.address} is a broker of {state.broker_name}, and this one is of {options.name}")
+            raise NetError(
+                f"{state.address} has the broker name {state.broker_name}, but this broker is {options.name}"
+            )
         if state.role != MASTER:
-            raise NetError(f"{state.address} is no master at the moment")
+            raise NetError(f"{state.address} is not a master at the moment")
         if state.epoch < seen:
-            raise NetError(f"{state.address} was master in epoch {state.epoch}, and {seen} has begun since")
+            raise NetError(f"{state.address} was the master of epoch {state.epoch}, but epoch {seen} has started since")
 
     async def _agree(self, proof: Proof) -> None:
-        """Cut off what the master does not have, and take over its list of epochs and its identity."""
+        """Cut off what the master does not have, and adopt its list of epochs and its identity."""
         store, state, common = self._store, proof.state, proof.common
         record, tail = store.lineage.record, store.log.tail
         if proof.kinship is Kinship.STRANGER:
             raise StoreError(
-                f"the master {state.address} is of another store than this broker, though both are named"
+                f"the master {state.address} has a different store than this broker, although both are named"
                 f" {state.broker_name}: nothing is copied, and nothing is cut off",
-                hint="give one of them another brokerName; or, if this one is to be a copy of that one, stop it, move"
+                hint="give one of them another brokerName; or, to make this broker a copy of the master, stop it, move"
                 " its store directory away and start it as a slave: it copies the whole log",
             )
         if 0 < common < state.log_start and tail > 0:
             raise StoreError(
-                f"the master's log begins at {state.log_start}, and this one is the same up to {common} only",
-                hint="stop this broker, move its store directory away and start it: it copies the whole log anew",
+                f"the master's log begins at {state.log_start}, but this log matches it only up to {common}",
+                hint="stop this broker, move its store directory away and start it: it copies the whole log again",
             )
         if common < tail:
             if proof.kinship is not Kinship.SAME:
                 raise StoreError(
-                    f"{tail - common} bytes of this log would have to be cut off, and the master {state.address} cannot"
-                    " prove that its log is of the same store",
-                    hint="the master is of an older version: update it first",
+                    f"{tail - common} bytes of this log would have to be cut off, but the master {state.address} cannot"
+                    " prove that its log is from the same store",
+                    hint="the master runs an older version: update it first",
                 )
             await self._cut_back(common)
         theirs = [Epoch(item.epoch, item.start, item.unsure) for item in state.epochs]
         known = (list(record.epochs), record.epochs_joined, record.seen_epoch, record.store_id)
         if common < tail or known != (theirs, state.epochs_joined, state.epoch, state.store_id):
-            # A master of an older version has none to give.
+            # A master with an older version has no identity.
             identity = (state.store_id, state.store_id_given_at) if state.store_id else None
             joined = state.epochs_joined
             await finish_in_thread(store.lineage.adopt_epochs, theirs, state.epoch, joined=joined, identity=identity)
 
     async def _cut_back(self, position: int) -> None:
-        """Set aside what is behind a position, and cut it off."""
+        """Set aside everything after a position, and cut it off."""
         store = self._store
         self.finish()
         epoch = last_epoch(store.lineage.epochs)
         await finish_in_thread(store.lineage.set_aside, position, epoch=epoch)
-        # In the loop, where nobody reads meanwhile; what takes long is done already.
+        # On the event loop, so that no reader runs meanwhile; the slow part is already done.
         store.lineage.truncate(position, epoch=epoch)
         self.replica = ReplicaLog(store)
 
     async def _forget_unwritten(self) -> None:
-        """Drop epochs that begin behind the end of the log, so that a Java master's bytes are not taken for theirs."""
+        """Drop epochs that start beyond the end of the log, so that they do not claim a Java master's bytes."""
         store = self._store
         written = drop_unwritten(store.lineage.epochs, store.log.tail)
         if len(written) != len(store.lineage.epochs):
             await finish_in_thread(store.lineage.adopt_epochs, written, store.lineage.seen_epoch)
 
     async def _choose_classic_start(self, service: str) -> int:
-        """Where to begin with a Java master: it gives an empty slave its last segment only, unless asked for more."""
+        """Choose where to start with a Java master, which sends an empty slave only its last segment by default."""
         assert self.replica is not None
         tail = self.replica.start_from(0)
         if tail or not self._options.ha_copy_oldest:
@@ -160,16 +163,17 @@ class Agreement:
         if start > 0:
             return start
         if end < segment_bytes:
-            return 0  # there is one segment, and that is the last one
-        # Nobody may ask for position 0, it means the last segment. But the first byte of a log is known: records begin
-        # with their size, and none has 16 MiB. If it were not so, the first record would be damaged and be refused.
+            return 0  # there is only one segment, which is the last one
+        # Position 0 cannot be requested, because it means the last segment. But the first byte of a log is known:
+        # records start with their size, which is below 16 MiB. If that were wrong, the first record would be damaged
+        # and rejected.
         self.replica.append(0, b"\0")
         return 1
 
 
 def _read_bounds(table: dict[str, str]) -> tuple[int, int]:
-    """Where the log of a Java master begins and ends, by its own numbers."""
+    """Read the start and end of a Java master's log from its runtime metrics."""
     try:
         return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
     except (KeyError, ValueError) as error:
-        raise NetError("the master does not say where its log begins") from error
+        raise NetError("the master did not report where its log begins") from error

@@ -1,4 +1,4 @@
-"""One timer of the loop that is set again and again."""
+"""A single event loop timer that is set repeatedly."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Callable
 
 
 class Alarm:
-    """Goes off at the earliest time it was set to. It is not moved to a later one: going off too early does no harm."""
+    """Fires at the earliest time it was set to. It is never moved to a later time: firing too early does no harm."""
 
     __slots__ = ("_at", "_handle", "_work")
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
         self._handle: asyncio.TimerHandle | None = None
-        # A handle of uvloop does not say when, if that was in the past.
+        # With uvloop, a handle does not report its time if that has passed.
         self._at = math.inf
 
     @property
     def is_set(self) -> bool:
-        """Will it go off?"""
+        """Whether it is set."""
         return self._handle is not None
 
     def set(self, at: float) -> None:
-        """Go off at a time of the running loop, or before."""
+        """Fire at a time of the running loop, or before."""
         if at < self._at:
             self.clear()
             self._at = at
             self._handle = asyncio.get_running_loop().call_at(at, self._go_off)
 
     def clear(self) -> None:
-        """Do not go off."""
+        """Cancel the timer."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

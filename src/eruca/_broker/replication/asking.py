@@ -1,4 +1,4 @@
-"""Asking another broker how it stands to the others of its name."""
+"""Asking another broker for its replication state."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _CALL_MS = 5000
 
 
 def seal(body: bytes) -> str:
-    """What stands beside a state, so that a slave does not cut its log because a digit changed on its way."""
+    """Return the checksum sent with a state, so that a slave does not cut its log because of a corrupted digit."""
     return f"crc32 {zlib.crc32(body)}"
 
 
 async def ask_state(
     caller: Caller, address: str, timeout_ms: int = _CALL_MS, *, check: tuple[int, int] = (0, 0)
 ) -> ReplicationState | None:
-    """How a broker stands to the others of its name; None when it is not an Eruca. Raises ErucaError.
+    """Return the replication state of a broker; None if it is not an Eruca broker. Raises ErucaError.
 
-    `check` is a part of the log whose CRC is wanted too.
+    `check` is a part of the log whose CRC is requested too.
     """
     command = make_request(RequestCode.REPLICATION_STATE, ReplicationStateHeader(*check))
     answer = await caller.call(address, command, timeout_ms)
-    # The words too: a digit that changed on its way must not make a Java broker of it.
+    # Check the remark too: a corrupted digit in the code must not make it look like a Java broker.
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and (answer.remark or "").endswith("not supported"):
         return None
     if answer.code != ResponseCode.SUCCESS:
-        raise RequestRefused(answer.code, f"broker {address} does not tell its state: {answer.remark}")
+        raise RequestRefused(answer.code, f"broker {address} did not return its state: {answer.remark}")
     if answer.remark != seal(answer.body):
-        raise WireError(f"what broker {address} said of its state is damaged")
+        raise WireError(f"the state returned by broker {address} is corrupted")
     state = decode_answer(RequestCode.REPLICATION_STATE, answer)[1]
     if not isinstance(state, ReplicationState):
-        raise WireError(f"broker {address} answers without its state")
+        raise WireError(f"broker {address} responded without its state")
     return state

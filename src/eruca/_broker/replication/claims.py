@@ -1,7 +1,8 @@
-"""What others say of who is the master, and what a broker makes of it: nobody is believed without proof.
+"""How a broker judges claims about who is the master: none is believed without proof.
 
-A name server believes whoever registers with it, and a request can come from anybody. What they say is a reason to ask
-those it is about. Only a broker that proves to be of the same store is followed, or given way to.
+A name server trusts any broker that registers with it, and requests can come from anywhere. Such claims are only a
+reason to ask the brokers concerned. A broker follows, or gives way to, only a broker that proves to have the same
+store.
 """
 
 from __future__ import annotations
@@ -28,32 +29,32 @@ from eruca.errors import ErucaError
 
 log = logging.getLogger(__name__)
 
-# How long a broker may take to prove what it is; where all are asked, a silent one holds up the start for so long.
+# How long a broker may take to prove its identity; an unresponsive member delays the start by this long.
 _ASK_MS = 2000
 _SURVEY_MS = 3000
 
 
 class Survey(NamedTuple):
-    """What the other members of a name say."""
+    """The answers of the other members of a name."""
 
-    #: Who leads instead of this broker; None when nobody does.
+    #: The broker that leads instead of this one; None if there is none.
     newer: NewerMaster | None
-    #: All whom this broker remembers have answered, so nobody of its store can lead without their knowing.
+    #: All known members answered, so no broker with this store can be the master without their knowledge.
     is_complete: bool
 
 
 class Verdict(NamedTuple):
-    """What a master makes of the word that it was replaced."""
+    """What a master concludes from the claim that it was replaced."""
 
-    #: Who proves to be its successor.
+    #: The broker that proved to be its successor.
     newer: NewerMaster | None = None
-    #: The epoch to begin, so that name servers take this broker for the master again; 0: it leaves that to an operator.
+    #: The epoch to start, so that name servers accept this broker as the master again; 0: leave it to an operator.
     outbid: int = 0
 
 
 @dataclass(eq=False)
 class Claims:
-    """Asks for proof."""
+    """Verifies claims by asking for proof."""
 
     _options: BrokerOptions
     _standing: Standing
@@ -63,20 +64,20 @@ class Claims:
     _caller: Caller
 
     def __post_init__(self) -> None:
-        #: The epoch of a master that a name server has heard of and nobody proves; 0 when there is none.
+        #: The epoch of a master that a name server reported but no broker proved; 0 if there is none.
         self.claimed_epoch = 0
         self._said: dict[str, str] = {}
 
     async def survey(self, starts_as: BrokerRole | None = None) -> Survey:
-        """Ask all members of our name whether one of them leads.
+        """Ask all members of this name whether one of them leads.
 
-        A broker that starts says what kind of master it would be; one that runs knows what it has. Raises ConfigError
-        for one that starts where another one has its name already.
+        A starting broker passes the kind of master it would be; a running one knows what it has. Raises ConfigError on
+        start if another broker already has its name.
         """
         name, own_address, lineage = self._options.name, self._standing.address, self._store.lineage
         await self._nameservers.refresh()
         remembered = set(self._members.members) - {"", own_address}
-        # At the same time: whoever is silent holds up the start once.
+        # In parallel: unresponsive members delay the start only once.
         named, answers = await asyncio.gather(
             asyncio.gather(*[self._list_members(address) for address in self._nameservers.addresses]),
             self._ask_all(remembered),
@@ -97,7 +98,7 @@ class Claims:
             refuse_taken_name(name, own_address, taken)
         newer = judge_return(own, [proof.state for proof in proofs.values() if is_member(proof, own_address)])
         if newer is not None:
-            log.warning("this broker does not lead %s: %s", name, newer.reason)
+            log.warning("this broker does not become the master of %s: %s", name, newer.reason)
         return Survey(newer, is_complete=all(answers[address] is not None for address in remembered))
 
     async def _list_members(self, nameserver: str) -> list[str]:
@@ -105,7 +106,7 @@ class Claims:
         try:
             return list((await ask_addresses(self._caller, nameserver, name, _SURVEY_MS)).values())
         except ErucaError as error:
-            log.warning("name server %s does not tell who the members of %s are: %s", nameserver, name, error)
+            log.warning("name server %s did not return the members of %s: %s", nameserver, name, error)
             return []
 
     async def _ask_all(self, addresses: Iterable[str]) -> dict[str, Proof | None]:
@@ -116,43 +117,43 @@ class Claims:
         try:
             return await prove(self._caller, address, self._store, _SURVEY_MS)
         except ErucaError as error:
-            log.info("member %s does not answer: %s", address, error)
+            log.info("member %s does not respond: %s", address, error)
             return None
 
     def may_follow(self, proof: Proof) -> bool:
-        """Whether the log of a broker may be copied: one that has none copies whom it was configured to."""
+        """Whether the log of a broker may be copied: a broker without a log copies from its configured master."""
         is_told = self._options.role is BrokerRole.SLAVE or bool(self._options.failover)
         is_new = is_told and proof.kinship is Kinship.EMPTY
         return is_new or is_member(proof, self._standing.address)
 
     async def ask(self, address: str) -> Proof | None:
-        """Have a broker prove what it is; None for a Java broker. Raises ErucaError."""
+        """Ask a broker for proof; return None for a Java broker. Raises ErucaError."""
         return await prove(self._caller, address, self._store, _ASK_MS)
 
     async def weigh(self, reason: str, epoch: int, own_epoch: int) -> Verdict:
-        """A name server says that this master was replaced, in an epoch: is it so?"""
+        """Check a name server's claim that this master was replaced in an epoch."""
         survey = await self.survey()
         if survey.newer is not None or epoch < own_epoch:
             return Verdict(survey.newer)
-        # All who have this log know of no other master, so there is none. A broker without a log may have forgotten
-        # whom it knew.
+        # If all members with this log know of no other master, there is none. A member without a log may have forgotten
+        # a master it knew.
         has_log = self._store.log.tail > 0
         if has_log and survey.is_complete and epoch <= own_epoch + EPOCH_AHEAD_MAX:
             return Verdict(outbid=count_promotion(epoch, self._options.broker_id))
         self.claimed_epoch = epoch
         self.say_once(
             "replaced",
-            f"this broker stays the master: a name server says {reason!r}, and nobody proves it; if no such master"
-            f" exists: eruca cluster promote {self._standing.address} --force",
+            f"this broker stays the master: a name server reports {reason!r}, but no broker proves it; if no such"
+            f" master exists: eruca cluster promote {self._standing.address} --force",
         )
         return Verdict()
 
     def forget(self) -> None:
-        """A mastership begins: what was claimed of the one before counts no more."""
+        """A mastership starts: claims about the previous one no longer count."""
         self.claimed_epoch = 0
 
     def say_once(self, about: str, text: str) -> None:
-        """Log a warning unless the last one about this was the same."""
+        """Log a warning unless it equals the last one on this subject."""
         if self._said.get(about) != text:
             self._said = {about: text}
             log.warning("%s", text)

@@ -1,4 +1,4 @@
-"""What automatic failover knows of a broker: where its log ends, how far its slaves are, and whom it needs."""
+"""The view of a broker for automatic failover: the end of its log, and the progress of its slaves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eruca._store.messagestore import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a member's log, the epoch that wrote there, the highest epoch it has heard of, and whom it knows."""
+    """The end of a member's log, the epoch that wrote it, the highest epoch it knows, and the members it knows."""
 
     position: int
     epoch: int
@@ -38,11 +38,11 @@ class BrokerCopies:
     _server: ReplicationServer
     _members: KnownMembers
     _required: int = 1
-    # Nothing beyond is acknowledged, whatever was asked for when it was.
+    # Nothing beyond this position is acknowledged, whatever the options were at the time.
     _floor: int = 0
 
     def find_log_end(self) -> LogEnd:
-        """Where the log ends. A slave knows of epochs that it has not copied yet: they do not count."""
+        """Return where the log ends. Epochs that a slave knows but has not copied yet do not count."""
         store = self._store
         tail = store.log.readable_end
         epochs = drop_unwritten(store.lineage.epochs, tail)
@@ -50,20 +50,20 @@ class BrokerCopies:
         return LogEnd(tail, last_epoch(epochs), seen, frozenset(self._members.members), store.lineage.store_id)
 
     def meet(self, addresses: Iterable[str]) -> None:
-        """Remember members: etcd may lose its data, and then whoever is not here may have more."""
+        """Remember members: etcd may lose its data, and then a member that is not present may have more."""
         self._members.meet(addresses)
 
     def measure(self) -> Progress:
-        """How far the slaves are; only those that follow this mastership say who they are."""
+        """Return the progress of the slaves; only those that follow this mastership are identified."""
         options, tail = self._options.now, self._store.log.readable_end
         required = 1 if self._standing.role is BrokerRole.ASYNC_MASTER else options.in_sync_replicas
         if min(required, self._required) <= 1:
-            # Where one copy is enough, or was until a moment ago, everything that is stored may be acknowledged.
+            # If one copy is enough, or was until a moment ago, everything stored may have been acknowledged.
             self._floor = tail
         self._required = required
         reads = self._acknowledgement.reads
         if reads.is_bounding:
-            # What was shown must not be taken back, either; alone in the set, a master shows everything.
+            # Messages that were shown must not be taken back either; a master alone in the set shows everything.
             self._floor = max(self._floor, min(tail, reads.certain))
         confirmed = min(tail, max(self._floor, self._acknowledgement.condition.confirmed))
         reports = {
@@ -74,10 +74,10 @@ class BrokerCopies:
         return Progress(tail, confirmed, required, reports)
 
     def require(self, members: frozenset[int]) -> None:
-        """Acknowledge nothing that one of these lacks."""
+        """Acknowledge nothing that one of these members lacks."""
         self._acknowledgement.condition.set_members(frozenset(members))
         self.release()
 
     def release(self) -> None:
-        """Acknowledge what may be acknowledged now."""
+        """Acknowledge whatever may be acknowledged now."""
         self._acknowledgement.release()

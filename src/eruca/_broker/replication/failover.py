@@ -1,13 +1,13 @@
-"""Automatic failover of a broker: does in etcd and in the broker what the machine of `core.failover` decides.
+"""Automatic failover of a broker: executes in etcd and in the broker what the state machine in `core.failover` decides.
 
-The member's view of etcd is a copy of all keys of its broker name. It is read when a watch says that something changed,
-after every change of its own, and every second, because a watch can fall silent without a word. Nothing in between
-etcd and a broker vouches for the bytes unless it is TLS, so a single answer is not believed: keys are taken as two
-answers in a row have them, what a call did is what is read after it, and a lease lives as long as two answers say.
+A member's view of etcd is a copy of all keys of its broker name. It is read when a watch reports a change, after every
+change of its own, and every second, because a watch can fall silent without an error. Unless TLS is used, nothing
+between etcd and a broker protects the bytes, so a single response is not trusted: keys are accepted when two responses
+in a row agree, the result of a call is what is read after it, and a lease is valid as long as two responses confirm.
 
-Calls run beside each other and their answers are told to the machine; changes of the role run one after the other, and
-one that was not begun when another is wanted is left out. Two things never wait: closing the gate (`may_acknowledge`),
-which every acknowledgement passes, and a fence.
+Calls run concurrently and their results are passed to the state machine; role changes run one after the other, and one
+that has not started when another is requested is skipped. Two things never wait: closing the gate (`may_acknowledge`),
+which every acknowledgement passes, and fencing.
 """
 
 from __future__ import annotations
@@ -75,29 +75,29 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.05
 _RESYNC_S = 1.0
 _RETRY_S = 0.2
-# A change of the role is made when the machine wants one, and not before.
+# Role changes run only when the state machine requests one.
 _NEVER_S = 86_400.0
-# Answers about all keys that may differ before etcd counts as out of reach.
+# How many times responses with all keys may differ before etcd counts as unreachable.
 _READS_MAX = 5
-# How long an operator's wish for another master keeps this one from standing again.
+# How long this member does not stand for election after an operator asked for another master.
 _STEP_DOWN_S = 10.0
-# How long an operator waits for what was asked.
+# How long an operator's request waits for its result.
 _CHANGE_S = 10.0
 
 
 async def open_client(options: BrokerOptions) -> EtcdClient:
-    """Make the client of etcd that the options describe."""
+    """Create the etcd client described by the options."""
     if options.failover != "etcd":
-        raise ConfigError(f"failover={options.failover}: only `etcd` is known")
+        raise ConfigError(f"failover={options.failover}: only `etcd` is supported")
     if options.ha_master:
-        raise ConfigError("haMasterAddress names a master, and failover=etcd elects one", hint="leave one of them out")
-    # A call that is not answered must leave time for others before the lease is over.
+        raise ConfigError("haMasterAddress and failover=etcd are mutually exclusive", hint="remove one of them")
+    # A call that gets no response must leave time for others before the lease expires.
     timeout_s = max(0.25, min(1.0, options.failover_lease_s / 6))
     return await open_etcd(split_endpoints(options.etcd_endpoints), timeout_s=timeout_s)
 
 
 class FailoverDriver:
-    """Takes part in choosing the master of one broker name."""
+    """Takes part in electing the master of one broker name."""
 
     def __init__(
         self,
@@ -122,49 +122,49 @@ class FailoverDriver:
         self._keys = Keys(options.etcd_prefix, options.cluster, options.name)
         timeout_s = options.slave_timeout_ms / 1000
         self.rules = rules or Rules(cold_s=lease_s, slave_timeout_s=timeout_s, alone_s=lease_s + timeout_s)
-        # None until it takes part: only then it is known where this member listens.
+        # None until the member joins, because only then its address is known.
         self._machine: Failover | None = None
-        # The keys as etcd had them last.
+        # The keys as last read from etcd.
         self._known = Snapshot(0, {})
-        # What an etcd that went back has kept up to this revision is from the past.
+        # After etcd went back, keys up to this revision are from the past.
         self._past = -1
         self._required: frozenset[int] = frozenset()
         self._wanted: Lead | Follow | Detach | None = None
         self._phase_changed = asyncio.Event()
         self._is_out_of_reach = False
-        # Keys that say nothing, and their revisions.
+        # Unreadable keys and their revisions.
         self._damaged: set[tuple[str, int]] = set()
-        self._role_change = Repeating("the change of the role", self._change_role, lambda: _NEVER_S, retry_s=_RETRY_S)
+        self._role_change = Repeating("changing the role", self._change_role, lambda: _NEVER_S, retry_s=_RETRY_S)
         self._services = (
             self._role_change,
-            Repeating("the watch of etcd", self._watch, lambda: _RETRY_S, at_once=True),
-            Repeating("the look at etcd", self._resync, lambda: _RESYNC_S),
+            Repeating("watching etcd", self._watch, lambda: _RETRY_S, at_once=True),
+            Repeating("reading etcd", self._resync, lambda: _RESYNC_S),
             Repeating("the clock of automatic failover", self._tick, lambda: _TICK_S, at_once=True, retry_s=_RETRY_S),
         )
         self._calls: set[asyncio.Task[None]] = set()
 
-    # -- what the broker asks ----------------------------------------------------------------------------------------
+    # -- called by the broker ----------------------------------------------------------------------------------------
 
     @property
     def machine(self) -> Failover:
-        """What decides, once this member takes part."""
+        """The state machine, once this member takes part."""
         if self._machine is None:
             raise ConfigError("this broker does not take part in the election yet", hint="try again in a moment")
         return self._machine
 
     @property
     def phase(self) -> Phase:
-        """What this member is doing."""
+        """The current phase of this member."""
         return self.machine.phase
 
     @property
     def in_sync(self) -> frozenset[int]:
-        """The in-sync set, as far as this member knows."""
+        """The in-sync set as known to this member."""
         view = self.machine.view
         return view.state.in_sync if view is not None and view.state is not None else frozenset()
 
     async def force(self, seconds: float = _CHANGE_S) -> None:
-        """Become the master although others may have more; only where there is none. Raises ConfigError otherwise."""
+        """Become the master although others may have more; only if there is no master. Raises ConfigError otherwise."""
         view = self.machine.view
         if view is not None and view.master is not None:
             raise ConfigError(f"member {view.master.member} at {view.master.address} is the master; stop or demote it")
@@ -172,10 +172,10 @@ class FailoverDriver:
         await self._wait_for(lambda phase: phase is Phase.LEADING, seconds)
 
     async def step_down(self, hold_s: float = _STEP_DOWN_S, seconds: float = _CHANGE_S) -> None:
-        """Let another member be the master; it is not known yet which. Raises ConfigError when there is no other."""
+        """Hand over to another member, not known in advance which. Raises ConfigError if there is none."""
         view, me = self.machine.view, self._options.broker_id
         if view is None or not (self.in_sync & view.members.keys()) - {me}:
-            raise ConfigError("no other member has everything that was acknowledged, so none can be the master")
+            raise ConfigError("no other member has all acknowledged messages, so none can become the master")
         self.tell(StepDown(hold_s))
         await self._wait_for(lambda phase: phase not in (Phase.RISING, Phase.LEADING, Phase.FENCED), seconds)
 
@@ -186,12 +186,14 @@ class FailoverDriver:
                     self._phase_changed.clear()
                     await self._phase_changed.wait()
         except TimeoutError:
-            raise ConfigError(f"this broker is {self.phase.value} after {seconds:g} s", hint="is etcd there?") from None
+            raise ConfigError(
+                f"this broker is {self.phase.value} after {seconds:g} s", hint="is etcd reachable?"
+            ) from None
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- starting and stopping ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to take part. The broker is a slave without a master until the members have chosen one."""
+        """Take part from now on. The broker is a slave without a master until the members have elected one."""
         me = self._options.broker_id
         identity = Identity(me, self._standing.address, is_founder=me == MASTER_ID)
         self._machine = Failover(identity, self.rules, required=self._copies.measure().required)
@@ -199,20 +201,20 @@ class FailoverDriver:
             service.start()
 
     async def stop(self) -> None:
-        """Give the mastership back, so that the others need not wait for the lease to end."""
+        """Give the mastership back, so that the others do not have to wait for the lease to expire."""
         was_master = self._machine is not None and self.phase in (Phase.RISING, Phase.LEADING)
         await self._fall_silent()
         if was_master:
-            await self._roles.fence("the broker stops")
+            await self._roles.fence("the broker is stopping")
         if self._machine is not None and self._machine.lease is not None:
             try:
                 await self._client.revoke_lease(self._machine.lease)
             except (NetError, EtcdRefused) as error:
-                log.warning("the lease was not given back, others wait for its end: %s", error)
+                log.warning("the lease could not be revoked, other members wait for it to expire: %s", error)
         await self._client.close()
 
     async def _fall_silent(self) -> None:
-        """Acknowledge nothing, and do nothing any more."""
+        """Stop acknowledging and stop all activity."""
         self.gate.close()
         for service in self._services:
             await service.stop()
@@ -220,10 +222,10 @@ class FailoverDriver:
             task.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
 
-    # -- the machine -------------------------------------------------------------------------------------------------
+    # -- the state machine -------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        """Tell the machine what happened, and do what it says; what closes the gate is done before this returns."""
+        """Pass an event to the state machine and execute its actions; closing the gate happens before this returns."""
         before = self.phase
         for action in self.machine.handle(event, self._clock.monotonic()):
             self._do(action)
@@ -273,14 +275,14 @@ class FailoverDriver:
             log.exception("the role could not be changed")
             self.tell(RoleFailed(wanted.ticket, repr(error)))
         else:
-            # A mastership counts its slaves anew; whom it needs is said again before anything is acknowledged.
+            # A mastership counts its slaves anew; the required members are set again before anything is acknowledged.
             self._copies.require(self._required)
             self.tell(RoleDone(wanted.ticket, self._copies.find_log_end().position))
 
     async def _become(self, wanted: Lead | Follow | Detach) -> None:
         match wanted:
             case Lead(_, epoch):
-                await self._roles.become_master(epoch, why="the members elected it")
+                await self._roles.become_master(epoch, why="elected by the members")
             case Follow(_, master):
                 place = (master.address, master.ha_address)
                 why = f"member {master.member} is the master of epoch {master.epoch}"
@@ -297,7 +299,7 @@ class FailoverDriver:
             self._note_reach(error)
             event = Failed(call)
         except Exception:
-            # Without an answer the machine would wait for this call for ever.
+            # Without a result the state machine would wait for this call forever.
             log.exception("a call to etcd failed")
             event = Failed(call)
         else:
@@ -330,7 +332,7 @@ class FailoverDriver:
                 revision = self._find(keys.state, value)
                 if not revision:
                     return SetRefused(self._known.revision)
-                log.info("failover: the in-sync set is %s", sorted(members))
+                log.info("failover: the in-sync set is now %s", sorted(members))
                 return SetChanged(members, revision)
 
     def _describe(self, call: Publish) -> bytes:
@@ -353,21 +355,21 @@ class FailoverDriver:
 
     @property
     def _place(self) -> tuple[int, str, str]:
-        """The own id, and where this member serves clients and slaves."""
+        """This member's id, service address and HA address."""
         return self._options.broker_id, self._standing.address, self._standing.ha_address
 
     async def _commit(self, transaction: Transaction) -> None:
-        """Do a transaction, and look what etcd holds then."""
+        """Run a transaction, and read what etcd holds afterwards."""
         await self._client.commit(transaction)
         await self._read_all()
 
     def _find(self, key: str, value: bytes) -> int:
-        """The revision of a key when it holds this, otherwise 0."""
+        """Return the revision of a key if it holds this value, otherwise 0."""
         item = self._known.items.get(key)
         return item.mod_revision if item is not None and item.value == value else 0
 
     async def _watch(self) -> None:
-        """Look at the keys when they change."""
+        """Read the keys when they change."""
         try:
             await self._read_all()
             async for _, changes in self._client.watch(self._keys.prefix, self._known.revision + 1):
@@ -377,7 +379,7 @@ class FailoverDriver:
             self._note_reach(error)
 
     async def _resync(self) -> None:
-        """Look at the keys now and then, whatever the watch says."""
+        """Read the keys periodically, independently of the watch."""
         try:
             await self._read_all()
         except (NetError, EtcdRefused) as error:
@@ -394,22 +396,22 @@ class FailoverDriver:
             self._show()
 
     def _begin_anew(self, snapshot: Snapshot) -> None:
-        """Reads never go back, so this is another etcd than before. What it says of the past cannot be believed."""
+        """Handle a revision that went back, which means this is not the same etcd data. Its past cannot be trusted."""
         log.error(
-            "failover: etcd went back from revision %d to %d: its data is lost, or older",
+            "failover: etcd went back from revision %d to %d: its data was lost or restored",
             *(self._known.revision, snapshot.revision),
         )
         if self._keys.state in snapshot.items:
             log.error(
-                "failover: etcd was restored from a backup, and who had all messages then may lack some now: delete"
-                " the keys (etcdctl del --prefix %s) and leave the brokers running; they find out by themselves",
+                "failover: etcd was restored from a backup; members that had all messages then may lack some now:"
+                " delete the keys (etcdctl del --prefix %s) and leave the brokers running; they recover automatically",
                 self._keys.prefix,
             )
         self._known, self._past = snapshot, snapshot.revision
         self.tell(Replaced(self._read_view()))
 
     async def _read_twice(self, known: int) -> Snapshot:
-        """All keys as two answers in a row have them. Other keys of etcd may change between the two."""
+        """Read all keys until two responses in a row agree. Other keys of etcd may change between the two."""
         one = await self._client.get_prefix(self._keys.prefix)
         if one == self._known:
             return one
@@ -419,19 +421,19 @@ class FailoverDriver:
             if is_later and one.items == two.items:
                 return one
             one = two
-        raise ConnectionLost("etcd answers something else every time: are answers damaged on their way?")
+        raise ConnectionLost("etcd returns a different response every time: are responses corrupted in transit?")
 
     def _show(self) -> None:
         view = self._read_view()
         self._copies.meet(entry.address for entry in view.members.values() if entry.is_readable)
         damaged = self._keys.find_damaged(view)
         for key, _ in sorted(damaged - self._damaged):
-            log.warning("failover: the key %s does not hold what one of us wrote; its writer makes it good", key)
+            log.warning("failover: the key %s does not hold a valid value; its writer will repair it", key)
         self._damaged = damaged
         self.tell(Seen(view))
 
     def _read_view(self) -> View:
-        """What the keys say, but for a state that came from a backup: it says nothing of who has everything now."""
+        """Read the view from the keys, ignoring a state restored from a backup: its in-sync set may be wrong."""
         view = self._keys.read_view(self._known)
         if view.state is not None and view.state.revision <= self._past:
             past = StateEntry(0, frozenset(), view.state.revision, view.state.version, is_damaged=True)
@@ -439,9 +441,9 @@ class FailoverDriver:
         return view
 
     def _note_reach(self, error: ErucaError | None) -> None:
-        """Say once that etcd is out of reach, and once that it is back."""
+        """Log once that etcd is unreachable, and once that it is back."""
         if error is not None and not self._is_out_of_reach:
             log.warning("failover: %s", error)
         elif error is None and self._is_out_of_reach:
-            log.info("failover: etcd answers again")
+            log.info("failover: etcd responds again")
         self._is_out_of_reach = error is not None

@@ -1,7 +1,8 @@
-"""The keys of one broker name in etcd: where they are, and what they hold.
+"""The keys of one broker name in etcd: their paths and values.
 
-A value is JSON: what it says (`held`), and a checksum (`check`) of that together with its key and its lease. What was
-damaged on its way to etcd, and what somebody else wrote, is told by it: a digit that became another would be believed.
+A value is JSON: the content (`held`), and a checksum (`check`) of the content together with its key and its lease. The
+checksum detects values that were corrupted in transit or written by something else; without it a wrong digit would be
+believed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class _Sealed(msgspec.Struct):
 
 
 class Keys:
-    """Where the keys of one broker name are, and how they are read and written."""
+    """The paths of the keys of one broker name, and how they are read and written."""
 
     def __init__(self, prefix: str, cluster: str, name: str) -> None:
         self.prefix = f"{prefix.rstrip('/')}/{quote(cluster, safe='')}/{quote(name, safe='')}/"
@@ -61,13 +62,13 @@ class Keys:
         self._members = f"{self.prefix}members/"
 
     def member(self, number: int) -> str:
-        """The key of a member."""
+        """Return the key of a member."""
         return f"{self._members}{number}"
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def read_view(self, snapshot: Snapshot) -> View:
-        """What the keys say; those that are not as they were written say nothing."""
+        """Decode the keys; those with an invalid checksum are ignored."""
         master = state = None
         members: dict[int, MemberEntry] = {}
         for key, item in snapshot.items.items():
@@ -80,7 +81,7 @@ class Keys:
         return View(snapshot.revision, master, state, members)
 
     def find_damaged(self, view: View) -> set[tuple[str, int]]:
-        """The keys that say nothing, and their revisions."""
+        """Find the keys that cannot be decoded, and their revisions."""
         entries: Mapping[str, MasterEntry | StateEntry | MemberEntry | None] = {
             self.master: view.master,
             self.state: view.state,
@@ -91,15 +92,15 @@ class Keys:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def write_master(self, epoch: int, configured_id: int, address: str, ha_address: str, lease: int) -> bytes:
-        """What the key of the master holds."""
+        """Encode the value of the master key."""
         return _seal(self.master, lease, _Master(epoch, configured_id, address, ha_address))
 
     def write_state(self, epoch: int, members: frozenset[int]) -> bytes:
-        """What the key of the state holds."""
+        """Encode the value of the state key."""
         return _seal(self.state, 0, _State(epoch, sorted(members)))
 
     def write_member(self, entry: MemberEntry) -> bytes:
-        """What the key of a member holds; its revision is etcd's."""
+        """Encode the value of a member key; its revision is assigned by etcd."""
         log_end = (entry.position, entry.epoch, entry.seen)
         place, known = (entry.address, entry.ha_address), sorted(entry.known)
         held = _Member(*place, *log_end, entry.round, entry.is_cold, known, entry.store)

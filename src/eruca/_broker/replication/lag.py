@@ -1,4 +1,4 @@
-"""How far a slave is behind in time: how long ago the log was where the slave is now."""
+"""The lag of a slave in time: how long ago the log ended where the slave is now."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from bisect import bisect_right
 from typing import Final
 
 _MARKS_MAX: Final = 1024
-# Marks are not closer than this, so a figure is not finer either.
+# The minimum distance between marks, and so the resolution of the lag.
 _MARK_SECONDS: Final = 0.05
 
 
 class LagMeter:
-    """Remembers when the log passed which position, as far back as the slave that lacks most."""
+    """Remembers when the log passed which position, back to the position of the slowest slave."""
 
     def __init__(self) -> None:
         self._tails: list[int] = []
         self._times: list[float] = []
-        # It grows when a slave is so far behind that marks get too many.
+        # Grows when a slave is so far behind that there are too many marks.
         self._spacing_s = _MARK_SECONDS
 
     def note(self, tail: int, now: float, reached: int) -> None:
-        """The log ends here now, and everybody has it up to a position."""
+        """Record the current end of the log, and the position that all slaves have reached."""
         if self._tails and self._tails[0] <= reached:
             done = bisect_right(self._tails, reached)
             del self._tails[:done], self._times[:done]
@@ -35,15 +35,15 @@ class LagMeter:
             self._spacing_s = (self._times[-1] - self._times[0]) / (len(self._times) - 1)
 
     def measure_ms(self, position: int, tail: int, now: float) -> int:
-        """How long ago a log that ends at `tail` went beyond a position, in milliseconds."""
+        """Return how long ago, in milliseconds, a log that ends at `tail` passed a position."""
         if position >= tail or not self._times:
             return 0
-        # Behind the last mark: it went on since, but too soon for another one.
+        # Behind the last mark: the log has grown since, but too soon for another mark.
         place = min(bisect_right(self._tails, position), len(self._times) - 1)
         return int((now - self._times[place]) * 1000)
 
     def forget(self) -> None:
-        """The log is another one now."""
+        """Discard all marks, because the log was replaced."""
         self._tails.clear()
         self._times.clear()
         self._spacing_s = _MARK_SECONDS

@@ -1,4 +1,4 @@
-"""Where the master of a slave is: its service, and its log."""
+"""The addresses of a slave's master: of its service, and of its log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eruca._broker.options import HA_PORT_ABOVE, BrokerOptions
 from eruca._broker.standing import Standing
 from eruca._ground.digits import read_digits
 
-# Nobody knows the master.
+# The master is unknown.
 NOWHERE: Final = ("", "")
 
 
@@ -21,21 +21,21 @@ class MasterAddress:
         self._place = NOWHERE
 
     def take(self, place: tuple[str, str]) -> None:
-        """Follow a broker from now on, by its service and its HA address."""
+        """Follow another broker from now on, given its service and its HA address."""
         self._place = place
 
     def find(self) -> tuple[str, str]:
-        """Where its service and its log are; empty when nobody knows."""
+        """Return the service and HA address; empty if unknown."""
         address, ha_address = self._place
         ha_address = self._options.ha_master or ha_address
-        # The ports are neighbours.
+        # The ports are adjacent.
         address = address or _shift_port(ha_address, -HA_PORT_ABOVE)
         ha_address = ha_address or _shift_port(address, HA_PORT_ABOVE)
         return (address, ha_address) if address != self._standing.address else NOWHERE
 
 
 def _shift_port(address: str, by: int) -> str:
-    """The address with another port; empty when there is none to begin with."""
+    """Return the address with another port; empty if there is no address."""
     host, _, port = address.rpartition(":")
     number = read_digits(port)
     return "" if number is None else f"{host}:{number + by}"

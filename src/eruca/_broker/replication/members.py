@@ -1,9 +1,9 @@
-"""Who the members of this broker's name are, whether they are here or not, and how the last master acknowledged.
+"""All members of this broker's name, whether present or not, and how the last master acknowledged.
 
-Name servers forget a member that is gone, but whoever wants to promote a slave must know how many members there are:
-those that do not answer may have what was acknowledged. So each member remembers all it ever met. A master meets its
-slaves by their links, a slave hears of the others from its master. A member that moved to another address counts twice,
-and one that is gone for good counts on; the operator says how many there are then.
+Name servers forget a member that is gone, but promoting a slave requires the number of members: those that do not
+respond may have acknowledged messages. So each member remembers all members it ever met. A master meets its slaves
+through their links; a slave learns about the others from its master. A member that moved to another address counts
+twice, and one that is gone for good still counts; the operator then states how many there are.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ TABLE_NAME: Final = "erucaMembers.json"
 
 
 class MembersTable(JsonBody):
-    """The file: service addresses of the others, what their master said of itself last, and what could be read."""
+    """The file: service addresses of the other members, the last known settings of their master, and the read limit."""
 
-    #: The position before which readers could read; -1 when that was never looked at.
+    #: The position up to which messages were readable; -1 if it was never recorded.
     confirmed: int = kept(-1)
-    #: The id that the master's file gives it; -1 when none was ever heard of.
+    #: The configured id of the master; -1 if no master was ever known.
     master_configured_id: int = kept(-1)
     master_epoch: int = kept(0)
     members: list[str] = kept_list()
-    #: Copies it waits for, its own included; 0 when no master was ever heard of.
+    #: Copies it waits for, including its own; 0 if no master was ever known.
     required: int = kept(0)
     sync: bool = kept(False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownMembers:
-    """What one broker knows of the others of its name."""
+    """What one broker knows about the other members of its name."""
 
     _options: LiveOptions
     _standing: Standing
     _table: MembersTable
-    # Before which position readers may read: it is saved with the members.
+    # The position up to which readers may read: saved with the members.
     _find_readable: Callable[[], int]
-    #: Told when there is something to save.
+    #: Called when there is something to save.
     changed: Signal[()] = field(default_factory=Signal[()])
 
     def snapshot(self) -> MembersTable:
-        """The content of the file."""
+        """Return the content of the file."""
         table = self._table
         table.confirmed = self._find_readable()
         return MembersTable(
@@ -69,55 +69,55 @@ class KnownMembers:
 
     @property
     def members(self) -> list[str]:
-        """The addresses of all, this broker's first."""
+        """The addresses of all members, this broker's first."""
         own = self._standing.address
         return [own, *[address for address in self._table.members if address != own]]
 
     @property
     def mode(self) -> tuple[bool, int] | None:
-        """Did the last master wait for slaves, and for how many copies? None when none was ever heard of."""
+        """Whether the last master waited for slaves, and for how many copies; None if no master was ever known."""
         return (self._table.sync, self._table.required) if self._table.required else None
 
     @property
     def master_epoch(self) -> int:
-        """The mastership of the last master that was heard of."""
+        """The epoch of the last known master."""
         return self._table.master_epoch
 
     @property
     def master_configured_id(self) -> int:
-        """The id that the master's file gives it; -1 when none was ever heard of."""
+        """The configured id of the master; -1 if no master was ever known."""
         return self._table.master_configured_id
 
     def meet(self, addresses: Iterable[str]) -> None:
-        """Remember members: a slave that connected, a master that is followed."""
+        """Remember members: a slave that connected, or a master that is followed."""
         known, own = self._table.members, self._standing.address
         new = [address for address in dict.fromkeys(addresses) if address and address != own and address not in known]
         if not new:
             return
         if len(known) + len(new) > MEMBERS_MAX:
-            log.warning("%d members of %s are too many to remember", len(known) + len(new), self._options.now.name)
+            log.warning("cannot remember all %d members of %s: too many", len(known) + len(new), self._options.now.name)
             new = new[: max(0, MEMBERS_MAX - len(known))]
         known += new
         self.changed.tell()
 
     def hear(self, master: ReplicationState) -> None:
-        """Take note of what the master says of itself and of the others."""
+        """Record what the master reports about itself and the other members."""
         if master.epoch >= self._table.master_epoch:
             self._note(master.epoch, master.configured_id, max(1, master.required), master.sync)
         self.meet([master.address, *master.members, *[slave.address for slave in master.slaves if slave.fenced]])
 
     def hear_java(self, *, is_sync: bool) -> None:
-        """Take note of how a Java master acknowledges: with SYNC_MASTER one slave has what it acknowledged."""
+        """Record how a Java master acknowledges: with SYNC_MASTER one slave has what it acknowledged."""
         table = self._table
         self._note(table.master_epoch, table.master_configured_id, 2 if is_sync else 1, is_sync)
 
     def save_if_moved(self) -> None:
-        """Save what readers may read, if that is not what was saved last."""
+        """Save the read limit if it changed since the last save."""
         if self._find_readable() != self._table.confirmed:
             self.changed.tell()
 
     def lead(self, epoch: int) -> None:
-        """Take note of how this broker acknowledges, being the master now."""
+        """Record how this broker acknowledges as the new master."""
         options = self._options.now
         self._note(epoch, options.broker_id, options.in_sync_replicas, self._standing.is_sync)
 
@@ -130,5 +130,5 @@ class KnownMembers:
 
 
 def open_members(disk: FileSystem, directory: Path) -> TableFile[MembersTable]:
-    """The file of a store's config directory."""
+    """Return the file in a store's config directory."""
     return TableFile(disk, directory / TABLE_NAME, MembersTable)

@@ -1,11 +1,11 @@
-"""What a slave copies besides the log: topics, groups, how far consumers are, and how far delayed delivery is.
+"""What a slave copies besides the log: topics, groups, consumer offsets, and the progress of delayed delivery.
 
-A Java master is asked for all of it every ten seconds, as its own slaves do. An Eruca says with its state how new each
-table is, so it is asked often and for what is new only.
+A Java master is asked for all of it every ten seconds, as by its own slaves. An Eruca broker reports the version of
+each table with its state, so it is asked often, and only for what changed.
 
-A table may be ahead of the log. A master that has delivered a delayed message, or has seen what became of a half, says
-so before the slave has the record that shows it; becoming the master then, it would never do it again. So what such a
-table says counts only when the log has arrived that the master had at that moment.
+A table may be ahead of the log. A master that has delivered a delayed message, or completed a half message, reports
+that before the slave has the corresponding record; if the slave became the master then, it would never do it again. So
+such a table takes effect only when the slave has the log up to where the master's ended at that moment.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ log = logging.getLogger(__name__)
 Body = TypeVar("Body", bound=JsonBody)
 
 _CALL_MS = 5000
-# A Java master is asked this often, and first when its slave has had a moment to connect.
+# A Java master is asked this often, and for the first time after its slave has had a moment to connect.
 _JAVA_INTERVAL_S = 10.0
 _JAVA_FIRST_S = 3.0
-# A master that is there gives its tables within this time, and one that is not must not hold up its successor.
+# A working master returns its tables within this time; one that is down must not delay its successor.
 _LAST_S = 0.5
-# Copying may take a fiftieth of the time, if the tables are large: the master writes them on its loop.
+# With large tables, copying may take a fiftieth of the time: the master encodes them on its event loop.
 _COPY_SHARE = 50
 
 
 class _Ahead(NamedTuple):
-    """Tables that count when the log has a position."""
+    """Tables that take effect when the log reaches a position."""
 
     position: int
     offsets: ConsumerOffsets | None
@@ -66,7 +66,7 @@ class _Ahead(NamedTuple):
 
 @dataclass(eq=False)
 class Metadata:
-    """Keeps the tables of a slave as its master's are."""
+    """Keeps the tables of a slave in sync with its master's."""
 
     _options: BrokerOptions
     _standing: Standing
@@ -77,19 +77,19 @@ class Metadata:
     _find_master: FindMaster
 
     def __post_init__(self) -> None:
-        #: Told the state of the master whenever it was asked.
+        #: Called with the master's state whenever it was requested.
         self.asked: Signal[ReplicationState] = Signal()
-        # Whom the tables were copied from, and how new they were.
+        # The broker that the tables were copied from, and their versions.
         self._source = ("", 0)
         self._seen = DataVersions(topics=-1, groups=-1, offsets=-1, delays=-1)
         self._java_at = 0.0
         self._ahead: _Ahead | None = None
-        # Messages before this position are of topics that the table has, or that were deleted.
+        # Messages before this position belong to topics in the table, or to deleted ones.
         self.topics_position = 0
         self._interval_s = self._options.ha_metadata_ms / 1000
-        # The same trouble again and again is said once; the link to the master says it too.
+        # Repeated errors are logged once; the link to the master logs them too.
         self._copying = Repeating(
-            "the copy of topics, groups and offsets",
+            "copying topics, groups and offsets",
             self._copy_turn,
             lambda: self._interval_s,
             at_once=True,
@@ -97,29 +97,29 @@ class Metadata:
         )
 
     def start(self) -> None:
-        """Begin to copy."""
+        """Start copying."""
         if not self._copying.is_running:
             self._source = ("", 0)
             self._ahead = None
             self._copying.start()
 
     async def stop(self) -> None:
-        """End; what has arrived with the log by now still counts."""
+        """Stop; tables whose log has arrived by now still take effect."""
         if self._copying.is_running:
             await self._copying.stop()
             self._take_ahead()
 
     async def copy_last(self) -> None:
-        """Copy once more from a master that has stopped for this slave to take over; it may be gone already."""
+        """Copy once more from a master that stopped so that this slave can take over; it may be gone already."""
         await self.stop()
         try:
             async with asyncio.timeout(_LAST_S):
                 await self.copy()
         except (ErucaError, TimeoutError) as error:
-            log.info("the master does not give its tables any more: %s", error)
+            log.info("cannot copy the tables of the master any more: %s", error)
 
     async def _copy_turn(self) -> float:
-        """Copy once; says how long to wait until the next time."""
+        """Copy once; return how long to wait until the next time."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         await self.copy()
@@ -128,7 +128,7 @@ class Metadata:
     # -- copying -----------------------------------------------------------------------------------------------------
 
     async def copy(self) -> None:
-        """Copy what is new, if the master is there. Raises ErucaError."""
+        """Copy what changed, if there is a master. Raises ErucaError."""
         address = self._find_master()[0]
         if not address or address == self._standing.address:
             return
@@ -137,18 +137,18 @@ class Metadata:
         if state is None:
             await self._copy_from_java(address)
             return
-        # A master that was fenced still has what its slaves need before one of them takes over.
+        # A fenced master still has what its slaves need before one of them takes over.
         if state.role == SLAVE or state.epoch < self._store.lineage.seen_epoch:
-            raise NetError(f"broker {address} is not the master to copy from: {state.role}, epoch {state.epoch}")
+            raise NetError(f"broker {address} is not the expected master: {state.role}, epoch {state.epoch}")
         own = self._store.lineage.store_id
         if state.store_id != own:
-            # The log comes first: with it a slave takes the identity of its master's store, or refuses to follow.
+            # The log comes first: with it a slave adopts the identity of its master's store, or refuses to follow.
             if not own:
                 return
-            raise NetError(f"broker {address} is of another store than this one")
+            raise NetError(f"broker {address} has a different store than this broker")
         self.asked.tell(state)
         if self._source != (address, state.epoch):
-            # Another mastership counts anew.
+            # Versions start anew with another mastership.
             self._source = (address, state.epoch)
             self._seen = DataVersions(topics=-1, groups=-1, offsets=-1, delays=-1)
             self._ahead = None
@@ -163,7 +163,7 @@ class Metadata:
             await self._fetch_ahead(address, now)
 
     async def _fetch_ahead(self, address: str, now: DataVersions) -> None:
-        """Fetch what may be ahead of the log, and only then ask how long that is."""
+        """Fetch the tables that may be ahead of the log, and only then the end of the log."""
         seen, offsets, delays = self._seen, None, None
         if now.offsets != seen.offsets:
             offsets = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets)
@@ -177,7 +177,7 @@ class Metadata:
         self._take_ahead()
 
     def _take_ahead(self) -> None:
-        """Let tables count whose log has arrived."""
+        """Apply tables whose log has arrived."""
         ahead = self._ahead
         if ahead is None or self._store.log.readable_end < ahead.position:
             return
@@ -203,12 +203,12 @@ class Metadata:
         await self._ask_mode(address)
 
     async def _ask_mode(self, address: str) -> None:
-        """Learn whether a Java master waits for slaves: whoever takes over from it promises the same."""
+        """Find out whether a Java master waits for slaves: its successor must keep the same promise."""
         try:
             answer = await self._caller.call(address, make_request(RequestCode.GET_BROKER_CONFIG), _CALL_MS)
             _, options = decode_answer(RequestCode.GET_BROKER_CONFIG, expect_success(answer))
         except ErucaError as error:
-            log.debug("master %s does not show its options: %s", address, error)
+            log.debug("cannot read the options of master %s: %s", address, error)
             return
         if isinstance(options, dict) and "brokerRole" in options:
             self._members.hear_java(is_sync=options["brokerRole"].strip() == BrokerRole.SYNC_MASTER.value)
@@ -219,7 +219,7 @@ class Metadata:
             raise RequestRefused(answer.code, f"master {address} refused {code.name}: {answer.remark}")
         body = decode_answer(code, answer)[1]
         if not isinstance(body, kind):
-            raise NetError(f"master {address} answered {code.name} without a table")
+            raise NetError(f"master {address} responded to {code.name} without a table")
         return body
 
     async def _copy_topics(self, address: str) -> None:

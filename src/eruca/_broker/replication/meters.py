@@ -1,9 +1,9 @@
-"""Metrics of replication: what a broker is, which mastership, and how far slaves are behind, in bytes and in time.
+"""Replication metrics: the role and epoch of a broker, and the lag of slaves in bytes and in time.
 
 >>> from eruca.metrics import BROKER
 >>> BROKER.snapshot()['eruca_broker_replication_lag_bytes{broker="broker-a",member="...",slave="..."}']
 
-`member` is the broker that says so, `slave` the one it is about: itself on a slave, each of its slaves on a master.
+`member` is the reporting broker, `slave` the broker it is about: itself on a slave, each of its slaves on a master.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ REGISTRY: Final = BROKER
 _ROLES: Final = (MASTER, SLAVE, FENCED)
 _LAG_NAMES: Final = ("replication_lag_bytes", "replication_lag_seconds")
 _SINGLE: Final = {
-    "replication_epoch": "The mastership that is now, or the newest that was heard of",
-    "replication_log_end_bytes": "The position in the commit log behind its last record",
-    "replication_slaves": "Slaves that copy from this broker now",
-    "replication_slaves_in_sync": "Slaves that are near enough to count for acknowledgements",
-    "replication_connected": "1 when this slave copies from its master now; 1 on a master",
-    "replication_diverged_files": "Parts of this broker's log that were set aside because its master never had them",
+    "replication_epoch": "The current epoch, or the newest known one",
+    "replication_log_end_bytes": "The position of the end of the commit log",
+    "replication_slaves": "Slaves connected to this broker",
+    "replication_slaves_in_sync": "Slaves close enough to count for acknowledgements",
+    "replication_connected": "1 if this slave is connected to its master; 1 on a master",
+    "replication_diverged_files": "Parts of this broker's log that were set aside because its master did not have them",
 }
 
 
 class ReplicationMeter:
-    """Shows the state of one broker."""
+    """Publishes the replication state of one broker."""
 
     def __init__(self, registry: Registry = REGISTRY) -> None:
         self._registry = registry
@@ -37,13 +37,15 @@ class ReplicationMeter:
         self._slaves: set[str] = set()
 
     def show(self, state: ReplicationState) -> None:
-        """Set all metrics to what a broker says of itself; slaves that are gone are forgotten."""
+        """Set all metrics from a broker's state; slaves that are gone are removed."""
         labels = {"broker": state.broker_name, "member": state.address}
         if labels != self._labels:
             self.close()
             self._labels = labels
         for role in _ROLES:
-            gauge = self._registry.gauge("replication_role", "1 for the role this broker has", role=role, **labels)
+            gauge = self._registry.gauge(
+                "replication_role", "1 for the current role of this broker", role=role, **labels
+            )
             gauge.set(role == state.role)
         followed = state.master
         values = {
@@ -67,9 +69,9 @@ class ReplicationMeter:
         self._slaves = set(lags)
         for slave, (lag_bytes, lag_ms) in lags.items():
             labels = {**self._labels, "slave": slave}
-            self._registry.gauge(_LAG_NAMES[0], "Bytes of the log that a slave lacks", **labels).set(lag_bytes)
+            self._registry.gauge(_LAG_NAMES[0], "How many bytes of the log a slave is behind", **labels).set(lag_bytes)
             self._registry.gauge(
-                _LAG_NAMES[1], "How long ago the master stored what a slave is about to get", **labels
+                _LAG_NAMES[1], "How long ago the master stored the next record that a slave will get", **labels
             ).set(lag_ms / 1000)
 
     def _forget(self, slave: str) -> None:
@@ -77,7 +79,7 @@ class ReplicationMeter:
             self._registry.drop(name, **self._labels, slave=slave)
 
     def close(self) -> None:
-        """Forget everything about the broker."""
+        """Remove all metrics of the broker."""
         for slave in self._slaves:
             self._forget(slave)
         self._slaves = set()

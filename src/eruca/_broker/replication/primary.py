@@ -1,7 +1,7 @@
-"""The master's side of replication: listens on the port above the service port and feeds the log to every slave.
+"""The master's side of replication: listens on the port above the service port and sends the log to every slave.
 
-What to send when is decided by `core.replication.primary`; here are the sockets. All appends of two turns of the loop
-make one wake-up, which gives each slave everything that is new in one write; the log's own memory is what is written.
+`core.replication.primary` decides what to send when; this module has the sockets. All appends in two loop iterations
+cause one wake-up, which sends each slave everything new in one write, straight from the memory of the log.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from eruca.errors import ConnectFailed
 
 log = logging.getLogger(__name__)
 
-# So soon slaves are told what is confirmed when nothing else is: it is what their readers get.
+# Slaves are told what is confirmed after at most this long if nothing else is sent: their readers wait for it.
 _TELL_SECONDS: Final = 0.05
 
 
 @dataclass(eq=False)
 class ReplicationServer:
-    """The port for slaves. It is open on a slave too, so that a promotion needs no port, but nobody is fed there."""
+    """The port for slaves. It is open on a slave too, so that a promotion needs no new port, but unused there."""
 
     _options: LiveOptions
     _standing: Standing
@@ -45,7 +45,7 @@ class ReplicationServer:
     _links_max: int = HA_LINKS_MAX
 
     def __post_init__(self) -> None:
-        #: Links of slaves, in the order they came.
+        #: The links of slaves, in order of arrival.
         self.links: list[SlaveLink] = []
         self.reporter = Reporter(log)
         self._numbers = itertools.count(1)
@@ -54,13 +54,13 @@ class ReplicationServer:
         self._is_woken = False
         self._is_telling = False
         self._lag = LagMeter()
-        # Where slaves were when they were lost.
+        # The positions of slaves when their connection was lost.
         self._stuck: dict[str, int] = {}
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- starting and stopping ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen. Raises ConnectFailed when the port is taken."""
+        """Listen. Raises ConnectFailed if the port is in use."""
         options = self._options.now
         self._loop = loop = asyncio.get_running_loop()
         port = self._standing.port + HA_PORT_ABOVE
@@ -69,7 +69,7 @@ class ReplicationServer:
         except OSError as error:
             raise ConnectFailed(
                 f"cannot listen on {options.bind_host}:{port}, the port for slaves: {error.strerror or error}",
-                hint="another process has the port; it is always the one above listenPort",
+                hint="another process uses the port, which is always listenPort + 1",
             ) from error
 
     def _take_link(self) -> SlaveLink:
@@ -83,18 +83,18 @@ class ReplicationServer:
         if self._server is None:
             return
         self._server.close()
-        self.drop_links("the broker stops")
+        self.drop_links("the broker is stopping")
         await self._server.wait_closed()
         self._server = None
 
     def drop_links(self, why: str) -> None:
-        """Close every link: a mastership begins or ends, and slaves have to ask again where they stand."""
+        """Close every link: a mastership starts or ends, and slaves have to agree on their position again."""
         for link in list(self.links):
             link.end(why)
         self._lag.forget()
 
     def make_limits(self) -> LinkLimits:
-        """What a link is granted by the options of this moment."""
+        """Return the limits of a link by the current options."""
         options = self._options.now
         return LinkLimits(
             segment_bytes=self._store.options.commitlog_segment_bytes,
@@ -105,41 +105,41 @@ class ReplicationServer:
             copy_oldest=options.ha_copy_oldest,
         )
 
-    # -- what links tell ---------------------------------------------------------------------------------------------
+    # -- called by links ---------------------------------------------------------------------------------------------
 
     def refuse_link(self) -> str:
-        """Why no further slave is taken; an empty text when one is."""
-        # Not while a mastership begins or ends, either: what slaves confirm is counted for one only.
+        """Return why no further slave is accepted; empty if one is."""
+        # Not while a mastership starts or ends, either: confirmations count for a single mastership.
         if not self._standing.writable:
             return "this broker is not the master"
         if len(self.links) >= self._links_max:
-            # One that has said nothing yet makes room: a crowd that only connects must not keep slaves out.
+            # A connection without a request yet makes room: idle connections must not keep slaves out.
             silent = next((link for link in self.links if not link.is_joined), None)
             if silent is None:
                 return f"{self._links_max} slaves are connected already"
-            silent.end("others want its place")
+            silent.end("another slave needs its place")
         return ""
 
     def refuse_member(self, link: SlaveLink) -> str:
-        """Why a slave is not taken that says who it is; an empty text when it is."""
+        """Return why a slave that identified itself is not accepted; empty if it is."""
         joined = [other for other in self.links if other is not link and other.is_joined]
         for other in joined:
             if link.member is not None and other.member == link.member and other.address != link.address:
-                return f"brokerId {link.member} is that of {other.address}: every member needs one of its own"
+                return f"brokerId {link.member} is used by {other.address}: every member needs its own"
         return ""
 
     def add(self, link: SlaveLink) -> None:
-        """Keep a connection."""
+        """Add a connection."""
         self.links.append(link)
 
     def on_join(self, link: SlaveLink, begin: int) -> None:
-        """A slave is accepted, and gets the log from a position on."""
+        """Accept a slave that gets the log from a position on."""
         if link.member is not None:
             for other in list(self.links):
                 if other is not link and other.member == link.member:
-                    other.end("the slave has connected again")
+                    other.end("the slave has reconnected")
         self._acknowledgement.condition.add(link.number, link.member)
-        # Only from now on must every append say so.
+        # Only from now on does every append need a notification.
         if self.on_dispatched not in self._store.dispatched:
             self._store.dispatched.listen(self.on_dispatched)
         behind = self._store.log.readable_end - begin
@@ -169,26 +169,26 @@ class ReplicationServer:
         link.note_lag(lag_bytes, link.limits.live_bytes, self._options.now.behind_bytes_max)
 
     def on_end(self, link: SlaveLink, reason: str) -> None:
-        """A link is over."""
+        """A link has ended."""
         self.links.remove(link)
         self._acknowledgement.condition.remove(link.number)
         dispatched = self._store.dispatched
         if not any(other.is_joined for other in self.links) and self.on_dispatched in dispatched:
             dispatched.ignore(self.on_dispatched)
         if link.is_joined:
-            # One whose disk is full, for example, comes again every second and gets no further.
+            # A slave with a full disk, for example, reconnects every second without making progress.
             level = logging.DEBUG if self._stuck.get(link.address) == link.position else logging.WARNING
             if len(self._stuck) >= HA_LINKS_MAX:
                 self._stuck.clear()
             self._stuck[link.address] = link.position
-            log.log(level, "slave %s is lost at position %d: %s", link.name, link.position, reason)
+            log.log(level, "lost slave %s at position %d: %s", link.name, link.position, reason)
         else:
-            self.reporter.report(link.peer_host, f"{link.name} is not taken as a slave: {reason}")
+            self.reporter.report(link.peer_host, f"{link.name} is not accepted as a slave: {reason}")
 
     # -- the log grows -----------------------------------------------------------------------------------------------
 
     def on_dispatched(self, _: Grown) -> None:
-        """The log has grown; slaves hear of it after the next turn of the loop, with what comes in that one too."""
+        """The log has grown; slaves get it after the next loop iteration, together with the appends of that one."""
         loop = self._loop
         if not self._is_woken and loop is not None:
             self._is_woken = True
@@ -206,10 +206,10 @@ class ReplicationServer:
             if link.is_joined:
                 self._note_lag(link)
 
-    # -- what others want to know ------------------------------------------------------------------------------------
+    # -- reporting ---------------------------------------------------------------------------------------------------
 
     def list_slaves(self) -> list[SlaveState]:
-        """The slaves that are connected, as administrators see them."""
+        """List the connected slaves, as shown to administrators."""
         tail = self._store.log.readable_end
         return [self._describe(link, tail) for link in self.links if link.is_joined]
 
@@ -221,7 +221,7 @@ class ReplicationServer:
             address=link.address,
             broker_id=-1 if link.member is None else link.member,
             fenced=link.machine.is_fenced,
-            # Where members elect their master: may it be elected?
+            # Where members elect their master: whether this slave may be elected.
             in_sync=link.member in members if members is not None else lag_bytes < behind_max,
             lag_bytes=lag_bytes,
             lag_ms=self._lag.measure_ms(link.position, tail, self._loop.time()),

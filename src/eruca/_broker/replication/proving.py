@@ -1,4 +1,4 @@
-"""Asking another broker to prove that its log is of the same store: before anybody follows it or gives way to it."""
+"""Asking another broker to prove that its log is from the same store, before following it or giving way to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASK_MS: Final = 3000
 
 
 class Proof(NamedTuple):
-    """What a broker says of itself, how its log stands to ours, and up to where they are one."""
+    """A broker's state, how its log relates to this one, and up to which position they are equal."""
 
     state: ReplicationState
     kinship: Kinship
@@ -27,15 +27,15 @@ class Proof(NamedTuple):
 
 
 async def prove(caller: Caller, address: str, store: MessageStore, timeout_ms: int = _ASK_MS) -> Proof | None:
-    """Ask a broker what it is, and for bytes that only who has our log knows; None when it is no Eruca.
+    """Ask a broker for its state, and for a checksum that requires our log; return None if it is not an Eruca broker.
 
-    Raises ErucaError when it does not answer, or says what cannot be.
+    Raises ErucaError if it does not respond, or if the response is impossible.
     """
     state = await ask_state(caller, address, timeout_ms)
     if state is None:
         return None
     if not is_epoch(state.epoch):
-        raise WireError(f"{address} says that epoch {state.epoch} is now, and there is no such epoch")
+        raise WireError(f"{address} reports epoch {state.epoch}, which does not exist")
     theirs = _read_history(state)
     check_epochs(theirs.epochs)
     mine = describe_history(store)
@@ -45,14 +45,14 @@ async def prove(caller: Caller, address: str, store: MessageStore, timeout_ms: i
         found = store.log.read_bytes(begin, end)
         answer = await ask_state(caller, address, timeout_ms, check=(begin, end))
         if answer is None or (answer.store_id, answer.epoch) != (state.store_id, state.epoch):
-            raise NetError(f"{address} changes what it is at the moment")
+            raise NetError(f"{address} is changing its role at the moment")
         if found is not None and answer.check_crc >= 0:
             is_alike = zlib.crc32(found) == answer.check_crc
     return Proof(state, judge_kinship(mine, theirs, is_alike), find_common(mine, theirs))
 
 
 def describe_history(store: MessageStore) -> History:
-    """What proves whose log the own one is."""
+    """Return the history that identifies this broker's log."""
     record, commitlog = store.lineage.record, store.log
     return History(
         store_id=record.store_id,

@@ -1,16 +1,16 @@
-"""How far readers may read: a message that a change of the master could take back is not shown before it cannot.
+"""How far readers may read: a message that a change of the master could take back is hidden until it no longer can.
 
-Were it shown, a reader that goes on from its own position would skip what the new master has at that offset. So, with
-the option `readConfirmedOnly` in force, readers get the records before a position:
+If it were shown, a reader that continues from its own position would skip what the new master has at that offset. So,
+with the option `readConfirmedOnly` in force, readers get the records before a position:
 
-    on a master    what all have that may replace it (`SyncCondition.safe`), and what is known from before
-    on a slave     what its master said so of; all it has when that is a Java broker
+    on a master    what every possible successor has (`SyncCondition.safe`), and what is known from before
+    on a slave     what its master confirmed; everything it has if that is a Java broker
 
-What is known from before (`floor`) is what a slave has heard of its master, or a master had when it stopped being one.
-It is saved now and then, so that a member that starts alone shows what was shown already.
+What is known from before (`floor`) is what a slave learned from its master, or what a master had when it stopped being
+one. It is saved from time to time, so that a member that starts alone shows what was already shown.
 
-Held pulls do not wake when a message is stored but when it becomes readable. Kept for that are queues, not messages:
-those that end behind the limit, each with its first message that is hidden, in the order of where these end.
+Held pulls wake not when a message is stored but when it becomes readable. For this, queues are tracked rather than
+messages: those that end beyond the limit, each with its first hidden message, ordered by where these messages end.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from eruca._ground.signals import Signal
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.consumequeue import FILLER_SIZE, ConsumeQueue
 
-# As many entries are looked at one by one: what becomes readable at once is mostly little.
+# This many entries are checked one by one: mostly few become readable at once.
 _LOOK_ENTRIES: Final = 32
 
 
 class ReadLimit:
-    """The position that readers of one broker do not get beyond."""
+    """The position that readers of one broker cannot read beyond."""
 
     def __init__(self, options: LiveOptions, standing: Standing, store: MessageStore, saved: int = -1) -> None:
-        """`saved` is what was saved last; negative: nothing ever was, and what is there has been shown."""
+        """`saved` is the last saved limit; if negative, none was ever saved, and existing messages have been shown."""
         self._options = options
         self._standing = standing
         self._store = store
@@ -44,36 +44,36 @@ class ReadLimit:
         # The first hidden offset of each queue that has one, and where its record ends (never too late).
         self._hidden: dict[tuple[str, int], int] = {}
         self._due: list[tuple[int, str, int]] = []
-        #: Is there a limit at all? Every pull asks this.
+        #: Whether there is a limit at all. Every pull checks this.
         self.is_bounding = False
-        #: Told of messages that became readable: topic, queue id, the offset of the first and the one behind the last.
+        #: Called for messages that became readable: topic, queue id, first offset, and the offset after the last.
         self.readable: Signal[str, int, int, int] = Signal()
         self.follow_options()
 
-    # -- what readers ask --------------------------------------------------------------------------------------------
+    # -- for readers -------------------------------------------------------------------------------------------------
 
     def find_position(self) -> int:
-        """The position where what may be read ends."""
+        """Return the position where the readable part ends."""
         return self.certain if self.is_bounding else EVERYTHING
 
     @property
     def certain(self) -> int:
-        """The position before which nothing can be taken back, whether readers are bound by it or not."""
+        """The position before which nothing can be taken back, whether readers are limited or not."""
         condition = self._condition
         return self._floor if condition is None else max(self._floor, condition.safe)
 
     def find_max(self, queue: ConsumeQueue | None) -> int:
-        """The offset behind the last message of a queue that may be read."""
+        """Return the offset after the last readable message of a queue."""
         if queue is None:
             return 0
         return queue.max_offset if not self.is_bounding else queue.find_end(self.certain)
 
-    # -- messages come -----------------------------------------------------------------------------------------------
+    # -- new messages ------------------------------------------------------------------------------------------------
 
     def hide(self, topic: str, queue_id: int, offset: int, position: int, end_position: int) -> bool:
-        """Messages of a queue came, the first from a position on: may the last, which ends at another, not be read?"""
+        """Messages arrived in a queue between two positions; return whether the last of them is hidden."""
         key = (topic, queue_id)
-        # What comes behind a hidden message is hidden; many do, and finding the limit takes longer.
+        # What follows a hidden message is hidden; this is common, and finding the limit takes longer.
         if key in self._hidden:
             return True
         if end_position <= self.find_position():
@@ -87,7 +87,7 @@ class ReadLimit:
             heapq.heappush(self._due, (position, *key))
 
     def release(self) -> None:
-        """The limit may have moved: wake those who wait for what can be read now."""
+        """The limit may have moved: wake the pulls that wait for what is readable now."""
         due = self._due
         if not due or due[0][0] > (limit := self.find_position()):
             return
@@ -99,53 +99,53 @@ class ReadLimit:
             first = self._hidden.pop(key)
             if queue is None:
                 continue
-            # A queue that was deleted begins anew.
+            # A queue that was deleted starts again at 0.
             first = max(first, queue.min_offset) if first <= queue.max_offset else queue.min_offset
             end = self._find_end(queue, first, limit)
             if (entry := queue.entry(end)) is not None:
-                # Before anybody is woken: one who is may have more stored.
+                # Before any pull is woken: that could cause more messages to be stored.
                 self._hide(key, end, limit + 1 if entry.size == FILLER_SIZE else entry.position + entry.size)
             self.readable.tell(*key, first, end)
 
     @staticmethod
     def _find_end(queue: ConsumeQueue, first: int, limit: int) -> int:
-        """The offset behind the last readable message, when all before an offset are."""
+        """Return the offset after the last readable message, given that all before an offset are readable."""
         if queue.end_position > limit:
             for offset, (position, size, _) in enumerate(queue.entries(first, _LOOK_ENTRIES), first):
                 if position + size > limit and size != FILLER_SIZE:
                     return offset
         return queue.find_end(limit)
 
-    # -- what moves it -----------------------------------------------------------------------------------------------
+    # -- moving the limit --------------------------------------------------------------------------------------------
 
     def learn(self, position: int) -> None:
-        """The master of this slave says that nothing before a position can be taken back."""
+        """The master of this slave reported that nothing before a position can be taken back."""
         self._floor = max(self._floor, position)
         self.release()
 
     def cut(self, position: int) -> None:
-        """The log of this slave goes on at a position, where it may have been cut."""
+        """The log of this slave continues at a position, where it may have been cut."""
         self._floor = min(self._floor, position)
-        # Offsets that were hidden may be other messages' now.
+        # Hidden offsets may now belong to other messages.
         self._hidden.clear()
         self._due.clear()
         self.follow_options()
 
     def begin(self, condition: SyncCondition) -> None:
-        """A mastership begins: what slaves report counts from now on."""
-        # What this log does not have will be another thing than was meant.
+        """Start a mastership: reports of slaves count from now on."""
+        # A limit beyond the end of this log would cover other records than it was meant for.
         self._floor = min(self._floor, self._store.log.readable_end)
         self._condition = condition
         self.follow_options()
 
     def end(self) -> None:
-        """A mastership ends: what it had proven stays."""
+        """End a mastership: positions it has proven stay readable."""
         if self._condition is not None:
             self._floor = min(self.certain, self._store.log.readable_end)
             self._condition = None
 
     def follow_options(self) -> None:
-        """Role or option changed."""
+        """The role or an option changed."""
         is_wanted = self._options.now.reads_confirmed
         self.is_bounding = is_wanted and self._standing.role is not BrokerRole.ASYNC_MASTER
         if self.is_bounding:
@@ -155,8 +155,8 @@ class ReadLimit:
                     self._hide((queue.topic, queue.queue_id), 0, 0)
         self.release()
 
-    # -- what is kept ------------------------------------------------------------------------------------------------
+    # -- saving ------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> int:
-        """What is saved."""
+        """Return the position to save."""
         return min(self.find_position(), self._store.log.readable_end)

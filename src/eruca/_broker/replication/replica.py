@@ -1,7 +1,7 @@
-"""The slave's side of replication: copies the log of its master for as long as the broker is a slave.
+"""The slave's side of replication: copies the log of its master while the broker is a slave.
 
-Where the log goes on is settled before (`agreeing`); what to do when is decided by `core.replication.replica`. Here is
-the socket: what one read brings is appended, and reported once.
+Where the log continues is agreed on before (`agreeing`); `core.replication.replica` decides what to do when. This
+module has the socket: the data of one read is appended and reported once.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from eruca.errors import ConnectFailed, ErucaError, StoreError, WireError
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS: Final = 3.0
-# The same trouble is said again after so long.
+# The same problem is logged again after this long.
 _SAY_AGAIN_SECONDS: Final = 60.0
 _SAID_MAX: Final = 16
-# A master that was chosen a moment ago is not quite ready, and its senders wait for slaves: it is tried again soon.
+# A newly elected master is not quite ready, and its senders wait for slaves: the next try comes soon.
 _HURRY_SECONDS: Final = 0.1
 _HURRY_FOR_SECONDS: Final = 5.0
-# A slave that is not further behind has caught up.
+# A slave that is at most this far behind has caught up.
 _NEAR_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -77,23 +77,23 @@ class MasterLink(asyncio.Protocol):
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
+        """Store the transport."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the master sent; however many chunks it is, there is one report."""
+        """Handle data from the master; there is one report, however many chunks the data has."""
         if self.ended.done():
             return
         try:
             frames = self._decoder.feed(data)
         except WireError as error:
-            self.end(f"the master sent nonsense: {error}")
+            self.end(f"the master sent invalid data: {error}")
             return
         if frames:
             self._follower.on_frames(frames)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that the connection is gone."""
+        """Report that the connection was lost."""
         if not self.ended.done():
             self.ended.set_result(str(exc) if exc else "the master closed the connection")
 
@@ -103,7 +103,7 @@ class MasterLink(asyncio.Protocol):
             self._transport.write(data)
 
     def end(self, reason: str) -> None:
-        """Close the connection for a reason of ours."""
+        """Close the connection from this side, for a reason."""
         if not self.ended.done():
             self.ended.set_result(reason)
         if self._transport is not None:
@@ -112,7 +112,7 @@ class MasterLink(asyncio.Protocol):
 
 @dataclass(eq=False)
 class Follower:
-    """Copies the log of a master for as long as the broker is a slave."""
+    """Copies the log of a master while the broker is a slave."""
 
     _options: LiveOptions
     _standing: Standing
@@ -124,7 +124,7 @@ class Follower:
 
     def __post_init__(self) -> None:
         self._following = Repeating(
-            "the copy of the master's log",
+            "copying the master's log",
             self._follow,
             lambda: self._options.now.ha_reconnect_ms / 1000,
             at_once=True,
@@ -138,22 +138,22 @@ class Follower:
         self._epoch = 0
         self._master_start = 0
         self._is_behind = False
-        # Something has come on this link.
+        # Data has arrived on this link.
         self._has_begun = False
         # The master has accepted this slave.
         self._is_taken = False
         self._reconnect_at = 0.0
         self._hurry_until = 0.0
-        # The store did not take what came last, so every link ends as the last one did.
+        # The store did not accept the last data, so every link ends like the last one.
         self._is_failing = False
-        # What was said of troubles, and when.
+        # Which problems were logged, and when.
         self._said: dict[str, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- starting and stopping ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to follow; needs a running loop. The store takes no appends of its own meanwhile."""
+        """Start following; needs a running loop. Meanwhile the store accepts no appends of its own."""
         if self._following.is_running:
             return
         options = self._options.now
@@ -170,16 +170,16 @@ class Follower:
         self._following.start()
 
     async def stop(self) -> None:
-        """Stop following; what is left of a record at the end of the log is cut off."""
+        """Stop following; an incomplete record at the end of the log is cut off."""
         if not self._following.is_running:
             return
         await self._following.stop()
-        self._drop_link("this broker follows nobody any more")
+        self._drop_link("this broker no longer follows a master")
         self._agreement.finish()
 
     @property
     def state(self) -> FollowedMaster:
-        """The master as this slave sees it."""
+        """The master as seen by this slave."""
         machine = self._machine
         lag_bytes = 0
         lag_ms = 0
@@ -198,19 +198,19 @@ class Follower:
 
     @property
     def confirmed(self) -> int:
-        """What the master said last of how much is on enough copies."""
+        """The confirmed position that the master reported last."""
         return 0 if self._machine is None else self._machine.master_confirmed
 
     async def _follow(self) -> float:
-        """Follow until the link ends; returns how long to wait before the next try."""
+        """Follow until the link ends; return how long to wait before the next try."""
         assert self._loop is not None
         try:
             reason = trouble = await self._follow_once()
         except ErucaError as error:
-            # The hint may be another one every time.
+            # The hint may be different every time.
             reason, trouble = str(error), str(error.args[0])
         except Exception:
-            self._end("a mistake of ours")
+            self._end("an internal error")
             raise
         self._say(reason, trouble)
         self._end(reason)
@@ -218,12 +218,12 @@ class Follower:
         return min(wait_s, _HURRY_SECONDS) if self._loop.time() < self._hurry_until else wait_s
 
     def _end(self, reason: str) -> None:
-        """The link is over, or could not be made."""
+        """The link has ended, or could not be established."""
         self._drop_link(reason)
         self._handle(Lost(reason))
 
     def _say(self, reason: str, trouble: str) -> None:
-        """Log why nothing is copied, but the same trouble once a minute, also when another comes in between."""
+        """Log why nothing is copied; the same problem at most once a minute, even if others come in between."""
         assert self._loop is not None
         now = self._loop.time()
         if now - self._said.get(trouble, -_SAY_AGAIN_SECONDS) < _SAY_AGAIN_SECONDS:
@@ -232,12 +232,12 @@ class Follower:
             self._said.clear()
         self._said[trouble] = now
         if self._link is not None:
-            log.warning("the link to the master at %s is lost: %s", self._agreement.addresses[1], reason)
+            log.warning("lost the link to the master at %s: %s", self._agreement.addresses[1], reason)
         else:
-            log.warning("the log of the master is not copied: %s; trying again", reason)
+            log.warning("cannot copy the log of the master: %s; retrying", reason)
 
     async def _follow_once(self) -> str:
-        """Find the master, agree with it, and copy until the link ends; returns why it ended."""
+        """Find the master, agree with it, and copy until the link ends; return why it ended."""
         assert self._loop is not None
         plan = await self._agreement.prepare(self._find_master)
         self._reads.cut(plan.position)
@@ -257,13 +257,13 @@ class Follower:
         kind = "fenced" if plan.epoch is not None else "classic"
         log.log(
             logging.DEBUG if self._is_failing else logging.INFO,
-            "connected to the master at %s (%s), the log goes on at %d",
+            "connected to the master at %s (%s), the log continues at %d",
             plan.address,
             kind,
             plan.position,
         )
         self._is_behind = self._has_begun = False
-        # A classic master says nothing before it has something to say.
+        # A classic master sends nothing until it has data.
         self._is_taken = plan.epoch is None
         self._master_start = plan.master_start
         self._handle(Connected(plan.position, min(plan.position, self._store.flusher.flushed), plan.epoch))
@@ -281,7 +281,7 @@ class Follower:
     def _replica(self) -> ReplicaLog | None:
         return self._agreement.replica
 
-    # -- the machine -------------------------------------------------------------------------------------------------
+    # -- the state machine -------------------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
         machine = self._machine
@@ -329,20 +329,19 @@ class Follower:
         )
 
     def on_frames(self, frames: Sequence[Frame]) -> None:
-        """Take the frames of one read: append what they have, then report once."""
+        """Handle the frames of one read: append their data, then report once."""
         link, replica, machine, loop = self._link, self._replica, self._machine, self._loop
         if link is None or replica is None or machine is None or loop is None:
             return
         now, fenced = loop.time(), machine.epoch is not None
-        # What comes by a fenced link has a checksum of its own, so it is reported before its records are looked at:
-        # senders wait for that.
+        # Data on a fenced link has its own checksum, so it is reported before its records are parsed: senders wait.
         reports_first = fenced and not machine.reports_flushed
         try:
             if self._is_failing:
-                replica.dispatch()  # first what the disk did not take before
+                replica.dispatch()  # first the data that the disk did not accept before
             for frame in frames:
                 for action in machine.handle(frame, now):
-                    # Nearly all actions are of this kind, and a busy master causes thousands a second.
+                    # Nearly all actions are of this kind, and a busy master causes thousands per second.
                     if isinstance(action, Append):
                         replica.copy(action.position, action.data)
                     else:
@@ -359,34 +358,34 @@ class Follower:
             link.end(str(error))
             return
         self._is_taken = True
-        # A Java master shows readers all it has.
+        # A Java master shows readers everything it has.
         self._reads.learn(machine.master_confirmed if fenced else tail)
         self._note_lag(machine.master_tail, tail, now)
         if has_grown:
             if self._is_failing:
                 self._is_failing = False
-                log.info("the log of the master at %s is copied again", self._agreement.addresses[1])
+                log.info("copying the log of the master at %s again", self._agreement.addresses[1])
             if not reports_first:
                 self._tell_appended(tail, now)
 
     def _tell_appended(self, tail: int, now: float) -> None:
         machine = self._machine
         assert machine is not None
-        # A part of the log that is still compared with the master's is on the disk, but may not be right.
+        # The part of the log that is still compared with the master's is on disk, but may be wrong.
         flushed = min(tail, self._store.flusher.flushed)
         for action in machine.handle(Appended(tail, flushed), now):
             if isinstance(action, SendReport):
                 self._report(action.position)
             else:
                 self._do(action)
-        # A report puts the next one off, so a timer that runs comes early enough.
+        # A report postpones the next one, so a timer that is already set fires early enough.
         if not self._alarm.is_set:
             self._arm()
         if machine.reports_flushed:
             self._want_flushed()
 
     def _want_flushed(self) -> None:
-        """Have the disk take what is not reported before it has."""
+        """Flush data that may be reported only once it is on disk."""
         machine = self._machine
         if self._replica is None or machine is None or not machine.reports_flushed or self._flushing is not None:
             return
@@ -396,13 +395,13 @@ class Follower:
 
     def _on_flushed(self, _: asyncio.Future[bool]) -> None:
         self._flushing = None
-        # Also when the disk never gets there, because the log was cut: what it has may not be reported on this link.
+        # Even if the flush never gets there because the log was cut: that data may not be reported on this link.
         if self._replica is not None and self._link is not None and self._loop is not None:
             self._tell_appended(self._replica.tail, self._loop.time())
 
     def _note_lag(self, tail: int, own_tail: int, now: float) -> None:
         behind = tail - own_tail
-        # Nothing is lost by silence while nothing is missing and nothing was.
+        # While there is no lag and was none, there is nothing to record.
         if behind > 0 or self._is_lag_noted:
             self._lag.note(tail, now, own_tail)
             self._is_lag_noted = behind > 0
@@ -412,7 +411,7 @@ class Follower:
             self._has_begun = True
             if behind > _NEAR_BYTES:
                 self._is_behind = True
-                log.info("%d bytes of the master's log are missing here and are copied", behind)
+                log.info("copying %d missing bytes of the master's log", behind)
         elif self._is_behind and behind <= _NEAR_BYTES:
             self._is_behind = False
             log.info("caught up with the master at %s", self._agreement.addresses[1])

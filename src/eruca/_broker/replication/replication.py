@@ -1,7 +1,7 @@
-"""A broker as one of several of its name: what copies, what acknowledges by copies, and what says who leads.
+"""A broker as one of several members of its name: copying, acknowledging by copies, and deciding who leads.
 
-Everything below is built here, bottom-up. The rest of the broker gets the two ends of it: `Acknowledgement`, which is
-there before (every send asks it), and what this class does.
+All parts are built here, bottom-up. The rest of the broker uses two things: `Acknowledgement`, which is built earlier
+because every send needs it, and the methods of this class.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from eruca._wire.bodies import ReplicationState
 
 
 class Replication:
-    """What one broker has to do with the others of its name."""
+    """The relation of one broker to the other members of its name."""
 
     def __init__(
         self,
@@ -55,23 +55,23 @@ class Replication:
         known: MembersTable,
         etcd: EtcdClient | None,
     ) -> None:
-        """`services` and `tables` are what a change of the role begins, ends and copies; `known` is whom the store has
-        met before; with `etcd` the members elect their master there.
+        """`services` and `tables` are what a role change starts, stops and copies; `known` are the members the store
+        has met before; with `etcd` the members elect their master.
         """
         given, reads = options.now, acknowledgement.reads
-        #: Whom this broker knows.
+        #: The known members.
         self.members = members = KnownMembers(options, standing, known, reads.snapshot)
         saver.add("members", open_members(store.disk, store.paths.config), members.snapshot)
         members.changed.listen(partial(saver.mark, "members"))
         claims = Claims(given, standing, store, members, registration.nameservers, caller)
-        #: Where the master is, and what is copied from it: the log, and the tables.
+        #: The address of the master, and what is copied from it: the log, and the tables.
         self.master = master = MasterAddress(given, standing)
         agreement = Agreement(given, standing, store, caller)
         self.follower = follower = Follower(options, standing, store, group_commit, reads, agreement, master.find)
         self.metadata = metadata = Metadata(given, standing, store, tables, members, caller, master.find)
-        #: Feeds slaves.
+        #: Sends the log to slaves.
         self.server = server = ReplicationServer(options, standing, clock, store, acknowledgement)
-        #: What this broker is.
+        #: The role of this broker.
         self.roles = roles = Roles(
             given,
             standing,
@@ -91,54 +91,54 @@ class Replication:
         if etcd is not None and acknowledgement.gate is not None:
             copies = BrokerCopies(options, standing, store, acknowledgement, server, members)
             self.failover = FailoverDriver(given, standing, clock, roles, copies, etcd, acknowledgement.gate)
-        #: Says how this broker stands.
+        #: Reports the replication state.
         self.state = state = StateHandlers(
             options, standing, store, acknowledgement, tables, members, claims, master, server, follower, roles
         )
         changes = RoleHandlers(given, standing, store, caller, claims, roles, self.failover, state.describe)
-        #: What others ask of it.
+        #: Handles requests of other brokers and tools.
         self.handlers: tuple[Handlers, ...] = (state, changes)
         self._reads = reads
         self._meter = ReplicationMeter()
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- starting and stopping ---------------------------------------------------------------------------------------
 
     async def decide(self) -> None:
-        """Become what configuration and store say. What stores messages by itself looks where its queues end, so this
-        comes before the first message, and before the ports are open.
+        """Take the role given by configuration and store. Services that store messages of their own need to know where
+        their queues end, so this comes before the first message, and before the ports are open.
         """
         await self.roles.decide()
 
     async def open(self) -> None:
-        """Listen for slaves, or begin to follow; the ports are open by now."""
+        """Listen for slaves, or start following; the ports are open by now."""
         await self.roles.open()
 
     async def join_election(self) -> None:
-        """Take part in choosing the master, where members do that."""
+        """Take part in electing the master, where members do that."""
         if self.failover is not None:
             await self.failover.start()
 
     async def leave_election(self) -> None:
-        """Give a mastership back that members voted for."""
+        """Give back a mastership that was won by election."""
         if self.failover is not None:
             await self.failover.stop()
 
     async def stop(self) -> None:
-        """End everything that a role began."""
+        """Stop everything that a role started."""
         self._meter.close()
         await self.roles.stop()
 
-    # -- what it tells -----------------------------------------------------------------------------------------------
+    # -- reporting ---------------------------------------------------------------------------------------------------
 
     def describe(self) -> ReplicationState:
-        """How this broker stands to the others of its name."""
+        """Return the replication state of this broker."""
         return self.state.describe()
 
     def measure(self) -> None:
-        """Show that in the metrics."""
+        """Update the metrics from the replication state."""
         self._meter.show(self.describe())
 
     def save_if_moved(self) -> None:
-        """Save how far readers may read, where that is not simply the end of the log."""
+        """Save the read limit, where it is not simply the end of the log."""
         if self._reads.is_bounding:
             self.members.save_if_moved()

@@ -1,4 +1,4 @@
-"""What a broker does by itself as a master, and how it finds its place again in a log and tables that were copied."""
+"""Services that only a master runs, and how they find their position in a copied log and copied tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eruca._wire.names import FORBIDDEN_TO_SEND
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Services:
-    """Delayed delivery, the timer, checks of half messages, marks of sinks, and held pulls."""
+    """Delayed delivery, the timer, transaction checks, marks of sinks, and held pulls."""
 
     _store: MessageStore
     _topics: Topics
@@ -33,7 +33,7 @@ class Services:
         await self._once.catch_up(self._store.log.readable_end)
 
     def bound_offsets(self) -> int:
-        """Have no offset beyond the end of its queue; says how many were."""
+        """Move offsets beyond the end of their queue back to it; return how many there were."""
         return self._offsets.bound(self._find_end)
 
     def _find_end(self, topic: str, queue_id: int) -> int:
@@ -41,38 +41,38 @@ class Services:
         return 0 if queue is None else queue.max_offset
 
     def prepare_to_lead(self, known_until: int) -> None:
-        """Know every topic with messages behind a position: the last ones may have come without their settings."""
+        """Add every topic with messages after a position: the last ones may have arrived without their settings."""
         self._once.lead()
         queues: dict[str, int] = {}
         for queue in self._store.queues:
-            # Those that were deleted on the master have older messages only.
+            # Topics that were deleted on the master have older messages only.
             if queue.topic not in FORBIDDEN_TO_SEND and queue.end_position > known_until:
                 queues[queue.topic] = max(queues.get(queue.topic, 0), queue.queue_id + 1)
         for topic, count in queues.items():
             self._topics.adopt(topic, count)
 
     async def lead(self) -> None:
-        """Begin what only a master does."""
+        """Start the services of a master."""
         await self._schedule.start()
         await self._timing.start()
         self._checks.start()
 
     async def follow(self) -> None:
-        """Be ready to take the tables of a master."""
+        """Prepare for copying the tables of a master."""
         await self._once.follow()
         await self._schedule.start()
         await self._timing.forget()
 
     async def stop(self) -> None:
-        """Store nothing any more."""
+        """Stop storing messages."""
         await self._schedule.stop()
         await self._timing.stop()
         await self._checks.stop()
 
     def renew_topics(self) -> None:
-        """Have name servers take all topics, even those they have."""
+        """Make name servers accept all topics, even those they have."""
         self._topics.renew()
 
     def release_holds(self) -> None:
-        """Answer all who wait here for messages."""
+        """Answer all held pulls."""
         self._holds.release_all()

@@ -1,4 +1,4 @@
-"""One connection of a slave to its master: its socket, and the machine of `core.replication.primary` that decides."""
+"""One slave's connection to its master: the socket, and the state machine of `core.replication.primary` behind it."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ from eruca.errors import WireError
 if TYPE_CHECKING:
     from eruca._broker.replication.primary import ReplicationServer
 
-# Links and their server are one in the log.
+# Links log under the name of their server.
 log = logging.getLogger("eruca._broker.replication.primary")
 
-# Bytes that wait in a socket before its link waits; the window of the link bounds what is in flight beyond.
+# Bytes buffered in a socket before its link pauses; the window of the link bounds what is in flight beyond that.
 _UNSENT_BYTES_MAX: Final = 1024 * 1024
-# So much is copied to be one write: two pieces cost the loop more.
+# Up to this size, data is joined into one write: two pieces cost the loop more.
 _JOINED_BYTES_MAX: Final = 16 * 1024
-# What a slave that is far behind gets next is read from the disk in a thread: a fault would stop the loop for senders.
+# For a slave that is far behind, a thread reads ahead from disk: a page fault would block the loop for senders.
 _PREFETCH_BYTES: Final = 4 * 1024 * 1024
-# How long a slave may take to read why it is refused.
+# How long a slave may take to read why it was refused.
 _GOODBYE_SECONDS: Final = 1.0
 
 
@@ -74,7 +74,7 @@ class SlaveLink(asyncio.Protocol):
         epoch: int,
         limits: LinkLimits,
     ) -> None:
-        """`epoch` is the mastership that is now, and `limits` what it grants this link."""
+        """`epoch` is the current mastership, and `limits` what it grants this link."""
         self._server = server
         self._commitlog = commitlog
         self._reads = reads
@@ -84,7 +84,7 @@ class SlaveLink(asyncio.Protocol):
         self._decoder = SlaveDecoder()
         self._alarm = Alarm(self._tick)
         self._epoch = epoch
-        # Told apart by number: a slave that comes back is another link.
+        # Links are numbered: a slave that reconnects is another link.
         self.number = number
         self.peer = "?"
         self.peer_host = "?"
@@ -96,18 +96,18 @@ class SlaveLink(asyncio.Protocol):
             start=self._commitlog.start,
             tail=self._commitlog.readable_end,
         )
-        #: The slave's first word was accepted.
+        #: The slave's first message was accepted.
         self.is_joined = False
         self._is_behind = False
         self._prefetched = 0
-        # What this slave was told of how much is confirmed.
+        # The confirmed position this slave was told last.
         self._told = 0
         self._ended = ""
 
-    # -- what asyncio calls ------------------------------------------------------------------------------------------
+    # -- called by asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, if slaves are taken."""
+        """Accept the connection, if slaves are accepted."""
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
@@ -122,13 +122,13 @@ class SlaveLink(asyncio.Protocol):
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        """Take the slave's word; of several reports the last counts, as in Java."""
+        """Handle reports of the slave; of several reports only the last counts, as in Java."""
         if self._ended:
             return
         try:
             frames = self._decoder.feed(data)
         except WireError as error:
-            self.end(f"it sent nonsense: {error}")
+            self.end(f"it sent invalid data: {error}")
             return
         if len(frames) == 1:
             self.handle(_read_frame(frames[0]))
@@ -147,22 +147,22 @@ class SlaveLink(asyncio.Protocol):
         self.handle(Drained())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the slave."""
+        """Remove the slave."""
         self._forget(str(exc) if exc else "it closed the connection")
 
-    # -- the machine -------------------------------------------------------------------------------------------------
+    # -- the state machine -------------------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> None:
-        """Let the machine decide, and do what it says."""
+        """Pass an event to the state machine, and execute its actions."""
         if self._ended:
             return
         if not self.is_joined:
-            # Nobody told it how the log has grown since it connected.
+            # Until it joins, the link is not notified when the log grows.
             self.machine.handle(LogGrew(self._commitlog.start, self._commitlog.readable_end), self._loop.time())
         actions = self.machine.handle(event, self._loop.time())
         if not self.is_joined and self.machine.state is LinkState.STREAMING:
             self.is_joined = True
-            # It begins with a heartbeat that says where.
+            # The stream starts with a heartbeat that has the start position.
             begin = next((action.position for action in actions if isinstance(action, SendHeartbeat)), 0)
             if refusal := self._server.refuse_member(self):
                 self.is_joined = False
@@ -203,14 +203,14 @@ class SlaveLink(asyncio.Protocol):
                 self._transport.write(b"".join(pieces))
             else:
                 self._transport.writelines(pieces)
-        # The slave works on what is new while senders are answered.
+        # Sent before the confirmation, so that the slave works on new data while senders are answered.
         if confirmed is not None:
             self._server.on_confirm(self, confirmed)
         if reason is not None:
             self.end(reason)
 
     def _prefetch(self, position: int) -> None:
-        """Have what follows a position in memory by the time it is sent."""
+        """Read ahead what follows a position, so that it is in memory when it is sent."""
         begin = max(position, self._prefetched)
         if begin - position > _PREFETCH_BYTES // 2:
             return
@@ -222,20 +222,20 @@ class SlaveLink(asyncio.Protocol):
     def _encode_head(self, position: int, data: bytes | memoryview) -> bytes:
         if not self.machine.is_fenced:
             return encode_chunk_head(position, len(data))
-        # What all would be is not a position of this log.
+        # `certain` may be beyond the end of this log.
         tail = self._commitlog.readable_end
         self._told = confirmed = min(self._reads.certain, tail)
         return encode_fenced_head(self._epoch, position, confirmed, tail, self._clock.now_ms(), data)
 
     def tell_confirmed(self) -> None:
-        """Tell the slave what is confirmed, if no chunk has."""
+        """Tell the slave what is confirmed, unless a chunk already did."""
         if self._ended or not self.is_joined or not self.machine.is_fenced or self._transport is None:
             return
         if min(self._reads.certain, self._commitlog.readable_end) > self._told:
             self._transport.write(self._encode_head(self.machine.position, b""))
 
     def _arm(self) -> None:
-        """Have the timer go off when the machine wants it; one that goes off too early does no harm."""
+        """Set the timer for the state machine; firing too early does no harm."""
         if not self._ended:
             self._alarm.set(self.machine.wake_at)
 
@@ -251,7 +251,7 @@ class SlaveLink(asyncio.Protocol):
         if self.machine.is_fenced:
             self._transport.write(encode_fenced(Refusal(self._epoch, reason)))
             self._transport.close()
-            # One that does not read would keep the connection for ever.
+            # A slave that does not read would keep the connection open forever.
             self._loop.call_later(_GOODBYE_SECONDS, self._transport.abort)
         else:
             self._transport.abort()
@@ -264,38 +264,38 @@ class SlaveLink(asyncio.Protocol):
         self._alarm.clear()
         self._server.on_end(self, reason)
 
-    # -- what others want to know ------------------------------------------------------------------------------------
+    # -- reporting ---------------------------------------------------------------------------------------------------
 
     @property
     def member(self) -> int | None:
-        """Who the slave is, by its configured id; a classic one does not say."""
+        """The configured id of the slave; a classic slave does not send it."""
         return self.machine.hello.broker_id if self.machine.hello is not None else None
 
     @property
     def name(self) -> str:
-        """The slave as the log names it."""
+        """The name of the slave in logs."""
         hello = self.machine.hello
         return self.peer if hello is None else f"{hello.address or self.peer} (configured id {hello.broker_id})"
 
     @property
     def address(self) -> str:
-        """Where the slave serves clients, as far as it said so; otherwise where it connected from."""
+        """The service address that the slave reported; otherwise the address it connected from."""
         hello = self.machine.hello
         return hello.address if hello is not None and hello.address else self.peer
 
     @property
     def position(self) -> int:
-        """What the slave has."""
+        """The position that the slave has reached."""
         return max(0, self.machine.confirmed)
 
     def note_lag(self, lag_bytes: int, near_bytes: int, behind_max: int) -> None:
-        """Say in the log when the slave falls behind, and when it has caught up."""
+        """Log when the slave falls behind, and when it has caught up."""
         if self._is_behind and lag_bytes <= near_bytes:
             self._is_behind = False
             log.info("slave %s has caught up", self.name)
         elif not self._is_behind and lag_bytes >= max(behind_max, near_bytes):
             self._is_behind = True
-            log.warning("slave %s fell behind: %d bytes of the log are missing there", self.name, lag_bytes)
+            log.warning("slave %s fell behind by %d bytes", self.name, lag_bytes)
 
     def begin_behind(self) -> None:
         """The slave starts with much to copy."""

@@ -1,4 +1,4 @@
-"""Telling how a broker stands to the others of its name, and letting an operator's tool change it."""
+"""Reporting the replication state of a broker, and changing its role on an operator's request."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from eruca._wire.headers import ChangeRoleHeader, ReplicationStateHeader
 from eruca._wire.names import FENCED, MASTER, SLAVE
 from eruca.errors import ConfigError, ErucaError, RequestRefused, StoreError
 
-# A new master may lack a little of what it must have: it is on its way.
+# A new master may still lack a little of what it must have: wait for it.
 _ARRIVAL_S = 5.0
 _LOOK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateHandlers:
-    """Answers 90101: how a broker stands."""
+    """Handles 90101: the replication state."""
 
     _options: LiveOptions
     _standing: Standing
@@ -55,17 +55,17 @@ class StateHandlers:
     _roles: Roles
 
     def register(self, table: HandlerTable) -> None:
-        """Take the code."""
+        """Register the handler."""
         table.add(RequestCode.REPLICATION_STATE, self.tell)
 
     def tell(self, request: Request) -> Reply:
-        """How this broker stands."""
+        """Return the replication state."""
         header: ReplicationStateHeader = request.header or ReplicationStateHeader()
         body = encode_json(self.describe(self._sum(header.check_begin, header.check_end)))
         return Reply(body=body, remark=seal(body))
 
     def _sum(self, begin: int, end: int) -> int:
-        """The CRC of a short part of the log, by which a member proves whose log it has; -1 when it is not there."""
+        """Return the CRC of a short part of the log, by which a member proves whose log it has; -1 if it is missing."""
         commitlog = self._store.log
         if not 0 <= begin < end <= min(begin + HA_CHECK_BYTES_MAX, commitlog.readable_end):
             return -1
@@ -73,7 +73,7 @@ class StateHandlers:
         return -1 if found is None else zlib.crc32(found)
 
     def describe(self, check_crc: int = -1) -> ReplicationState:
-        """The state of this moment."""
+        """Return the current state."""
         options, standing, store, members = self._options.now, self._standing, self._store, self._members
         record = store.lineage.record
         slaves = self._server.list_slaves() if standing.state != SLAVE else []
@@ -109,7 +109,7 @@ class StateHandlers:
         )
 
     def _find_confirmed(self) -> int:
-        """What enough members have; a slave knows it from its master."""
+        """Return the position that enough members have; a slave knows it from its master."""
         is_slave = self._standing.state == SLAVE
         return self._follower.confirmed if is_slave else self._acknowledgement.condition.confirmed
 
@@ -123,7 +123,7 @@ class StateHandlers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoleHandlers:
-    """Answers 90102: what an operator's tool wants a broker to be."""
+    """Handles 90102: role changes requested by an operator's tool."""
 
     _options: BrokerOptions
     _standing: Standing
@@ -133,18 +133,18 @@ class RoleHandlers:
     _roles: Roles
     # None where an operator decides.
     _failover: FailoverDriver | None
-    # How the broker stands, for the answers.
+    # The replication state, for the responses.
     _describe: Callable[[], ReplicationState]
 
     def register(self, table: HandlerTable) -> None:
-        """Take the code."""
+        """Register the handler."""
         table.add(RequestCode.CHANGE_ROLE, self.change)
 
     async def change(self, request: Request) -> Reply:
-        """Become what an operator says; the answer is the state that came of it."""
+        """Change the role as an operator requests; the response is the resulting state."""
         header: ChangeRoleHeader = request.header
         roles = self._roles
-        why = f"{request.link.peer} says so"
+        why = f"requested by {request.link.peer}"
         self._check_epoch(header.epoch)
         if self._failover is not None:
             await self._change_elected(self._failover, header)
@@ -156,7 +156,7 @@ class RoleHandlers:
                 await self._demote(header, why)
             elif header.role == FENCED:
                 if (state := self._standing.state) != MASTER:
-                    refuse(ResponseCode.SYSTEM_ERROR, f"this broker is {state} and no master")
+                    refuse(ResponseCode.SYSTEM_ERROR, f"this broker is {state}, not a master")
                 await roles.fence(why, epoch=header.epoch)
             else:
                 refuse(ResponseCode.SYSTEM_ERROR, f"role {header.role!r}: expected MASTER, SLAVE or FENCED")
@@ -165,7 +165,7 @@ class RoleHandlers:
         return Reply(body=self._describe())
 
     async def _change_elected(self, failover: FailoverDriver, header: ChangeRoleHeader) -> None:
-        """Let the election decide again: have this master step down, or force a member that may lack something."""
+        """Let the election decide again: make this master step down, or force a member that may lack messages."""
         try:
             if header.role == SLAVE and self._standing.state == MASTER:
                 await failover.step_down()
@@ -185,7 +185,7 @@ class RoleHandlers:
         if commitlog.readable_end < header.wait_position and not header.force:
             refuse(
                 ResponseCode.SYSTEM_ERROR,
-                f"this broker has the log up to {commitlog.readable_end}, and not up to {header.wait_position}",
+                f"this broker has the log only up to {commitlog.readable_end}, not up to {header.wait_position}",
             )
         epoch = header.epoch or count_promotion(self._roles.epoch, self._options.broker_id)
         await self._roles.become_master(epoch, why=why)
@@ -197,29 +197,30 @@ class RoleHandlers:
     async def _demote(self, header: ChangeRoleHeader, why: str) -> None:
         roles = self._roles
         if header.epoch and header.epoch < roles.epoch and not header.force:
-            refuse(ResponseCode.SYSTEM_ERROR, f"this broker has heard of epoch {roles.epoch}, {header.epoch} is older")
+            refuse(ResponseCode.SYSTEM_ERROR, f"this broker knows epoch {roles.epoch}, {header.epoch} is older")
         master = await self._find_master(header.master_address) if header.master_address else None
         await roles.become_slave(master, why=why, epoch=header.epoch)
 
     def _check_epoch(self, epoch: int) -> None:
-        """Refuse a number that no promotion comes to: whoever believed it could hardly be promoted any more."""
+        """Refuse an epoch that no promotion can reach: a broker that accepted it could hardly be promoted any more."""
         highest = min(EPOCH_MAX, self._roles.epoch + EPOCH_AHEAD_MAX)
         if not 0 <= epoch <= highest:
             refuse(ResponseCode.SYSTEM_ERROR, f"epoch {epoch} is out of bounds: expected 0 to {highest}")
 
     async def _find_master(self, address: str) -> tuple[str, str]:
-        """Where the log of a broker is; only one of the same store is followed, whoever says so."""
+        """Return the service and HA address of a broker; only a broker of the same store is followed."""
         try:
             proof = await prove(self._caller, address, self._store)
         except ErucaError as error:
-            refuse(ResponseCode.SYSTEM_ERROR, f"{address} does not prove that it is of the same store: {error}")
+            refuse(ResponseCode.SYSTEM_ERROR, f"{address} does not prove that it has the same store: {error}")
         if proof is None:
             refuse(
-                ResponseCode.SYSTEM_ERROR, f"{address} is a Java broker: brokerRole and name servers say who follows it"
+                ResponseCode.SYSTEM_ERROR,
+                f"{address} is a Java broker: brokerRole and name servers decide who follows it",
             )
         state = proof.state
         if state.broker_name != self._options.name:
-            refuse(ResponseCode.SYSTEM_ERROR, f"{address} is a broker of {state.broker_name}")
+            refuse(ResponseCode.SYSTEM_ERROR, f"{address} has the broker name {state.broker_name}")
         if not self._claims.may_follow(proof):
-            refuse(ResponseCode.SYSTEM_ERROR, f"{address} is a broker of another store than this one")
+            refuse(ResponseCode.SYSTEM_ERROR, f"{address} has a different store than this broker")
         return address, state.ha_address

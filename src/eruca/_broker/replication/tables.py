@@ -1,4 +1,4 @@
-"""The tables that a slave has from its master: topics, groups, and how far consumers and delayed delivery are."""
+"""The tables that a slave copies from its master: topics, groups, consumer offsets and delayed delivery."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COUNTER_BITS = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopiedTables:
-    """The tables of one broker: a master says how new they are, a slave takes those of its master."""
+    """The tables of one broker: a master reports their versions, a slave adopts those of its master."""
 
     _topics: Topics
     _groups: Groups
@@ -34,9 +34,9 @@ class CopiedTables:
     _timing: Timing
 
     def count_versions(self) -> DataVersions:
-        """How new each table is."""
+        """Return the version of each table."""
         return DataVersions(
-            # They are small, and nobody counts their changes.
+            # They are small, and their changes are not counted.
             delays=zlib.crc32(encode_json(self._schedule.snapshot())),
             groups=_count(self._groups.data_version),
             offsets=self._offsets.version,
@@ -44,21 +44,21 @@ class CopiedTables:
         )
 
     def take_topics(self, table: TopicConfigTable) -> None:
-        """Have the topics of the master. The queues of one that was deleted stay: the log tells if it is made again."""
+        """Adopt the master's topics. The queues of a deleted topic stay: the log shows if it is created again."""
         if table.data_version != self._topics.data_version:
             self._topics.replace(table)
 
     def take_groups(self, table: GroupConfigTable) -> None:
-        """Have the groups of the master."""
+        """Adopt the master's groups."""
         if table.data_version != self._groups.data_version:
             self._groups.replace(table)
 
     def take_offsets(self, table: ConsumerOffsets) -> None:
-        """Know how far consumers are; it is saved with all other offsets, in intervals."""
+        """Adopt consumer offsets; they are saved periodically with all others."""
         self._offsets.merge(table)
 
     def take_delays(self, table: DelayOffsets) -> None:
-        """Know how far delayed delivery is."""
+        """Adopt the progress of delayed delivery."""
         if table.eruca_timer is not None:
             self._timing.inherit(table.eruca_timer)
         self._schedule.adopt(table.offset_table)

@@ -1,4 +1,4 @@
-"""Disk work in a thread that is never left behind half done."""
+"""Disk work in a thread that is never abandoned half done."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Result = TypeVar("Result")
 
 
 async def finish_in_thread(work: Callable[Arguments, Result], *args: Arguments.args, **how: Arguments.kwargs) -> Result:
-    """Run something in a thread and wait for its end, also when whoever waits is cancelled.
+    """Run something in a thread and wait for its end, even if the waiting task is cancelled.
 
-    A thread cannot be cancelled. Left alone, it would go on changing the store while somebody else already does.
+    A thread cannot be cancelled. If abandoned, it would continue to change the store while other code already does.
     """
     task = asyncio.get_running_loop().create_task(asyncio.to_thread(work, *args, **how))
     try:
@@ -21,5 +21,5 @@ async def finish_in_thread(work: Callable[Arguments, Result], *args: Arguments.a
     except asyncio.CancelledError:
         await asyncio.wait((task,))
         if not task.cancelled():
-            task.exception()  # it counts no more, but must be looked at
+            task.exception()  # irrelevant now, but must be retrieved
         raise

@@ -1,1 +1,1 @@
-"""From a request to a stored message and its answer."""
+"""From a send request to a stored message and its response."""

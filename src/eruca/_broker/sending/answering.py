@@ -1,7 +1,7 @@
-"""Answers to sends: where a message is and how safe, told now or when disk and slaves have it.
+"""Responses to sends: where a message is and how safe, sent now or once it is on disk and on the slaves.
 
-Every answer, also a refusal, has MSG_REGION and TRACE_ON: the Java client reads them without looking whether they are
-there.
+Every response, even a refusal, has MSG_REGION and TRACE_ON: the Java client reads them without checking whether they
+are present.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from eruca._wire.headers import SendMessageAnswerHeader, SendRefusedHeader
 from eruca._wire.kernel.answers import encode_stored
 from eruca.errors import ErucaError, RequestRefused, StoreError
 
-# Looking a member of an enum up takes longer than comparing it.
+# Looking up an enum member takes longer than comparing it.
 _JSON: Final = SerializeType.JSON
 _SUCCESS: Final = ResponseCode.SUCCESS
 
 
 class Place(msgspec.Struct, gc=False):
-    """Where messages were stored, as their sender is told, and the log position behind them."""
+    """Where messages were stored, as sent to their sender, and the log position after them."""
 
     queue_id: int
     queue_offset: int
@@ -40,7 +40,7 @@ class Place(msgspec.Struct, gc=False):
 
 
 class _LateAnswer(msgspec.Struct, gc=False):
-    """The answer to a send that is stored and not safe yet. Thousands wait, and the collector need not visit them."""
+    """The response to a send that is stored but not safe yet. Thousands wait; the garbage collector skips them."""
 
     answers: SendAnswers
     link: Link
@@ -48,14 +48,14 @@ class _LateAnswer(msgspec.Struct, gc=False):
     place: Place
 
     def __call__(self, code: ResponseCode) -> None:
-        """Give the answer: this is how it went."""
+        """Send the response with the result."""
         command = self.command
         if not command.flag & FLAG_ONEWAY:
             self.link.send(self.answers.encode_stored(command, self.place, code))
 
 
 class SendAnswers:
-    """Answers the send family."""
+    """Builds the responses of the send family."""
 
     def __init__(
         self,
@@ -71,14 +71,14 @@ class SendAnswers:
         self._acknowledgement = acknowledgement
         self._region, self._trace_on = options.now.region, options.now.trace_on
         self._refused = SendRefusedHeader(region=self._region, trace_on=self._trace_on)
-        # What all answers to a send have between their queue and their message id.
+        # The part between queue and message id, the same in all responses.
         trace_on = b"true" if self._trace_on else b"false"
         self._told_to_all = b'","TRACE_ON":"%b","MSG_REGION":%b,"msgId":"' % (trace_on, quote_text(self._region))
 
     def answer(
         self, link: Link, command: Command, place: Place, waits: bool, topic: str, stored_topic: str = ""
     ) -> bytes | None:
-        """Answer, now or later. Without its topics on the disk a message would not be found after a crash."""
+        """Respond now or later. Unless its topic is saved, a message would not be found after a crash."""
         unsaved = self._topics.unsaved
         if unsaved and (topic in unsaved or stored_topic in unsaved):
             self._answer_when_topic_saved(link, command, place, waits)
@@ -89,12 +89,12 @@ class SendAnswers:
         return self.encode_stored(command, place, _SUCCESS)
 
     def answer_dropped(self, link: Link, command: Command, topic: str, queue_id: int, waits: bool) -> bytes | None:
-        """Answer for messages that were stored before, and are not stored again."""
-        # Nobody knows any more where they are; but disk and slaves must have them before their sender is told so.
+        """Respond for messages that were stored before, and are not stored again."""
+        # Their position is no longer known; but they must be on disk and slaves before the sender is told so.
         return self.answer(link, command, Place(queue_id, -1, "", self._store.log.tail), waits, topic)
 
     def _answer_when_topic_saved(self, link: Link, command: Command, place: Place, waits: bool) -> None:
-        """A message that was acknowledged must be found after a crash, so its topic must be there too."""
+        """Respond once the topic is saved: without it, an acknowledged message would not be found after a crash."""
         replication = self._acknowledgement
         term = replication.term
         command.body = b""
@@ -111,15 +111,15 @@ class SendAnswers:
         self._saver.when_saved("topics", when_saved)
 
     def _answer_when_safe(self, link: Link, command: Command, place: Place, waits: bool) -> None:
-        """Answer now or later, without a task: with sync flush or a SYNC_MASTER every message comes by here."""
-        # It is stored, and thousands may wait.
+        """Respond now or later, without a task: with sync flush or a SYNC_MASTER every message takes this path."""
+        # The message is stored, and thousands may wait, so the body is dropped.
         command.body = b""
         self._acknowledgement.when_done(place.end, _LateAnswer(self, link, command, place), waits=waits)
 
     def encode_stored(self, command: Command, place: Place, code: int) -> bytes:
-        """Encode the answer to a send that was stored: where, and how safe it is."""
+        """Encode the response to a stored send: where it is, and how safe."""
         if command.serialization is _JSON:
-            # By hand: every message comes by here.
+            # Encoded by hand: every message takes this path.
             ids, offset = place.message_ids, place.queue_offset
             return encode_stored(code, place.queue_id, self._told_to_all, ids, offset, command.opaque)
         answer = SendMessageAnswerHeader(
@@ -132,7 +132,7 @@ class SendAnswers:
         return encode_command(command.answer(int(code), answer), BATCH_ANSWER_HEADER_BYTES_MAX)
 
     def refuse(self, link: Link, command: Command, error: ErucaError) -> bytes | None:
-        """Encode the answer to a send that was not stored."""
+        """Encode the response to a send that was not stored."""
         if not isinstance(error, RequestRefused):
             error = RequestRefused(ResponseCode.SYSTEM_ERROR, str(error))
         if command.is_oneway:

@@ -1,4 +1,4 @@
-"""Appending: messages and batches into the store, counted, and refused as clients know it."""
+"""Appending messages and batches to the store, with counters, and with the error codes that clients know."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Appending:
 
     _store: MessageStore
     _stats: Stats
-    # Do properties that have TIMER_MARK delay a message?
+    # Whether properties with TIMER_MARK delay a message.
     _wants_timer: Callable[[bytes], bool]
 
     def append(self, message: Record) -> None:
@@ -35,14 +35,14 @@ class Appending:
         self._stats.on_put(message.topic, 1, message.size, message.queue_id)
 
     def cut_batch(self, topic: str, body: bytes, facts: BatchFacts) -> list[bytes]:
-        """The pieces in which a batch is best stored."""
+        """Cut a batch into the pieces in which it is best stored."""
         try:
             return self._store.cut_encoded(topic, body, facts)
         except StoreError as error:
             raise refuse_unstored(error, self._store, self._stats) from error
 
     def append_batch(self, topic: str, queue_id: int, body: bytes, facts: BatchFacts) -> StoredBatch:
-        """Store a batch as it came, or as messages if that cannot be."""
+        """Store a batch as it arrived, or message by message if that is impossible."""
         batch = None
         if TIMER_MARK not in facts.shared:
             try:
@@ -55,7 +55,7 @@ class Appending:
         return batch
 
     def append_items(self, topic: str, queue_id: int, items: list[BatchItem], facts: BatchFacts) -> StoredBatch:
-        """Store messages of a batch one by one: the long way, for all that is unusual."""
+        """Store the messages of a batch one by one: the slow path, for everything unusual."""
         timed = [each for each in (facts.shared, *[item.properties for item in items]) if TIMER_MARK in each]
         if any(self._wants_timer(each) for each in timed):
             refuse(ResponseCode.MESSAGE_ILLEGAL, "timer message illegal, messages of a batch cannot be delayed")
@@ -72,7 +72,7 @@ class Appending:
 
 
 def _make_messages(topic: str, queue_id: int, items: list[BatchItem], facts: BatchFacts) -> list[Record]:
-    """The messages of a batch, each with what all of them have in common."""
+    """Build the messages of a batch, each with the common fields."""
     return [
         Record(
             topic=topic,

@@ -1,4 +1,4 @@
-"""Batches: unpacked if their sender compressed them, checked, and stored as one, or in pieces when they are large."""
+"""Batches: decompressed if needed, checked, and stored as one, or in pieces if they are large."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _SIZE_BYTES = 4
 
 
 def unpack_batch(body: bytes, sys_flag: int, bytes_max: int) -> tuple[bytes, int]:
-    """The messages of a batch as they are encoded, and the flags that are true of each of them.
+    """Return the encoded messages of a batch, and the flags that apply to each of them.
 
-    The C++ client (and so PyPI's `rocketmq`) compresses the body of a batch as it does that of a message. Java's
-    clients never do, and a Java broker stores such a batch as one message that no consumer can read. Where the flag
-    stands and the body is a batch all the same, the flag is about the bodies of the messages: every compression begins
-    with bytes that would announce a first message larger than a frame.
+    The C++ client (and so PyPI's `rocketmq`) compresses the body of a batch like that of a message. Java's clients
+    never do, and a Java broker stores such a batch as one message that no consumer can read. If the flag is set but the
+    body is a plain batch, the flag is about the bodies of the messages. The two cannot be confused: every compression
+    format starts with bytes that would announce a first message larger than a frame.
     """
     if not is_compressed(sys_flag) or int.from_bytes(body[:_SIZE_BYTES]) <= len(body):
         return body, sys_flag
     try:
         return decompress(body, sys_flag, bytes_max), clear_compression(sys_flag)
     except WireError as error:
-        refuse(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be unpacked: {error}")
+        refuse(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be decompressed: {error}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchSends:
-    """Takes batches."""
+    """Handles batches."""
 
     _standing: Standing
     _store: MessageStore
@@ -60,7 +60,7 @@ class BatchSends:
     _answers: SendAnswers
 
     def take(self, link: Link, command: Command, header: AnySendHeader, *, marked: bool) -> ShortAnswer:
-        """Store a batch and say where. `marked`: its messages have marks, and those that are here are dropped."""
+        """Store a batch and respond. `marked`: its messages have marks, and those already stored are dropped."""
         topic = header.topic
         queue_id = self._drafting.choose_queue(header, self._drafting.check_topic(link, header))
         raw = (header.properties or "").encode()
@@ -80,7 +80,7 @@ class BatchSends:
         return self._answers.answer(link, command, place, waits, topic)
 
     def _unpack(self, link: Link, command: Command, header: AnySendHeader, raw: bytes) -> tuple[bytes, BatchFacts]:
-        """The encoded messages of a batch, and what they have in common; refuses what cannot be stored."""
+        """Return the encoded messages of a batch, and their common fields; refuses what cannot be stored."""
         drafting = self._drafting
         if (
             header.topic.startswith(RETRY_PREFIX)
@@ -91,7 +91,7 @@ class BatchSends:
         bytes_max = self._store.options.message_bytes_max
         body, sys_flag = unpack_batch(command.body, header.sys_flag, bytes_max)
         if len(body) > bytes_max:
-            # As with Java, all of it counts: messages without a body would have no bound at all.
+            # As in Java, the whole size counts: messages without a body would have no limit at all.
             error = MessageIllegal(f"the batch has {len(body)} bytes")
             raise refuse_unstored(error, self._store, self._stats)
         born_host, store_host = host_of(link), self._standing.store_host
@@ -115,13 +115,13 @@ class BatchSends:
         facts: BatchFacts,
         waits: bool,
     ) -> bytes | None:
-        """Store a large batch, one piece in each turn, so that others are served meanwhile."""
+        """Store a large batch, one piece per loop iteration, so that other clients are served meanwhile."""
         turns = find_turns(asyncio.get_running_loop())
         stored: list[StoredBatch] = []
         try:
             for piece in pieces:
                 await turns.wait()
-                self._drafting.check_topic(link, header)  # this may not be the master any more
+                self._drafting.check_topic(link, header)  # this broker may have lost its mastership
                 stored.append(self._appending.append_batch(header.topic, queue_id, piece, facts))
         except (RequestRefused, WireError, StoreError, InvalidName) as error:
             return self._answers.refuse(link, command, error)

@@ -1,6 +1,6 @@
-"""From a request to the message it describes: the checks, and where the message must go.
+"""From a request to the message it describes: the checks, and the real destination.
 
-Checks come in the order of a Java broker, because the first that fails decides the code a client sees.
+Checks come in the order of a Java broker, because the first that fails decides the code that a client sees.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEVEL_DIGITS_MAX = 10
 
 
 class Draft(msgspec.Struct, gc=False):
-    """A message that is ready to be stored, the queue its sender is told, and whether it waits for disk and slaves."""
+    """A message ready to be stored, the queue reported to its sender, and whether it waits for disk and slaves."""
 
     message: Record
     queue_id: int
@@ -45,7 +45,7 @@ class Draft(msgspec.Struct, gc=False):
 
 @dataclass(eq=False)
 class Drafting:
-    """Makes messages of requests."""
+    """Builds messages from requests."""
 
     _options: LiveOptions
     _standing: Standing
@@ -56,11 +56,11 @@ class Drafting:
 
     def __post_init__(self) -> None:
         self._delays = DelayLevels(self._store.options.delay_levels)
-        #: What every message is stored with.
+        #: The store host of every message.
         self.cluster_property = f"CLUSTER\x01{self._options.now.cluster}".encode()
 
     def build(self, link: Link, command: Command, header: AnySendHeader) -> Draft:
-        """Make the message a request describes, for where it must go: its topic, or delay, half or dead letters."""
+        """Build the message for its real destination: its topic, or the delay, half or dead letter topic."""
         config = self.check_topic(link, header)
         queue_id = self.choose_queue(header, config)
         topic = header.topic
@@ -100,7 +100,7 @@ class Drafting:
         level = self.find_delay_level(raw, message.sys_flag)
         message.properties = add_property(raw, self.cluster_property, drop_wait=level == 0)
         if level:
-            self._delays.map(message, level)  # and not the timer, as RocketMQ 5 has it
+            self._delays.map(message, level)  # takes precedence over the timer, as in RocketMQ 5
         elif TIMER_MARK in raw:
             due_ms = self._find_due_time(raw)
             if due_ms is not None:
@@ -109,7 +109,7 @@ class Drafting:
         return Draft(message, queue_id, waits)
 
     def check_topic(self, link: Link, header: AnySendHeader) -> TopicConfig:
-        """The settings of the topic of a request, made if the rules allow it; refuses as a Java broker does."""
+        """Return the settings of a request's topic, created if the rules allow it; refuses as a Java broker does."""
         options = self._options.now
         if options.accept_sends_from_ms and self._clock.now_ms() < options.accept_sends_from_ms:
             refuse(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {options.accept_sends_from_ms}")
@@ -138,7 +138,7 @@ class Drafting:
         return config
 
     def choose_queue(self, header: AnySendHeader, config: TopicConfig) -> int:
-        """The queue a request names, or any when it leaves that to the broker."""
+        """Return the queue that a request names, or any if it leaves the choice to the broker."""
         queue_id = header.queue_id
         most = max(config.write_queue_nums, config.read_queue_nums)
         if queue_id >= most:
@@ -151,7 +151,7 @@ class Drafting:
         return queue_id
 
     def _redirect_dead(self, command: Command, header: AnySendHeader, topic: str, queue_id: int) -> tuple[str, int]:
-        """A retried message that was tried too often goes to the dead letters of its group."""
+        """Redirect a retried message that was tried too often to the dead letters of its group."""
         group_name = topic[len(RETRY_PREFIX) :]
         group = self._groups.get(group_name)
         if group is None:
@@ -167,7 +167,7 @@ class Drafting:
         return topic, queue_id
 
     def wants_timer(self, raw: bytes) -> bool:
-        """Do properties that have TIMER_MARK delay a message?"""
+        """Whether properties with TIMER_MARK delay a message."""
         return self._find_due_time(raw) is not None
 
     def _find_due_time(self, raw: bytes) -> int | None:
@@ -177,18 +177,18 @@ class Drafting:
         return find_due_time(raw, self._clock.now_ms(), options.timer_delay_seconds_max * 1000)
 
     def find_delay_level(self, raw: bytes, sys_flag: int) -> int:
-        """The delay level that properties ask for; 0 for none."""
+        """Return the delay level in the properties; 0 for none."""
         if b"DELAY\x01" not in raw or sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
             return 0
         text = get_property(raw, b"DELAY")
         if text is None or not text.isdigit():
             return 0
-        # Python refuses to read thousands of digits as a number; any level above the highest is taken for it anyway.
+        # Python refuses to parse thousands of digits; any level above the highest counts as the highest anyway.
         return int(text) if len(text) <= _LEVEL_DIGITS_MAX else self._delays.highest
 
 
 def host_of(link: Link) -> bytes:
-    """The peer's address as records hold it."""
+    """Return the peer's address in the form that records hold."""
     packed: bytes | None = link.notes.get(_HOST_NOTE)
     if packed is None:
         packed = link.notes[_HOST_NOTE] = pack_host(*link.peer_host)

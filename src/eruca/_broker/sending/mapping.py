@@ -1,7 +1,7 @@
-"""Where a message really goes: the delay topic, the half topic, the dead letters.
+"""The real destination of a message: the delay topic, the half topic, the dead letters.
 
-A message that is mapped keeps its destination in its properties (REAL_TOPIC, REAL_QID), exactly as a Java broker writes
-them, so that either broker can deliver it.
+A mapped message keeps its destination in its properties (REAL_TOPIC, REAL_QID), exactly as a Java broker writes them,
+so that either broker can deliver it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class DelayLevels:
 
     @property
     def highest(self) -> int:
-        """The longest delay's level."""
+        """The level of the longest delay."""
         return len(self.delays_ms)
 
     def map(self, message: Record, level: int) -> None:
-        """Send a message to the delay topic instead; a level above the highest is taken for it."""
+        """Redirect a message to the delay topic; a level above the highest counts as the highest."""
         level = min(level, self.highest)
         properties = parse_properties(message.properties)
         properties[DELAY] = str(level)
@@ -53,19 +53,19 @@ class DelayLevels:
         message.queue_id = level - 1
 
 
-# What every name of the timer that clients use begins with.
+# The prefix of all timer properties that clients use.
 TIMER_MARK = b"TIMER_D"
 _TIME_DIGITS_MAX = 15
 
 
 def find_due_time(raw: bytes, now_ms: int, delay_max_ms: int) -> int | None:
-    """When a message is due that wants the timer, None for one that does not; refuses times that make no sense.
+    """Return when a message is due that uses the timer, or None if it does not; refuses invalid times.
 
-    What cancels another message is due, and so taken in at once and forgotten, when that message is.
+    A message that cancels another is due at the same time as that message; it is handled at once and discarded then.
     """
     properties = parse_properties(raw)
     if TIMER_OUT_MS in properties:
-        return None  # it was delayed before
+        return None  # it has been delayed already
     due_ms = None
     for name, unit_ms, start_ms in (
         (TIMER_DELAY_SEC, 1000, now_ms),
@@ -77,7 +77,7 @@ def find_due_time(raw: bytes, now_ms: int, delay_max_ms: int) -> int | None:
             continue
         number = read_digits(text, _TIME_DIGITS_MAX)
         if number is None:
-            refuse(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal, {name} is no number of a time: {text[:40]}")
+            refuse(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal, {name} is not a valid time: {text[:40]}")
         due_ms = start_ms + number * unit_ms
     if due_ms is None:
         return now_ms + delay_max_ms if TIMER_DEL_UNIQKEY in properties else None
@@ -86,12 +86,12 @@ def find_due_time(raw: bytes, now_ms: int, delay_max_ms: int) -> int | None:
             ResponseCode.MESSAGE_ILLEGAL,
             f"timer message illegal, the delay time should not be bigger than the max delay {delay_max_ms}ms",
         )
-    # What is due already needs no timer, but what cancels always does.
+    # A message that is already due needs no timer, but a cancellation always does.
     return due_ms if due_ms > now_ms or TIMER_DEL_UNIQKEY in properties else None
 
 
 def map_timer(message: Record, due_ms: int) -> None:
-    """Send a message to the timer topic instead, until it is due."""
+    """Redirect a message to the timer topic until it is due."""
     properties = parse_properties(message.properties)
     properties[TIMER_OUT_MS] = str(due_ms)
     properties[REAL_TOPIC] = message.topic
@@ -102,7 +102,7 @@ def map_timer(message: Record, due_ms: int) -> None:
 
 
 def map_half(message: Record) -> None:
-    """Send a message to the half topic instead, until its transaction is decided."""
+    """Redirect a message to the half topic until its transaction is decided."""
     properties = parse_properties(message.properties)
     properties[REAL_TOPIC] = message.topic
     properties[REAL_QID] = str(message.queue_id)
@@ -113,9 +113,9 @@ def map_half(message: Record) -> None:
 
 
 def add_property(raw: bytes, added: bytes, *, drop_wait: bool) -> bytes:
-    """The properties with one of the broker's own added, and without WAIT when nobody needs it any more."""
+    """Return the properties with one added by the broker, and without WAIT if it is no longer needed."""
     if drop_wait:
-        # Where Java clients have it in nearly every message.
+        # The place where nearly every message of a Java client has it.
         raw = raw[: -len(_WAIT)] if raw.endswith(_WAIT) else raw.replace(_WAIT_AMONG, b"\x02", 1)
     name = added[: added.index(b"\x01") + 1]
     if name in raw or (drop_wait and b"WAIT\x01" in raw):

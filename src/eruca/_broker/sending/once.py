@@ -1,24 +1,25 @@
 """Storing a message once although it is sent again: the broker's half of the idempotent Spark sink.
 
-Each message of such a sink has a mark, the property ERUCA_ONCE, that says which row of which query it is:
+Each message of such a sink has a mark, the property ERUCA_ONCE, which identifies the row and the query:
 
     <query>:<batch>:<partition>:<sequence>      3q2-7wEdQkSxJmA1bFzQhg:17:3:40961
 
-The query's name is up to the sender, the rest are numbers. A sender sends the rows of a partition to a queue in the
-order of their sequence, and the next ones only when those before are answered. So the highest sequence that was stored
-says all: what is not above it is here already and is dropped, and its sender is told that it is stored. A batch begins
-when the one before it is over, so what belongs to an older one than the newest is dropped too, and nothing need be
-remembered of it.
+The sender chooses the name of the query; the rest are numbers. A sender sends the rows of a partition to a queue in the
+order of their sequence, and the next ones only after the previous ones were acknowledged. So the highest stored
+sequence is enough: any message not above it is already stored, so it is dropped and acknowledged. A batch starts when
+the previous one is complete, so messages of a batch older than the newest are dropped too, and nothing about older
+batches has to be remembered.
 
-A power loss may take records out of the middle of what was not synced yet, and leave some behind them. A mark behind
-such a place says nothing of those before it: it is remembered by itself, as an island, until they have been sent again.
+A power loss may remove records from the middle of what was not synced yet, and leave some after them. A mark after
+such a gap does not prove that those before it are stored: it is remembered separately, as an island, until they have
+been sent again.
 
-The marks are in the log, and the log is what counts. The table is saved now and then with the position up to which the
-log is in it, and only when the disk has the log up to there; a start reads the marks behind that position. Before the
-first mark of a store is stored there must be a table: where there is none, a start reads nothing.
+The marks are in the log, and the log is authoritative. The table is saved from time to time with the log position it
+covers, and only after the log is synced up to there; a start reads the marks after that position. There must be a
+table before the first mark is stored: without a table, a start reads nothing.
 
-On a slave the marks come with its master's log, and are read from there little by little. Should a part of its log be
-cut off because its master does not have it, all that is left is read again.
+On a slave the marks arrive with its master's log, and are read from it in small steps. If a part of its log is cut off
+because its master does not have it, the marks of the whole remaining log are read again.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from eruca.errors import MessageIllegal, StoreFull, TableUnsaved
 
 log = logging.getLogger(__name__)
 
-# What a broker says of itself among its numbers, so that a sink knows that it can rely on it.
+# Announced in the broker's runtime metrics, so that a sink knows that it can rely on it.
 ONCE_KEY: Final = "erucaOnce"
 ONCE_VERSION: Final = 1
 
 ONCE_MARK: Final = f"{ERUCA_ONCE}\x01"
 RAW_ONCE_MARK: Final = ONCE_MARK.encode()
-# Only what producers of this group send is looked at: a program that reads messages and sends them elsewhere with all
-# their properties means something else.
+# Only messages from producers of this group are checked: a program that reads messages and sends them elsewhere with
+# all their properties intends new messages.
 ONCE_GROUP: Final = "ERUCA_ONCE_SINK"
 TABLE_NAME: Final = "erucaOnce.json"
 
@@ -62,9 +63,9 @@ _MARK_PARTS: Final = 4
 _NUMBER_DIGITS_MAX: Final = 18
 _ALL: Final = 2**63 - 1
 _SAVER_NAME: Final = "once"
-# The log may grow by so much before the table is saved although nothing in it changed: a start reads what is behind.
+# The log may grow by this much before the table is saved although nothing in it changed: a start reads the rest.
 _UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
-# What a slave reads of the log before others have their turn: a few milliseconds of the loop's time.
+# What a slave reads of the log per turn: a few milliseconds of event loop time.
 _TURN_BYTES: Final = 4 * 1024 * 1024
 
 # Topic, queue and partition.
@@ -72,7 +73,7 @@ _PlaceKey: TypeAlias = tuple[str, int, int]
 
 
 class OnceMark(NamedTuple):
-    """Which row of which query a message is."""
+    """The row and query of a message."""
 
     query: str
     batch: int
@@ -83,7 +84,7 @@ class OnceMark(NamedTuple):
 class OnceQuery(JsonBody):
     """What is remembered of a query: its newest batch, and the highest sequence by topic and `queue:partition`.
 
-    Islands are what is stored above it, as first and last sequence of each.
+    Islands are sequences stored above it, each with its first and last.
     """
 
     batch: int = kept(0)
@@ -92,9 +93,9 @@ class OnceQuery(JsonBody):
 
 
 class OnceTable(JsonBody):
-    """The table on the disk; queries in the order in which they were last heard of."""
+    """The table on disk; queries in order of last use."""
 
-    # How often a part of the log was cut off when the table was made.
+    # How often a part of the log had been cut off when the table was made.
     cuts: int = kept(0)
     position: int = kept(0)
     queries: dict[str, OnceQuery] = kept_dict()
@@ -108,18 +109,18 @@ class _Query:
     def __init__(self, batch: int) -> None:
         self.batch = batch
         self.places: dict[_PlaceKey, int] = {}
-        # What is stored above the highest sequence before which all is stored.
+        # Sequences stored above the highest one without a gap before it.
         self.islands: dict[_PlaceKey, list[tuple[int, int]]] = {}
 
     def begin(self, batch: int) -> None:
-        """A newer batch begins."""
+        """Start a newer batch."""
         self.batch = batch
         self.places = {}
         self.islands = {}
 
 
 def read_mark(properties: bytes) -> OnceMark | None:
-    """The mark of a message, or None without one. Raises MessageIllegal when it is not one of ours."""
+    """Return the mark of a message, or None without one. Raises MessageIllegal if it is invalid."""
     raw = get_property(properties, _RAW_ONCE)
     if raw is None:
         return None
@@ -132,20 +133,20 @@ def read_mark(properties: bytes) -> OnceMark | None:
 
 
 def drop_mark(properties: str) -> str:
-    """Properties without the mark: what somebody else sends again is another message."""
+    """Return properties without the mark: a message sent again by another program is a new message."""
     return "\x02".join([entry for entry in properties.split("\x02") if not entry.startswith(ONCE_MARK)])
 
 
 class OnceFile(TableFile[OnceTable]):
-    """The table on the disk."""
+    """The table on disk."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
         super().__init__(disk, path, OnceTable)
-        # Has it ever been written?
+        # Whether it was ever written.
         self.is_there = disk.exists(path) or disk.exists(path.with_name(path.name + ".bak"))
 
     def save(self, table: OnceTable) -> None:
-        """Replace the table in one step."""
+        """Replace the table atomically."""
         super().save(table)
         self.is_there = True
 
@@ -159,15 +160,15 @@ class Once:
         self._saver = saver
         self._queries: dict[str, _Query] = {}
         self._count = 0
-        # Messages that were here already.
+        # Messages that were already stored.
         self.dropped = 0
         # Marks that were read from the log.
         self.found = 0
         self._changed = False
-        # A table that waits until the disk has the log it is about.
+        # A table that waits until the log it covers is synced.
         self._waiting: OnceTable | None = None
         self._saved_position = 0
-        # On a slave: the log is read up to here; -1 on a master, which notes what it stores.
+        # On a slave: the log is read up to here; -1 on a master, which notes marks as it stores them.
         self._read_to = -1
         self._cuts = store.lineage.cuts
         store.lineage.was_cut.listen(self._on_cut)
@@ -175,10 +176,10 @@ class Once:
         if self.is_ready:
             saver.add(_SAVER_NAME, file, self._take_table, self._note_saved)
 
-    # -- what senders ask --------------------------------------------------------------------------------------------
+    # -- for senders -------------------------------------------------------------------------------------------------
 
     def find_stored(self, topic: str, queue_id: int, mark: OnceMark) -> int:
-        """The highest sequence of a mark's batch and partition up to which a queue has all; -1 for none."""
+        """Return the sequence up to which a queue has all messages of a mark's batch and partition; -1 for none."""
         query = self._queries.get(mark.query)
         if query is None or mark.batch > query.batch:
             return -1
@@ -187,42 +188,42 @@ class Once:
         return query.places.get((topic, queue_id, mark.partition), -1)
 
     def find_islands(self, topic: str, queue_id: int, mark: OnceMark) -> Sequence[tuple[int, int]]:
-        """What a queue has above that, as first and last sequence of each island."""
+        """Return what a queue has above that, as first and last sequence of each island."""
         query = self._queries.get(mark.query)
         if query is None or mark.batch != query.batch:
             return ()
         return query.islands.get((topic, queue_id, mark.partition), ())
 
     def has(self, topic: str, queue_id: int, mark: OnceMark) -> bool:
-        """Is a message stored already?"""
+        """Whether a message is already stored."""
         if mark.sequence <= self.find_stored(topic, queue_id, mark):
             return True
         islands = self.find_islands(topic, queue_id, mark)
-        # They are sorted, and where rows of a queue are not neighbours there is one for each.
+        # They are sorted, and if the rows of a queue are not adjacent there is one for each row.
         before = bisect_right(islands, (mark.sequence, _ALL)) - 1
         return before >= 0 and islands[before][1] >= mark.sequence
 
     def check_room(self, topic: str, queue_id: int, mark: OnceMark) -> None:
-        """Raise StoreFull when one query alone has as many places as may be remembered."""
+        """Raise StoreFull if one query alone would exceed the number of places that can be remembered."""
         query = self._queries.get(mark.query)
         if query is None or mark.batch > query.batch or len(query.places) < ONCE_PLACES_MAX:
             return
         if (topic, queue_id, mark.partition) not in query.places:
             raise StoreFull(
-                f"query {mark.query} writes from too many partitions to too many queues: {ONCE_PLACES_MAX} pairs are"
-                " remembered",
+                f"query {mark.query} writes from too many partitions to too many queues: at most"
+                f" {ONCE_PLACES_MAX} pairs are remembered",
                 hint="write from fewer partitions (coalesce), or with delivery=at-least-once",
             )
 
     def note(self, topic: str, queue_id: int, mark: OnceMark) -> None:
-        """A message was stored, and all of its batch and partition that were sent to the queue before it."""
+        """Note a stored message, and that all earlier ones of its batch and partition in the queue are stored."""
         query = self._queries.pop(mark.query, None)
         if query is None:
             query = _Query(mark.batch)
         elif mark.batch > query.batch:
             self._count -= len(query.places)
             query.begin(mark.batch)
-        # The one heard of last is at the end.
+        # The most recently used query is at the end.
         self._queries[mark.query] = query
         if mark.batch < query.batch:
             return
@@ -241,7 +242,7 @@ class Once:
             self._forget_oldest()
 
     def _note_island(self, topic: str, queue_id: int, mark: OnceMark) -> None:
-        """A message is stored; whether all those before it are is not known."""
+        """Note a stored message when it is not known whether all earlier ones are stored."""
         if self.has(topic, queue_id, mark):
             return
         self.note(topic, queue_id, mark._replace(sequence=-1))
@@ -256,30 +257,30 @@ class Once:
         while (self._count > ONCE_PLACES_MAX or len(self._queries) > ONCE_QUERIES_MAX) and len(self._queries) > 1:
             name = next(iter(self._queries))
             self._count -= len(self._queries.pop(name).places)
-            log.warning("what query %s has stored is forgotten: there are too many queries", name)
+            log.warning("dropping the record of what query %s has stored: there are too many queries", name)
 
     # -- the table ---------------------------------------------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
-        """Is there a table? Before there is one, nothing with a mark may be stored."""
+        """Whether there is a table. Before there is one, no message with a mark may be stored."""
         return self._file.is_there
 
     async def get_ready(self) -> None:
-        """Save a first, empty table. Raises StoreFull when that cannot be done."""
+        """Save a first, empty table. Raises StoreFull if that fails."""
         if not self.is_ready:
             self._saver.add(_SAVER_NAME, self._file, self._take_table, self._note_saved)
             self._saver.mark(_SAVER_NAME)
             try:
                 await self._saver.wait_until_saved(_SAVER_NAME)
             except TableUnsaved as error:
-                raise StoreFull(f"the table of what was stored once cannot be written: {error}") from error
+                raise StoreFull(f"the table of marks cannot be written: {error}") from error
 
     def save_if_changed(self) -> None:
-        """Have the table saved if the log has gone on since; called now and then.
+        """Save the table if the log has grown since; called periodically.
 
-        A table is taken now, and written by a later call, when the disk has the log it is about: otherwise a power loss
-        could leave a table that knows messages which the log has lost.
+        The table is captured now, and written by a later call, once the log it covers is synced: otherwise a power loss
+        could leave a table with messages that the log has lost.
         """
         if not self.is_ready:
             return
@@ -293,15 +294,15 @@ class Once:
 
     @property
     def _end(self) -> int:
-        """The position up to which the log is in the table of this moment."""
+        """The log position that the current table covers."""
         return self._store.log.tail if self._read_to < 0 else self._read_to
 
     def finish(self) -> None:
-        """The broker stops: the table that is saved then has everything, and the store is synced after it."""
+        """The broker stops: the table saved after this is complete, and the store is synced after it."""
         self._waiting = None
 
     def _take_table(self) -> OnceTable:
-        """What is to be written now, and again when that fails: a newer table may be ahead of the log on the disk."""
+        """Return the table to write, the same one after a failure: a newer one may be ahead of the synced log."""
         if self._waiting is None:
             self._waiting = self.snapshot()
         return self._waiting
@@ -312,7 +313,7 @@ class Once:
             self._waiting = None
 
     def snapshot(self) -> OnceTable:
-        """The table of this moment."""
+        """Return the current table."""
         queries: dict[str, OnceQuery] = {}
         for name, query in self._queries.items():
             table = queries[name] = OnceQuery(batch=query.batch)
@@ -326,7 +327,7 @@ class Once:
         return OnceTable(cuts=self._cuts, position=position, queries=queries)
 
     def restore(self, table: OnceTable) -> None:
-        """Take what a table says."""
+        """Restore the state from a table."""
         for name, kept_query in table.queries.items():
             query = self._queries[name] = _Query(kept_query.batch)
             for topic, places in kept_query.places.items():
@@ -339,10 +340,10 @@ class Once:
     # -- on a slave ---------------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """The log is the master's from now on: what is in it is read, and not noted by whoever stores it."""
+        """The log is the master's from now on: marks are read from the log instead of noted when stored."""
         if self._read_to < 0:
             self._read_to = self._store.log.readable_end
-        # A crash after the first mark of the master, and no table: a start would not look for it.
+        # After the master's first mark and a crash without a table, a start would not look for it.
         await self.get_ready()
 
     async def catch_up(self, end: int) -> None:
@@ -355,8 +356,8 @@ class Once:
             await asyncio.sleep(0)
 
     def _on_cut(self, _: int) -> None:
-        """A part of the log is gone, and marks with it: all that is left is read again."""
-        log.warning("a part of the log was cut off: all marks of messages to be stored once are read again")
+        """A part of the log is gone, and marks with it: read the whole remaining log again."""
+        log.warning("a part of the log was cut off: reading all marks again")
         self._queries.clear()
         self._count = 0
         self._waiting = None
@@ -364,7 +365,7 @@ class Once:
         self._read_to = 0
 
     def _read_turn(self, end: int) -> int:
-        """Read some megabytes of a slave's log; returns where the next turn goes on."""
+        """Read some megabytes of a slave's log; return where the next turn continues."""
         start = max(self._read_to, self._store.log.start)
         for behind in self._read_marks(start, end):
             if behind - start >= _TURN_BYTES:
@@ -378,12 +379,12 @@ class Once:
     # -- the log ------------------------------------------------------------------------------------------------------
 
     def read_log(self, position: int) -> None:
-        """Take the marks of the log from a position on."""
+        """Read the marks of the log from a position on."""
         for _ in self._read_marks(max(position, self._store.log.start), self._store.log.tail):
             pass
 
     def _read_marks(self, start: int, end: int) -> Iterator[int]:
-        """Take the marks between two positions; yields, now and then, how far it is."""
+        """Read the marks between two positions; yields the progress from time to time."""
         damage = self._store.damage.items
         whole_until = min([item.position for item in damage if item.end > start], default=_ALL)
         for facts in self._store.reader.iter_facts(start, end):
@@ -395,7 +396,7 @@ class Once:
 
     def _read_record(self, topic: str, queue_id: int, properties: bytes, *, whole: bool) -> bool:
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            return False  # sent by a consumer, as the copy of a message that was stored once
+            return False  # a consumer sent it, as the copy of a message with a mark
         try:
             mark = read_mark(properties)
         except MessageIllegal:
@@ -421,7 +422,7 @@ def _read_place(topic: str, place: str) -> _PlaceKey:
 
 
 def load_once(store: MessageStore, saver: TableSaver) -> Once:
-    """Read the table of a store, and the marks in the log behind it; blocks."""
+    """Load the table of a store, and read the marks in the log after it; blocks."""
     file = OnceFile(store.disk, store.paths.once)
     once = Once(store, file, saver)
     if not once.is_ready:
@@ -431,7 +432,7 @@ def load_once(store: MessageStore, saver: TableSaver) -> Once:
         once.restore(table)
         once.read_log(table.position)
     else:
-        log.warning("%s is about another log than there is: all of it is read again", TABLE_NAME)
+        log.warning("%s does not match the log: reading the whole log again", TABLE_NAME)
         once.read_log(0)
-    log.info("%d marks of messages to be stored once were read from the log", once.found)
+    log.info("read %d marks from the log", once.found)
     return once

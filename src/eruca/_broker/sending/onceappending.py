@@ -1,4 +1,4 @@
-"""Appending only what is not stored yet: messages with a mark that were sent again are dropped (see `once`)."""
+"""Appending messages with a mark unless they are already stored (see `once`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eruca.errors import MessageIllegal, StoreError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnceAppending:
-    """Stores messages with marks, each once."""
+    """Stores messages with marks, each one once."""
 
     _appending: Appending
     _once: Once
@@ -26,10 +26,10 @@ class OnceAppending:
     _stats: Stats
 
     def append(self, message: Record, topic: str, queue_id: int) -> bool:
-        """Store a message that was sent to a queue of a topic; False when it is here already."""
+        """Store a message that was sent to a queue of a topic; return False if it is already stored."""
         mark = _read_mark(message.properties)
         if queue_id < 0:
-            refuse(ResponseCode.MESSAGE_ILLEGAL, "a message that is to be stored once needs a queue")
+            refuse(ResponseCode.MESSAGE_ILLEGAL, "a message with a mark needs a queue")
         is_new = not self._once.has(topic, queue_id, mark)
         if is_new:
             self._check_room(topic, queue_id, mark)
@@ -40,7 +40,7 @@ class OnceAppending:
         return is_new
 
     def append_batch(self, topic: str, queue_id: int, body: bytes, facts: BatchFacts) -> StoredBatch | None:
-        """Store those messages of a batch that are not here yet; None when all are."""
+        """Store the messages of a batch that are not stored yet; return None if all are."""
         last, new = self._choose_new(topic, queue_id, body)
         batch = None
         if new is None:
@@ -51,7 +51,7 @@ class OnceAppending:
         return batch
 
     def _choose_new(self, topic: str, queue_id: int, data: bytes) -> tuple[OnceMark, list[BatchItem] | None]:
-        """The last mark of a batch, and those of its messages that are not here yet; None: all of them."""
+        """Return the last mark of a batch, and its messages that are not stored yet; None means all of them."""
         once = self._once
         ends = find_ends(data)
         if ends is None:
@@ -65,7 +65,7 @@ class OnceAppending:
         if once.find_stored(topic, queue_id, last) < first.sequence and not once.find_islands(topic, queue_id, last):
             self._check_room(topic, queue_id, last)
             return last, None
-        # Its answer was lost; and if some are not here, the broker died before the log had them.
+        # The response was lost; and if some are missing, the broker crashed before the log had them.
         new = [item for item in decode_batch(data) if not once.has(topic, queue_id, _read_mark(item.properties))]
         once.dropped += count - len(new)
         return last, new

@@ -1,4 +1,4 @@
-"""Replies to request messages: brought to the client that waits for them, and kept as messages of their topic."""
+"""Replies to request messages: delivered to the waiting client, and stored as messages of their topic."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from eruca.errors import ErucaError, InvalidName, NetError, RequestRefused, Stor
 
 log = logging.getLogger(__name__)
 
-# How long the client may take to say that it has the reply.
+# How long the client may take to confirm the reply.
 _PUSH_SECONDS = 10.0
-# What the answer says when the reply was brought but not kept: the Java client wants some id.
+# The message id of the response if the reply was delivered but not stored: the Java client needs one.
 _NO_ID = "0"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplyHandlers:
-    """Answers 324 and 325."""
+    """Handles 324 and 325."""
 
     _options: LiveOptions
     _standing: Standing
@@ -49,12 +49,12 @@ class ReplyHandlers:
     _reporter: Reporter = field(default_factory=partial(Reporter, log))
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add(RequestCode.SEND_REPLY_MESSAGE, self.take_reply)
         table.add(RequestCode.SEND_REPLY_MESSAGE_V2, self.take_reply)
 
     async def take_reply(self, request: Request) -> Reply:
-        """Bring a reply to who asked; the answer says whether that went well."""
+        """Deliver a reply to the requester; the response tells whether that succeeded."""
         options, header = self._options.now, request.header
         try:
             draft = self._drafting.build(request.link, request.command, header)
@@ -66,14 +66,16 @@ class ReplyHandlers:
             await self._push(request.link, request.command, header)
             code, remark = int(ResponseCode.SUCCESS), None
         except ErucaError as error:
-            self._reporter.report(request.link.peer_host[0], f"a reply of {request.link.peer} was not brought: {error}")
+            self._reporter.report(
+                request.link.peer_host[0], f"a reply of {request.link.peer} was not delivered: {error}"
+            )
             code, remark = int(ResponseCode.SYSTEM_ERROR), str(error)
         message = draft.message
         kept = self._keep(message)
         if code != ResponseCode.SUCCESS and not kept:
             return self._refuse(code, remark)
         if kept and code == ResponseCode.SUCCESS and self._acknowledgement.needs_wait(draft.waits):
-            # As with any other message: success means that disk and slaves have it, as the broker's mode wants.
+            # As for any message: success means that it is as safe on disk and slaves as the broker's mode requires.
             code = int(await self._acknowledgement.wait(message.position + message.size, waits=draft.waits))
         answer = SendMessageAnswerHeader(
             message_id=encode_offset_id(message.store_host, message.position) if kept else _NO_ID,
@@ -88,10 +90,10 @@ class ReplyHandlers:
         options = self._options.now
         return Reply(SendRefusedHeader(region=options.region, trace_on=options.trace_on), code=code, remark=remark)
 
-    # -- bringing ----------------------------------------------------------------------------------------------------
+    # -- delivering --------------------------------------------------------------------------------------------------
 
     async def _push(self, link: Link, command: Command, header: AnySendHeader) -> None:
-        """Call the client that asked, on its producer's connection. Raises an ErucaError that says what went wrong."""
+        """Call the requesting client, on its producer's connection. Raises ErucaError if that fails."""
         properties = parse_properties(header.properties or "")
         client_id = properties.get(REPLY_TO_CLIENT)
         if client_id is None:
@@ -126,16 +128,16 @@ class ReplyHandlers:
         if answer.code != ResponseCode.SUCCESS:
             raise NetError(f"push reply message to {client_id} fail. {answer.remark or f'code {answer.code}'}")
 
-    # -- keeping -----------------------------------------------------------------------------------------------------
+    # -- storing -----------------------------------------------------------------------------------------------------
 
     def _keep(self, message: Record) -> bool:
-        """Store the reply, if replies are to be stored; that the client has it counts more than that we have it."""
+        """Store the reply, if configured; a failure is only logged, because the client already has the reply."""
         if not self._options.now.store_replies:
             return False
         try:
             self._store.append(message)
         except StoreError as error:
-            log.warning("a reply of topic %s is not kept: %s", message.topic, error)
+            log.warning("a reply of topic %s was not stored: %s", message.topic, error)
             return False
         self._stats.on_put(message.topic, 1, message.size, message.queue_id)
         return True

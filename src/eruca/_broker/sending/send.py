@@ -1,7 +1,7 @@
-"""Sending: from a request to a stored message and its answer.
+"""Sending: from a request to a stored message and its response.
 
 A request becomes a draft (`drafting`), the draft is stored (`appending`, or `onceappending` for messages with marks),
-and its sender is told where it is and how safe (`answering`). Batches go their own way (`batches`).
+and the response tells its sender where it is and how safe (`answering`). Batches have their own path (`batches`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from eruca._wire.headers import AnySendHeader, SendMessageHeader, SendMessageV2H
 from eruca._wire.ids import encode_offset_id
 from eruca.errors import InvalidName, RequestRefused, StoreError, WireError
 
-# Looking a member of an enum up takes longer than comparing it.
+# Looking up an enum member takes longer than comparing it.
 _BATCH: Final = RequestCode.SEND_BATCH_MESSAGE
 
 _HeaderType: TypeAlias = type[SendMessageHeader] | type[SendMessageV2Header]
 
 
 class SendHandlers:
-    """Answers the send family."""
+    """Handles the send family."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SendHandlers:
         self._batches = BatchSends(standing, store, stats, drafting, self._appending, self._once_appending, answers)
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes of the send family."""
+        """Register the handlers of the send family."""
         table.add_raw(RequestCode.SEND_MESSAGE, lambda link, command: self.handle(link, command, SendMessageHeader))
         table.add_raw(
             RequestCode.SEND_MESSAGE_V2, lambda link, command: self.handle(link, command, SendMessageV2Header)
@@ -64,7 +64,7 @@ class SendHandlers:
         )
 
     def handle(self, link: Link, command: Command, header_type: _HeaderType) -> ShortAnswer:
-        """Store what was sent and say where."""
+        """Store a message and respond with its position."""
         try:
             header: AnySendHeader = command.decode_header(header_type)
             marked = header.producer_group == ONCE_GROUP
@@ -90,7 +90,7 @@ class SendHandlers:
         return self._answers.answer(link, command, place, draft.waits, header.topic, message.topic)
 
     async def _store_when_ready(self, link: Link, command: Command, header_type: _HeaderType) -> bytes | None:
-        """Store messages with marks when there is a table of them."""
+        """Store messages with marks once there is a table of marks."""
         try:
             await self._once.get_ready()
         except StoreError as error:

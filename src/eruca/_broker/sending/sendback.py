@@ -1,4 +1,4 @@
-"""Messages that consumers give back: stored again for a later try, or among the dead letters of their group."""
+"""Messages that consumers send back: stored again for a later retry, or in the dead letters of their group."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from eruca._wire.record import Record
 from eruca._wire.sysflag import TOPIC_UNIT_SUBSCRIBED
 from eruca.errors import RequestRefused, StoreError
 
-# Clients from 3.4.9 on say themselves how often they try.
+# Clients from 3.4.9 on send their maximum number of attempts.
 
 
 @dataclass(eq=False)
 class SendBackHandlers:
-    """Answers 36."""
+    """Handles 36."""
 
     _options: LiveOptions
     _standing: Standing
@@ -53,7 +53,7 @@ class SendBackHandlers:
         self._delays = DelayLevels(self._store.options.delay_levels)
 
     def register(self, table: HandlerTable) -> None:
-        """Take the code."""
+        """Register the handler."""
         table.add(RequestCode.CONSUMER_SEND_MSG_BACK, self.take_back)
 
     def take_back(self, request: Request) -> Result:
@@ -63,7 +63,7 @@ class SendBackHandlers:
         if not self._standing.writable:
             refuse(ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE.name)
         if group.retry_queue_nums <= 0:
-            return Reply()  # the group does not want retries: the message is dropped
+            return Reply()  # retries are disabled for the group: the message is dropped
         self._check_retry_topic(header, group)
         found = read_message(self._store, header.offset)
         if found is None:
@@ -98,7 +98,7 @@ class SendBackHandlers:
     # -- the copy ----------------------------------------------------------------------------------------------------
 
     def _build(self, header: SendBackHeader, group: GroupConfig, found: Record, times_max: int) -> Record:
-        """The copy to store: in the dead letter topic, or in the delay topic on its way to the retry topic."""
+        """Build the copy to store: in the dead letter topic, or in the delay topic on its way to the retry topic."""
         properties = parse_properties(found.properties)
         properties.setdefault(RETRY_TOPIC, found.topic)
         properties.setdefault(ORIGIN_MESSAGE_ID, encode_offset_id(found.store_host, found.position))
@@ -130,15 +130,15 @@ class SendBackHandlers:
         stats.on_send_back(header.group, copy.get_property(RETRY_TOPIC) or copy.topic)
 
     def _acknowledge(self, copy: Record) -> Result:
-        # The consumer forgets the message when it has the answer, so disk and slaves must have the copy by then. (Java
-        # does not wait here, whatever the flush mode and role.)
+        # The consumer forgets the message when it gets the response, so the copy must be on disk and slaves by then.
+        # (Java does not wait here, whatever the flush mode and role.)
         if self._acknowledgement.needs_wait(True):
             return self._answer_when_safe(copy)
         return Reply()
 
     async def _answer_when_safe(self, copy: Record) -> Reply:
         code = await self._acknowledgement.wait(copy.position + copy.size)
-        # Without a slave there is nothing to wait for, and a refusal would leave one more copy with every try.
+        # Without a slave there is nothing to wait for, and a refusal would add one more copy with every retry.
         if code in (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE):
             return Reply()
         return Reply(code=ResponseCode.SYSTEM_ERROR, remark=code.name)

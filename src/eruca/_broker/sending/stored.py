@@ -1,4 +1,4 @@
-"""Messages the broker reads back from its own store to store them again somewhere else."""
+"""Messages that the broker reads from its own store to store them again elsewhere."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from eruca.errors import WireError
 
 
 def read_message(store: MessageStore, position: int) -> Record | None:
-    """The message at a commit-log position, or None when there is none or it is damaged.
+    """Return the message at a commit log position, or None if there is none or it is damaged.
 
-    The body's CRC is checked, because the copy will get a new one: damage must not be given a clean bill.
+    The CRC of the body is checked, because the copy gets a new one, which would hide damage.
     """
     if position < 0:
         return None
@@ -24,7 +24,7 @@ def read_message(store: MessageStore, position: int) -> Record | None:
 
 
 def copy_message(message: Record, topic: str, queue_id: int, properties: bytes | None = None) -> Record:
-    """A message to be stored anew: body, flags, times and hosts of its birth as they are, another destination."""
+    """Return a copy of a message for another destination: body, flags, born time and hosts are unchanged."""
     return Record(
         topic=topic,
         queue_id=queue_id,

@@ -1,1 +1,1 @@
-"""Half messages, and what becomes of them."""
+"""Half messages, and how they are committed, rolled back and checked."""

@@ -1,4 +1,4 @@
-"""Asking producers what became of their half messages.
+"""Asking producers whether their half messages are committed or rolled back.
 
 A pass at every interval walks the half queue (`eruca._core.transactions` decides, this module reads, writes and asks).
 """
@@ -59,13 +59,13 @@ from eruca.errors import MessageIllegal, StoreError, WireError
 log = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
-# Op records of one read, and steps of one turn of the loop: a millisecond or so each.
+# Op records per read, and steps per loop iteration: about a millisecond each.
 _OPS_READ_MAX = 128
 _TURN_STEPS_MAX = 32
 
 
 class CheckBackService:
-    """Runs a pass at every interval, for as long as the broker is a master."""
+    """Runs a pass at every interval while the broker is a master."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class CheckBackService:
         steady: SteadyTime,
         decisions: Decisions,
     ) -> None:
-        """`sync` brings what is stored to the disk."""
+        """`sync` syncs the store to disk."""
         self._options = options
         self._standing = standing
         self._store = store
@@ -95,16 +95,16 @@ class CheckBackService:
         self._decisions = decisions
         given = options.now
         self._repeating = Repeating(
-            "the check of half messages", self.run_pass, lambda: given.transaction_check_interval_ms / 1000
+            "checking half messages", self.run_pass, lambda: given.transaction_check_interval_ms / 1000
         )
         self._turn = 0
         self._reporter = Reporter(log)
-        # The half that is being decided; read once, used by what is done with it.
+        # The half that is being decided; read once, used by the actions.
         self._message: Record | None = None
 
     def start(self) -> None:
-        """Begin; does nothing on a slave. Must come before the first message does."""
-        # What was decided before may stand at other offsets in the log of today.
+        """Start; does nothing on a slave. Must run before the first message arrives."""
+        # Earlier decisions may be at other offsets in the current log.
         self._decisions.forget()
         if not self._repeating.is_running and not self._standing.is_slave:
             for topic in (HALF_TOPIC, OP_HALF_TOPIC):
@@ -112,13 +112,13 @@ class CheckBackService:
             self._repeating.start()
 
     async def stop(self) -> None:
-        """End; the progress is saved with the consumer offsets."""
+        """Stop; the progress is saved with the consumer offsets."""
         await self._repeating.stop()
 
     async def run_pass(self) -> None:
         """Walk the half queue once."""
         options, offsets, steady = self._options.now, self._offsets, self._steady
-        # As with Java, the topic is there (and listed by tools) from the first pass on, not from the first half.
+        # As in Java, the topic exists (and tools list it) from the first pass on, not from the first half.
         self._topics.create_internal(HALF_TOPIC, 1)
         self._decisions.keep()
         machine = CheckPass(
@@ -133,22 +133,22 @@ class CheckBackService:
         steps = 0
         while not isinstance(action, Finish):
             steps += 1
-            # Between two halves only: a decision that came while one is being decided would not be seen.
+            # Only between two halves: a decision that arrives while a half is being processed would be missed.
             if steps >= _TURN_STEPS_MAX and isinstance(action, ReadHalf):
                 steps = 0
                 await asyncio.sleep(0)
             action = machine.handle(self._do(action), steady.now_ms())
-        # A power loss could leave the progress behind a half whose copy is lost, and nobody would ask again.
+        # Otherwise a power loss could leave the progress past a half whose copy is lost, and it would stay unchecked.
         if (action.half_offset, action.op_offset) != begin and await self._sync():
             offsets.put(PROGRESS_GROUP, HALF_TOPIC, QUEUE, action.half_offset)
             offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, QUEUE, action.op_offset)
-            # Not with the next save of offsets: a crash before it would ask about the same halves twice.
+            # Not with the next save of offsets: a crash before that would cause the same halves to be checked twice.
             self._saver.mark("offsets")
 
     def _correct(self, topic: str) -> None:
-        """Bring the progress back to the end of its queue: a crash may have cost that its last entries.
+        """Move the progress back to the end of its queue: a crash may have cost the queue its last entries.
 
-        What comes next takes their offsets, and would be passed over.
+        The next messages get those offsets, and would be skipped.
         """
         queue = self._store.queues.get(topic, QUEUE)
         end = 0 if queue is None else queue.max_offset
@@ -165,7 +165,7 @@ class CheckBackService:
         return 0 if queue is None else queue.min_offset
 
     def _do(self, action: Action) -> Event:
-        """Do what the machine wants, and say how it went."""
+        """Execute an action of the state machine, and return the result."""
         match action:
             case ReadHalf(offset):
                 return self._read_half(offset)
@@ -184,11 +184,12 @@ class CheckBackService:
                 case GiveUp():
                     self._give_up(message)
         except MessageIllegal as error:
-            # Its properties have no room for one more. There will be no copy to decide, but the half itself still can.
-            log.error("a half message is asked about for the last time: %s", error)
+            # The properties have no room for one more. There will be no copy to decide, but the half can still be
+            # decided.
+            log.error("this is the last check of a half message: %s", error)
             self._ask(message, message)
         except StoreError as error:
-            log.error("half messages wait: %s", error)
+            log.error("checking half messages is paused: %s", error)
             return StoreRefused()
         return Stored()
 
@@ -199,16 +200,16 @@ class CheckBackService:
         if queue is None or offset == queue.max_offset:
             return HalvesEnded()
         if not queue.min_offset <= offset < queue.max_offset:
-            log.warning("half messages were checked up to %d, which is outside their queue", offset)
+            log.warning("half messages were checked up to offset %d, which is outside their queue", offset)
             return HalfMissing(max(queue.min_offset, min(offset, queue.max_offset)))
         entry = queue.entry(offset)
         message = None if entry is None or entry.size == FILLER_SIZE else read_message(self._store, entry.position)
         if message is None:
-            log.warning("the half message at offset %d cannot be read and is left out", offset)
+            log.warning("the half message at offset %d cannot be read and is skipped", offset)
             return HalfMissing(offset + 1)
         self._message = message
         half = read_half(message, self._options.now.transaction_timeout_ms)
-        # By the clock the pass goes by: whoever sets the machine's does not make a half old, or young for ever.
+        # By the steady clock of the pass: setting the machine's clock does not make a half old, or young forever.
         stored_ms = self._steady.find_stored(half.position, message.store_timestamp)
         return HalfRead(replace(half, born_ms=half.born_ms - message.store_timestamp + stored_ms))
 
@@ -221,7 +222,7 @@ class CheckBackService:
             try:
                 ops.append(read_op(decode_record(view)))
             except WireError as error:
-                log.warning("an op record is left out: %s", error)
+                log.warning("an op record is skipped: %s", error)
         return OpsRead(ops, result.next_offset, result.next_offset >= result.max_offset)
 
     # -- writing and asking ------------------------------------------------------------------------------------------
@@ -235,18 +236,18 @@ class CheckBackService:
         self._topics.create_internal(MAX_CHECK_TOPIC, 1)
         self._append(copy_message(message, MAX_CHECK_TOPIC, 0))
         log.error(
-            "the half message %s of group %s is undecided for too long and was put into %s",
+            "the half message %s of group %s was undecided for too long and was moved to %s",
             encode_offset_id(message.store_host, message.position),
             message.get_property(PGROUP),
             MAX_CHECK_TOPIC,
         )
 
     def _ask(self, found: Record, copy: Record) -> None:
-        """Ask a producer of the group; the answer will name the copy."""
+        """Ask a producer of the group; the response will name the copy."""
         group = copy.get_property(PGROUP) or ""
         producer = self._choose_producer(group)
         if producer is None:
-            self._reporter.report(group, f"nobody of producer group {group} is here to be asked about a half message")
+            self._reporter.report(group, f"no producer of group {group} is connected to check a half message")
             return
         unique_id = copy.get_property(UNIQ_KEY)
         header = CheckTransactionHeader(
@@ -260,7 +261,7 @@ class CheckBackService:
         producer.link.notify(make_request(RequestCode.CHECK_TRANSACTION_STATE, header, body))
 
     def _choose_producer(self, group: str) -> Member | None:
-        """A producer of the group that is connected, each in turn."""
+        """Choose a connected producer of the group, each in turn."""
         members = [member for member in self._clients.producers.get(group, {}).values() if member.link.is_open]
         if not members:
             return None
@@ -269,7 +270,7 @@ class CheckBackService:
 
 
 def _as_sent(found: Record, copy: Record) -> Record:
-    """The half as its producer knows it: its own topic and queue, but the place of the copy that is to be decided."""
+    """Return the half as its producer knows it: with its own topic and queue, but the position of the copy."""
     properties = parse_properties(copy.properties)
     sent = copy_message(
         copy,

@@ -1,4 +1,4 @@
-"""What was decided about half messages: the op records that say so, and what was decided lately."""
+"""Decisions about half messages: their op records, and the recent decisions."""
 
 from __future__ import annotations
 
@@ -15,58 +15,56 @@ from eruca.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-# Decisions that are remembered to tell a second one for the same transaction (a slow answer and the answer to a check)
-# from the first. The op queue would tell as well, but only after a search.
+# Recent decisions are remembered to recognise a second decision for the same transaction (a slow response and the
+# response to a check). The op queue has them too, but would have to be searched.
 _REMEMBERED_MAX = 10_000
 
 
 class Decisions:
-    """Writes down decisions, and knows those of late."""
+    """Stores decisions, and remembers recent ones."""
 
     def __init__(self, standing: Standing, clock: Clock, store: MessageStore, stats: Stats) -> None:
         self._standing = standing
         self._clock = clock
         self._store = store
         self._stats = stats
-        # Roots of transactions that were decided lately: the offset of the first half.
+        # Roots of recently decided transactions: the offset of the first half.
         self._decided: OrderedDict[int, None] = OrderedDict()
-        # Those of them that were committed but whose op record could not be written yet, by root.
+        # Committed halves whose op record could not be written yet, by root.
         self._unkept: dict[int, Half] = {}
 
     def forget(self) -> None:
-        """Know of no decision; the log may be another one."""
+        """Forget all decisions; the log may have been replaced."""
         self._decided.clear()
         self._unkept.clear()
 
     def has(self, half: Half) -> bool:
-        """Was the transaction of a half decided lately?"""
+        """Whether the transaction of a half was decided recently."""
         return half.root in self._decided
 
     def note_committed(self, half: Half) -> None:
-        """A half is committed, whatever becomes of its op record, which is written now or later."""
+        """A half is committed, even if its op record can only be written later."""
         self._remember(half)
         self._unkept[half.root] = half
         self.keep()
 
     def roll_back(self, half: Half) -> None:
-        """Write the op record; raises StoreError. Nothing else says that a half is rolled back, so without it nothing
-        is decided.
-        """
+        """Write the op record, which alone marks a half as rolled back; if it raises StoreError, nothing is decided."""
         self._write_ops(half)
         self._remember(half)
 
     def keep(self) -> None:
-        """Write the op records of committed halves that have none yet. Without one, the producer is asked again."""
+        """Write the missing op records of committed halves. Without one, the producer is asked again."""
         for root, half in list(self._unkept.items()):
             try:
                 self._write_ops(half)
             except StoreError as error:
-                log.error("the decision about the half message at offset %d is not kept yet: %s", half.offset, error)
+                log.error("the decision about the half message at offset %d is not stored yet: %s", half.offset, error)
                 return
             self._unkept.pop(root, None)
 
     def _write_ops(self, half: Half) -> None:
-        # The root as well: there may be a younger copy than the one this decision is about.
+        # The root as well: there may be a newer copy than the one this decision is about.
         for offset in dict.fromkeys((half.offset, half.root)):
             op = self._store.append(make_op(offset, self._standing.store_host, self._clock.now_ms()))
             self._stats.on_own(op.size)

@@ -1,4 +1,4 @@
-"""Half messages and op records as they are stored, byte for byte as a Java broker stores them."""
+"""Half messages and op records, stored byte for byte as by a Java broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eruca._wire.properties import (
 from eruca._wire.record import Record
 from eruca._wire.sysflag import TRANSACTION_COMMIT, set_host_bits, set_transaction
 
-# The group under whose name the progress in both queues is kept.
+# The group name under which the progress in both queues is stored.
 PROGRESS_GROUP = "CID_RMQ_SYS_TRANS"
 # Both topics have one queue.
 QUEUE = 0
@@ -31,7 +31,7 @@ _OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: _DECIDED_TAG})
 
 
 def read_half(message: Record, timeout_ms: int) -> Half:
-    """What decisions need of a half message."""
+    """Extract from a half message what decisions need."""
     immunity = get_property(message.properties, CHECK_IMMUNITY_TIME_IN_SECONDS.encode())
     immunity_ms = None
     if immunity is not None:
@@ -48,7 +48,7 @@ def read_half(message: Record, timeout_ms: int) -> Half:
 
 
 def read_op(message: Record) -> Op:
-    """What decisions need of an op record."""
+    """Extract from an op record what decisions need."""
     is_decision = get_property(message.properties, TAGS.encode()) == _DECIDED_TAG.encode()
     return Op(message.queue_offset, message.position, _read_whole(message.body) if is_decision else None)
 
@@ -58,7 +58,7 @@ def _read_whole(raw: bytes | None) -> int | None:
 
 
 def make_op(half_offset: int, host: bytes, now_ms: int) -> Record:
-    """The record that says a half is decided."""
+    """Build the record that marks a half as decided."""
     return Record(
         topic=OP_HALF_TOPIC,
         queue_id=QUEUE,
@@ -72,7 +72,7 @@ def make_op(half_offset: int, host: bytes, now_ms: int) -> Record:
 
 
 def make_committed(half: Record) -> Record | None:
-    """The message a half becomes when it is committed; None when the half does not say where it goes."""
+    """Build the message that a committed half becomes; return None if the half has no destination."""
     topic, queue_id = half.get_property(REAL_TOPIC), read_digits(half.get_property(REAL_QID))
     if topic is None or queue_id is None:
         return None
@@ -83,7 +83,7 @@ def make_committed(half: Record) -> Record | None:
 
 
 def _drop_root(properties: bytes) -> bytes:
-    """Properties without the root's offset, which a Java broker writes only where the sender asked for more time."""
+    """Return properties without the root's offset, which Java writes only if the sender asked for more time."""
     if get_property(properties, TRAN_PREPARED_QUEUE_OFFSET.encode()) is None:
         return properties
     kept = parse_properties(properties)
@@ -93,7 +93,7 @@ def _drop_root(properties: bytes) -> bytes:
 
 
 def make_copy(half: Record, root: int | None, *, checks: int | None = None, waits: bool = True) -> Record:
-    """The half once more, for the end of its queue; it names its root, or keeps the one it names already."""
+    """Copy a half to the end of its queue; the copy names its root, or keeps the one already named."""
     properties = parse_properties(half.properties)
     if root is not None:
         properties.setdefault(TRAN_PREPARED_QUEUE_OFFSET, str(root))

@@ -1,7 +1,7 @@
-"""Transactions: a producer decides what becomes of a half message.
+"""Transactions: a producer commits or rolls back a half message.
 
-Sending put the half into RMQ_SYS_TRANS_HALF_TOPIC, where no consumer sees it. Committing stores it once more in its own
-topic; committing and rolling back both leave an op record that names the half's offset, so that it is not asked about.
+Sending stored the half in RMQ_SYS_TRANS_HALF_TOPIC, where no consumer sees it. Committing stores it once more in its
+own topic; committing and rolling back both write an op record with the half's offset, so that it is not checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class TransactionHandlers:
-    """Answers 37 and 323."""
+    """Handles 37 and 323."""
 
     def __init__(
         self,
@@ -50,24 +50,24 @@ class TransactionHandlers:
         self._decisions = decisions
 
     def register(self, table: HandlerTable) -> None:
-        """Take the codes."""
+        """Register the handlers."""
         table.add(RequestCode.END_TRANSACTION, self.end)
         table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume)
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def end(self, request: Request) -> Result:
-        """Commit a half or roll it back; a producer that does not know yet gets no answer, and is asked later."""
+        """Commit or roll back a half; an undecided producer gets no response, and is asked later."""
         header: EndTransactionHeader = request.header
         if not self._standing.writable:
             refuse(ResponseCode.SLAVE_NOT_AVAILABLE, "Message store is slave mode, so end transaction is forbidden. ")
         if header.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            log.debug("%s does not know yet what becomes of transaction %s", request.link.peer, header.message_id)
+            log.debug("%s has not decided transaction %s yet", request.link.peer, header.message_id)
             return None
         message = self._find_half(header)
         half = read_half(message, self._options.now.transaction_timeout_ms)
         if self._decisions.has(half):
-            log.info("transaction %s of %s was decided before", header.message_id, request.link.peer)
+            log.info("transaction %s of %s was already decided", header.message_id, request.link.peer)
             self._decisions.keep()
         elif header.decision == TRANSACTION_COMMIT:
             self._commit(message)
@@ -80,7 +80,7 @@ class TransactionHandlers:
         return self._acknowledge(request)
 
     def _acknowledge(self, request: Request) -> Result:
-        # Clients ask for no answer as a rule, and nothing is lost without one: the half is safe, and is asked about.
+        # Clients usually request no response, and nothing is lost without one: the half is safe, and will be checked.
         if request.command.is_oneway or not self._acknowledgement.needs_wait(True):
             return Reply()
         return self._answer_when_safe()
@@ -90,9 +90,9 @@ class TransactionHandlers:
         return Reply(code=code, remark=None if code == ResponseCode.SUCCESS else code.name)
 
     def _find_half(self, header: EndTransactionHeader) -> Record:
-        """The half a decision is about; every field that names it must agree."""
+        """Find the half of a decision; every field that identifies it must match."""
         store = self._store
-        # A decision often follows its half at once, and a transient buffer may still have that.
+        # A decision often follows its half at once, which may still be in a transient buffer.
         store.commit()
         message = read_message(store, header.position)
         if message is None or message.topic != HALF_TOPIC or message.queue_id != QUEUE:
@@ -106,7 +106,7 @@ class TransactionHandlers:
     def _commit(self, half: Record) -> None:
         committed = make_committed(half)
         if committed is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the half message does not say where it goes")
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the half message has no destination")
         try:
             self._store.append(committed)
         except StoreError as error:
@@ -115,10 +115,10 @@ class TransactionHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         self._stats.on_put(committed.topic, 1, committed.size, committed.queue_id)
 
-    # -- trying again ------------------------------------------------------------------------------------------------
+    # -- retrying ----------------------------------------------------------------------------------------------------
 
     def resume(self, request: Request) -> Result:
-        """Ask again about a half that was given up."""
+        """Check a half again that was given up."""
         try:
             message = read_message(self._store, decode_offset_id(request.header.message_id or "").position)
         except WireError:
@@ -127,12 +127,12 @@ class TransactionHandlers:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"Exception was thrown when putting message back to {HALF_TOPIC}."
             )
-        # One that was given up names its root itself, if it was ever copied.
+        # A half that was given up already names its root, if it was ever copied.
         root = message.queue_offset if message.topic == HALF_TOPIC else None
         copy = make_copy(message, root, checks=0)
         try:
             self._stats.on_own(self._store.append(copy).size)
         except StoreError as error:
-            log.error("the half message at %d cannot be put back: %s", message.position, error)
+            log.error("cannot put back the half message at %d: %s", message.position, error)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"Put message back to {HALF_TOPIC} failed.") from error
         return self._acknowledge(request)

@@ -1,21 +1,21 @@
 """The in-sync set: members that have everything that was acknowledged, so that any of them may be the next master.
 
-etcd holds the set, only the master changes it, and acknowledgements need all of it. What keeps it true:
+etcd holds the set, only the master changes it, and acknowledgements need all of it. These rules keep it correct:
 
-- A change that is not known to have happened counts as happened and as not happened: until etcd's answer is known,
+- A change with an unknown outcome counts both as made and as not made: until etcd's answer is known,
   acknowledgements need the old and the new set together.
-- A member that joins is needed first. From that moment nothing is acknowledged without it, so what it lacks does not
-  grow: when it has reported all that may have been acknowledged before (`bar`), it is written into the set. Waiting for
-  it to reach a mark that moves would never end under load.
-- What earlier masters acknowledged is not known, but it is in the log that this mastership began with. A member
-  joins with no less.
+- A member that joins is required first. From that moment nothing is acknowledged without it, so what it lacks does not
+  grow: when it has reported everything that may have been acknowledged before (`bar`), it is written into the set.
+  Waiting for it to reach a moving mark would never end under load.
+- What earlier masters acknowledged is unknown, but it is in the log that this mastership began with. A member
+  needs at least that to join.
 
-How long a member is behind is measured as time: since when it does not have what was the end of the log then. Over
-`timeout_s` it leaves, under half of that it may join. One whose link is gone leaves at once, so that producers do not
-wait for it; but while leaving would leave fewer than `required`, nothing could be acknowledged without it either, and
-it stays for `alone_s`: a master that loses everybody is often the one that is cut off, and whoever is in the set may
-replace it. Then it leaves, so that a slave that is days behind is not elected over messages that are stored but could
-not be acknowledged.
+How far a member is behind is measured as time: how long ago it last had what was then the end of the log. Above
+`timeout_s` it leaves, below half of that it may join. A member whose link is gone leaves at once, so that producers do
+not wait for it. But if that would leave fewer than `required`, nothing could be acknowledged without it either, so
+it stays for `alone_s`: a master that loses all its slaves is often the one that is cut off, and a member of the set
+may replace it. After that it leaves, so that a slave that is days behind is not elected over messages that are stored
+but could not be acknowledged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from eruca._core.failover.view import Progress
 
 @dataclass(slots=True)
 class _Track:
-    """One slave: when it last had the end of the log, and what it must report to have had it again."""
+    """One slave: when it last had the end of the log, and what it must report to have it again."""
 
     caught_at: float | None
     target: int = -1
@@ -39,7 +39,7 @@ class _Track:
     def connect(self, tail: int, now: float, *, is_member: bool) -> None:
         self.is_linked, self.lost_at = True, None
         self.target, self.since = tail, now
-        # A member gets its time again to make up for what it missed; others must show first that they can.
+        # A member gets its full time again to catch up; others must first show that they can.
         self.caught_at = now if is_member else None
 
     def report(self, position: int, tail: int, now: float) -> None:
@@ -52,7 +52,7 @@ class _Track:
             self.is_linked, self.lost_at = False, now
 
     def find_gone_since(self, timeout_s: float, now: float) -> float | None:
-        """Since when it should not be in the set; None: it should."""
+        """Since when it should not be in the set; None if it should be."""
         if self.lost_at is not None:
             return self.lost_at
         late_from = (self.caught_at if self.caught_at is not None else self.since) + timeout_s
@@ -60,7 +60,7 @@ class _Track:
 
 
 class InSync:
-    """The set as the master of one epoch keeps it."""
+    """The set as maintained by the master of one epoch."""
 
     def __init__(
         self,
@@ -78,35 +78,35 @@ class InSync:
         self._timeout_s = timeout_s
         self._alone_s = alone_s
         self.members = members
-        # The revision of `state` that says so.
+        # The revision of `state` that holds it.
         self.revision = revision
-        # What etcd is asked to make of the set.
+        # The set that etcd was asked to store.
         self.pending: frozenset[int] | None = None
-        # Who is needed already but not written yet: what it must report, and until when it may take.
+        # Members that are already required but not written yet: what each must report, and its deadline.
         self._joining: dict[int, tuple[int, float]] = {}
         # Members of the set have time to connect and catch up after an election.
         self._tracks = {member: _Track(now, since=now) for member in members - {me}}
 
     @property
     def needed(self) -> frozenset[int]:
-        """Who must have a message before it is acknowledged, without this broker."""
+        """The members that must have a message before it is acknowledged, without this broker."""
         pending = self.pending or frozenset()
         return (self.members | pending | self._joining.keys()) - {self._me}
 
     def adopt(self, members: frozenset[int], revision: int) -> None:
-        """etcd holds this set."""
+        """Note that etcd holds this set."""
         self.members, self.revision, self.pending = members, revision, None
 
     def rewrite(self, revision: int) -> None:
-        """etcd holds at this revision what nobody can read: it is written again."""
+        """Note that etcd's value at this revision is unreadable: it is written again."""
         self.revision = revision
         if self.pending is None:
             self.pending = self.members
 
     def observe(self, progress: Progress, now: float, known: Collection[int] | None = None) -> None:
-        """Look at the slaves; `pending` and `needed` say what follows.
+        """Update from the progress of the slaves; `pending` and `needed` hold the result.
 
-        Slaves outside the set that have no key in etcd (`known`) cannot be elected: they do not get into the set.
+        Slaves outside the set that have no key in etcd (`known`) cannot be elected and do not enter the set.
         """
         if known is not None:
             reports = {m: at for m, at in progress.reports.items() if m in self.members or m in known}
@@ -132,7 +132,7 @@ class InSync:
             self.pending = target
 
     def _court(self, progress: Progress, now: float) -> None:
-        """Begin to need members that have caught up; stop needing those that do not come in time after all."""
+        """Start requiring members that have caught up; stop requiring those that miss their deadline."""
         half = self._timeout_s / 2
         for member, (_, until) in list(self._joining.items()):
             if now > until or member not in progress.reports:

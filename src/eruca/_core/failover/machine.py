@@ -1,9 +1,9 @@
-"""The machine: what one member does, and when. Why it is safe stands in the package.
+"""The machine: what one member does, and when. The package docstring explains why it is safe.
 
 DETACHING --> WAITING --> RISING --> LEADING       a master that vanished is replaced
     ^ ^          |           |          |
     | |          v           v          v
-    | +----- FOLLOWING     FENCED <-----+           a master that is not sure any more stops first
+    | +----- FOLLOWING     FENCED <-----+           a master in doubt stops first
     +------------------------+
 """
 
@@ -71,19 +71,19 @@ _DAMAGED = "the key of the master in etcd is damaged"
 
 
 class Failover:
-    """The part of one member in choosing the master."""
+    """One member's part in choosing the master."""
 
     def __init__(self, identity: Identity, rules: Rules, *, required: int = 2) -> None:
         self._me = identity
         self._rules = rules
-        # Copies that make an acknowledgement; Progress brings changes.
+        # Copies needed for an acknowledgement; Progress updates it.
         self._required = required
         self.phase = Phase.DETACHING
         self.view: View | None = None
         self.epoch = 0
         self.sync: InSync | None = None
         self._lease: int | None = None
-        # What it was granted for: no answer makes it longer.
+        # How long it was granted for: no answer extends it beyond that.
         self._lease_s = 0.0
         self._deadline = _NEVER
         self._keep_at = _NEVER
@@ -97,21 +97,21 @@ class Failover:
         self._forced_until = _NEVER
         self._hold_until = _NEVER
         self._following: tuple[int, str, str] | None = None
-        # Revision of `master` and what the claim made of the set, while this member is the master.
+        # While this member is the master: the revision of `master`, and the set its claim wrote.
         self._master_revision = 0
         self._claimed: StateEntry | None = None
-        # The election under way: the revision of `state`, when it began for us, when everybody had published.
+        # The current election: the revision of `state`, when it began for us, when every member had published.
         self._round: tuple[int, float] | None = None
         self._ready_at: float | None = None
         self._published_by: frozenset[int] = frozenset()
         self._needed: frozenset[int] | None = None
-        # What was said since the phase last changed for good.
+        # Messages logged since the last real change of phase.
         self._told: set[str] = set()
         self._out: list[Action] = []
         self._now = 0.0
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take note of what happened; return what is to be done, in order."""
+        """Process an event; returns the actions to take, in order."""
         self._now = now
         if not self._is_started and now >= self._role_retry_at:
             self._is_started = True
@@ -123,15 +123,15 @@ class Failover:
 
     @property
     def deadline(self) -> float:
-        """Until when this member may acknowledge; long ago when it may not."""
+        """Until when this member may acknowledge; a time long past when it may not."""
         return self._deadline if self.phase is Phase.LEADING else _NEVER
 
     @property
     def lease(self) -> int | None:
-        """The lease to give back at the end."""
+        """The lease to return at the end."""
         return self._lease
 
-    # -- taking note -------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _learn(self, event: Event) -> None:
         match event:
@@ -178,19 +178,19 @@ class Failover:
             case StepDown(seconds):
                 self._hold_until = self._now + seconds
                 if self.phase in (Phase.RISING, Phase.LEADING):
-                    self._fence("an operator wants another master")
+                    self._fence("an operator requested another master")
             case Tick():
                 pass
 
     def _learn_claim(self, event: Claimed | ClaimRefused) -> None:
         self._busy.discard(Claim)
         if isinstance(event, ClaimRefused):
-            # The view that comes tells why; until then the same claim would fail the same way.
+            # The next view shows why; until then the same claim would fail the same way.
             self._retry_at[Claim] = self._now + self._rules.retry_s
         elif self.phase is not Phase.WAITING or self._claimed is None:
             return
         elif self.view is not None and self.view.revision < event.revision:
-            # A view that is newer says by itself whether it is still so.
+            # A newer view shows whether it is still so.
             self._rise(event.epoch, event.revision, self._claimed.in_sync, event.revision)
 
     def _learn_set(self, event: SetChanged | SetRefused) -> None:
@@ -241,11 +241,11 @@ class Failover:
     def _lose_lease(self) -> None:
         self._lease, self._deadline = None, _NEVER
         if self.phase in (Phase.RISING, Phase.LEADING):
-            self._fence("the lease is over")
+            self._fence("the lease has expired")
 
     def _lose_etcd(self, view: View) -> None:
-        """Begin anew with an etcd that has forgotten: its leases are gone too, and no revision means anything."""
-        self._tell("etcd has lost what it held", is_warning=True)
+        """Start over with an etcd that lost its data: its leases are gone too, and no revision is valid any more."""
+        self._tell("etcd has lost its data", is_warning=True)
         if self.phase in (Phase.RISING, Phase.LEADING):
             self._fence("etcd has lost its data")
         self.view, self._published, self._round = view, 0, None
@@ -258,7 +258,7 @@ class Failover:
             self._check_mastership()
         if self.phase is Phase.FENCED:
             if self._lease is not None:
-                # Not kept alive any more; until it is known to be over no other is taken.
+                # It is not kept alive any more; no other is requested until it is known to have expired.
                 self._call(Revoke(self._lease))
                 return
             self._detach()
@@ -278,7 +278,7 @@ class Failover:
         elif self.view is None or self.view.revision < self._master_revision:
             return
         elif master is None or master.revision != self._master_revision:
-            self._fence("etcd does not name this broker as the master any more")
+            self._fence("this broker is no longer the master in etcd")
         elif not master.is_readable:
             self._fence(_DAMAGED)
 
@@ -289,7 +289,7 @@ class Failover:
             self._call(Keep(self._lease))
 
     def _keep_published(self, view: View) -> None:
-        """Have a member key on the lease, and one for the election when there is one to take part in."""
+        """Keep a member key on the lease, tagged for the election if there is one to take part in."""
         if self._lease is None or view.revision < self._published:
             return
         own = view.members.get(self._me.member)
@@ -299,7 +299,7 @@ class Failover:
         if own is None:
             self._call(Publish(self._lease, round_now, self._is_cold, 0))
         elif own.is_readable and own.lease != self._lease and own.address != self._me.address:
-            # Where this broker listens nobody else does: a key with its address is from its own last life.
+            # Only this broker listens on its address: a key with that address is from its previous run.
             self._tell_once(f"a broker at {own.address} has the same brokerId {own.member}", is_warning=True)
         elif own.lease != self._lease or not own.is_readable or is_outdated(own, round_now):
             self._call(Publish(self._lease, round_now, self._is_cold, own.revision))
@@ -318,7 +318,7 @@ class Failover:
             self._meet_self(view, master)
             return
         if not master.is_readable:
-            self._tell_once(f"{_DAMAGED}: waiting for its owner, or for the end of its lease")
+            self._tell_once(f"{_DAMAGED}: waiting for its owner to repair it, or for its lease to expire")
             return
         self._is_cold = False
         here = (master.epoch, master.address, master.ha_address)
@@ -333,14 +333,14 @@ class Failover:
         if self.phase is Phase.FOLLOWING:
             self._detach()
         elif master.lease != self._lease:
-            self._tell_once(f"epoch {master.epoch} of this broker's last life is not over yet: waiting for its lease")
+            self._tell_once(f"epoch {master.epoch} of this broker's previous run has not ended: waiting for its lease")
         elif view.state is not None and self.phase is Phase.WAITING:
             state, claimed = view.state, self._claimed
             if master.is_readable and state.is_readable:
-                # The claim came true, only its answer was lost.
+                # The claim succeeded, only its answer was lost.
                 self._rise(master.epoch, master.revision, state.in_sync, state.revision)
             elif claimed is not None:
-                # It came true and was damaged on its way. Nobody else can have claimed since, so it is said again.
+                # It succeeded but was damaged on its way. No other member can have claimed since, so it is repeated.
                 self._call(Claim(claimed.epoch, claimed.in_sync, master.lease, state.revision, (), master.revision))
             else:
                 self._fence(_DAMAGED)
@@ -348,7 +348,7 @@ class Failover:
     # -- electing ----------------------------------------------------------------------------------------------------
 
     def _stands(self, view: View) -> bool:
-        """Whether this member takes part in an election now."""
+        """Does this member take part in an election now?"""
         if view.master is not None or self.phase is not Phase.WAITING:
             return False
         return view.state is None or self._me.member in view.state.in_sync
@@ -359,28 +359,28 @@ class Failover:
             return
         state = view.state
         if self._now < self._forced_until:
-            self._tell_once("forced to be the master: what only others have is lost", is_warning=True)
+            self._tell_once("forced to be the master: data that only other members have is lost", is_warning=True)
             self._claim(view, frozenset({self._me.member}), ())
         elif state is None:
             self._found(view, own)
         elif not state.in_sync:
             self._tell_once(
                 "there is no master, and the key of the state in etcd is damaged, so it is not known who has all "
-                "messages: `eruca cluster promote --force` takes the member of your choice, best the last master",
+                "messages: `eruca cluster promote --force` promotes the member of your choice, ideally the last master",
                 is_warning=True,
             )
         elif self._me.member not in state.in_sync:
             self._tell_once(
                 f"there is no master, and this broker may lack acknowledged messages: waiting for one of the members "
-                f"{sorted(state.in_sync)}; `eruca cluster promote --force` takes this one as it is",
+                f"{sorted(state.in_sync)}; `eruca cluster promote --force` promotes this one as it is",
                 is_warning=True,
             )
         elif own.round != state.revision:
-            return  # being published
+            return  # its key is being published
         elif not has_log(own, state):
             self._tell_once(
                 "there is no master, and this broker should have all messages but its log is new: was its disk "
-                "replaced? Waiting for another member; `eruca cluster promote --force` takes this one as it is",
+                "replaced? Waiting for another member; `eruca cluster promote --force` promotes this one as it is",
                 is_warning=True,
             )
         elif self._is_my_turn(view, state) and self._now >= self._hold_until:
@@ -394,7 +394,7 @@ class Failover:
         names = frozenset(member.member for member in published)
         missing = state.in_sync - names
         if self._ready_at is None:
-            # Those who saw the last master vanish know who lives; those who all just started do not.
+            # Members that saw the last master vanish know who is alive; members that all just started do not.
             are_cold = all(member.is_cold for member in published)
             waits_for = missing if are_cold else missing & view.members.keys()
             patience = self._rules.cold_s if are_cold else self._rules.election_s
@@ -402,20 +402,20 @@ class Failover:
                 return False
             self._ready_at = self._now
         if names - self._published_by:
-            # Whoever published late gets as much time to claim as everybody else.
+            # A member that published late gets as much time to claim as the others.
             self._ready_at, self._published_by = self._now, names
         place = rank(published, state).index(self._me.member)
         return self._now >= self._ready_at + place * self._rules.takeover_s
 
     def _found(self, view: View, own: MemberEntry) -> None:
-        """There is no state: nobody was elected yet, or etcd lost its data."""
+        """There is no state: no master was ever elected, or etcd lost its data."""
         members = view.members.values()
         if not any(m.seen or m.epoch for m in members) and not self._me.is_founder:
-            self._tell_once("nobody was master yet: waiting for the member that is configured as the master")
+            self._tell_once("there was no master yet: waiting for the member that is configured as the master")
             return
         if self._round is None or self._round[0] != 0:
             self._round = (0, self._now)
-        # Positions count when all logs stand still.
+        # Positions are only comparable when no log grows any more.
         if self._now < self._round[1] + self._rules.election_s or any(m.round != FOUNDING for m in members):
             return
         if not any(m.seen or m.epoch for m in members):
@@ -426,7 +426,7 @@ class Failover:
             self._tell_once(trouble, is_warning=True)
         elif best.member == own.member and self._now >= self._hold_until:
             revisions = tuple((number, entry.revision) for number, entry in sorted(view.members.items()))
-            self._tell_once("etcd has no state; all members are here, and this one has everything that any of them has")
+            self._tell_once("etcd has no state; all members are present, and this one has everything any of them has")
             self._claim(view, frozenset({own.member}), revisions)
 
     def _claim(self, view: View, in_sync: frozenset[int], seen: tuple[tuple[int, int], ...]) -> None:
@@ -469,7 +469,7 @@ class Failover:
     def _fence(self, why: str) -> None:
         self.phase = Phase.FENCED
         self.sync = self._needed = self._claimed = None
-        self._tell(f"this broker stops being the master of epoch {self.epoch}: {why}", is_warning=True)
+        self._tell(f"this broker is no longer the master of epoch {self.epoch}: {why}", is_warning=True)
         self._ticket += 1
         self._out += [Acknowledge(_NEVER), Fence(self._ticket, why)]
 
@@ -480,7 +480,7 @@ class Failover:
         self._out.append(Detach(self._ticket))
 
     def _call(self, call: Call) -> bool:
-        """Make a call unless one of its kind is under way or failed a moment ago."""
+        """Make a call unless one of its kind is in progress or failed a moment ago."""
         kind = type(call)
         if kind in self._busy or self._now < self._retry_at.get(kind, _NEVER):
             return False

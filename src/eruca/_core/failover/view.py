@@ -1,15 +1,15 @@
-"""What etcd holds about one broker name, what the failover machine is told, and what it wants done.
+"""What etcd holds about one broker name, and the events and actions of the failover machine.
 
 Under `<prefix>/<cluster>/<broker name>/`:
 
     master          epoch, configured id, addresses; lives on the lease of the master
     state           epoch, the in-sync set (configured ids); lives forever
-    members/<id>    addresses, the end of the log and the epoch that wrote it, the election it is published for, whom
-                    it has ever met; lives on the lease of the member
+    members/<id>    addresses, the end of the log and the epoch that wrote it, the election it is published for, all
+                    members it has ever met; lives on the lease of the member
 
-Nothing here is trusted to be new: every change is a transaction that compares revisions, so whoever decided on an old
-view fails. Nor is it trusted to be what was written: a value that was damaged on its way to etcd is there and says
-nothing (`is_readable`), but for what etcd itself knows: lease, revision, version. Who wrote it makes it good.
+Nothing here is assumed to be current: every change is a transaction that compares revisions, so a decision based on an
+old view fails. Nor is it assumed to be intact: a value damaged on its way to etcd is present but unreadable
+(`is_readable`), except for what etcd itself knows: lease, revision, version. Its writer repairs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-#: The round of members that have stopped following and find no state in etcd.
+#: The round of members that have stopped following and found no state in etcd.
 FOUNDING: Final = -1
 
 # --- what etcd holds ----------------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ FOUNDING: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class MasterEntry:
-    """Who is the master; gone when its lease is."""
+    """The master; gone when its lease is."""
 
     epoch: int
     member: int
@@ -38,60 +38,60 @@ class MasterEntry:
 
     @property
     def is_readable(self) -> bool:
-        """Does it say who is the master?"""
+        """Does it name the master?"""
         return bool(self.address)
 
 
 @dataclass(frozen=True, slots=True)
 class StateEntry:
-    """The last epoch, and who has everything that was acknowledged in it and before."""
+    """The last epoch, and the members that have everything acknowledged in it and before."""
 
     epoch: int
     in_sync: frozenset[int]
     revision: int
-    # How often it was written.
+    # How many times it was written.
     version: int = 0
-    # Is this what the key held before it was damaged? Empty when that is not known either.
+    # Is this the value of the key before it was damaged? Empty when that is unknown too.
     is_damaged: bool = False
 
     @property
     def is_readable(self) -> bool:
-        """Does the key say what stands here?"""
+        """Is the key's value intact?"""
         return not self.is_damaged
 
 
 @dataclass(frozen=True, slots=True)
 class MemberEntry:
-    """A living member, and its log as it was when it published itself."""
+    """A living member, and its log at the time it published itself."""
 
     member: int
     address: str
     ha_address: str
-    # The end of the log, and the mastership that wrote there: positions of different masterships do not compare.
+    # The end of the log, and the mastership that wrote there: positions of different masterships are not comparable.
     position: int
     epoch: int
     # The highest epoch it has heard of.
     seen: int
-    # The election the position is meant for (the revision of `state`); 0: for none, FOUNDING: there is no state.
+    # The election the position is meant for (the revision of `state`); 0: none, FOUNDING: there is no state.
     round: int
     # Has it seen no master since its start?
     is_cold: bool
     lease: int
     revision: int
-    # The addresses of all members it has ever met, which outlast etcd.
+    # The addresses of all members it has ever met, which survive a loss of etcd.
     known: frozenset[str] = frozenset()
     # The identity of its store; empty when it has none.
     store: str = ""
 
     @property
     def is_readable(self) -> bool:
-        """Does it say where this member is and what it has?"""
+        """Does it contain this member's address and log end?"""
         return bool(self.address)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All of it at one revision."""
+    """Everything under the prefix at one revision."""
 
     revision: int
     master: MasterEntry | None = None
@@ -99,21 +99,21 @@ class View:
     members: Mapping[int, MemberEntry] = field(default_factory=dict)
 
 
-# --- what a member does -------------------------------------------------------------------------------------------
+# --- phases of a member -------------------------------------------------------------------------------------------
 
 
 class Phase(enum.Enum):
     """What a member is doing."""
 
-    DETACHING = "detaching"  # on the way to WAITING: the log does not stand still yet
+    DETACHING = "detaching"  # on the way to WAITING: the log may still grow
     WAITING = "waiting"  # a slave without a master
     FOLLOWING = "following"
     RISING = "rising"  # the master in etcd, not yet in the broker
     LEADING = "leading"
-    FENCED = "fenced"  # was the master; its lease is not given back yet
+    FENCED = "fenced"  # was the master; its lease is not returned yet
 
 
-# --- what happens -------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +123,21 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """etcd holds this."""
+    """The current content of etcd."""
 
     view: View
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """etcd went back: it lost its data, or was restored from a backup. This is what it holds now."""
+    """etcd went back: it lost its data, or was restored from a backup. This is its content now."""
 
     view: View
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseGranted:
-    """A new lease; it lives for this many seconds after `sent`, when it was asked for."""
+    """A new lease; it is valid for this many seconds after `sent`, when it was requested."""
 
     lease: int
     seconds: float
@@ -146,7 +146,7 @@ class LeaseGranted:
 
 @dataclass(frozen=True, slots=True)
 class LeaseKept:
-    """The lease lives for this many seconds after `sent`; 0 seconds: it is over."""
+    """The lease is valid for this many seconds after `sent`; 0 seconds: it has expired."""
 
     lease: int
     seconds: float
@@ -155,21 +155,21 @@ class LeaseKept:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The lease is over and its keys are gone."""
+    """The lease has ended and its keys are gone."""
 
     lease: int
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The member's own key is written (or was not: another view is at this revision)."""
+    """The member's own key was written (or was not: there is another view at this revision)."""
 
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """This member is the master of an epoch since a revision."""
+    """This member has been the master of an epoch since a revision."""
 
     epoch: int
     revision: int
@@ -177,14 +177,14 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefused:
-    """Something had changed; etcd is at this revision at least."""
+    """The claim failed because something had changed; etcd is at this revision at least."""
 
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetChanged:
-    """The in-sync set in etcd is this one since a revision."""
+    """The in-sync set in etcd has been this one since a revision."""
 
     members: frozenset[int]
     revision: int
@@ -192,21 +192,21 @@ class SetChanged:
 
 @dataclass(frozen=True, slots=True)
 class SetRefused:
-    """The master or the set is another than was thought; etcd is at this revision at least."""
+    """The master or the set is not the expected one; etcd is at this revision at least."""
 
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A call to etcd has no answer: it may have been done, or may be done later."""
+    """A call to etcd got no answer: it may have been executed, or may be executed later."""
 
     call: Call
 
 
 @dataclass(frozen=True, slots=True)
 class RoleDone:
-    """The broker is what it was told to be; its log ends here."""
+    """The broker has the requested role; its log ends here."""
 
     ticket: int
     position: int
@@ -214,7 +214,7 @@ class RoleDone:
 
 @dataclass(frozen=True, slots=True)
 class RoleFailed:
-    """The broker could not become what it was told to be."""
+    """The broker could not take the requested role."""
 
     ticket: int
     why: str
@@ -224,7 +224,7 @@ class RoleFailed:
 class Progress:
     """How far the master and its connected slaves are, in the epoch of this mastership.
 
-    `confirmed` is at or beyond everything acknowledged; `required` copies make an acknowledgement.
+    `confirmed` is at or beyond everything acknowledged; an acknowledgement needs `required` copies.
     """
 
     tail: int
@@ -235,14 +235,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """An operator wants this member to be the master, whatever it lacks, and waits for it this many seconds."""
+    """An operator requested that this member become the master, whatever it lacks, and waits this many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """An operator wants another master; this member does not stand again for this many seconds."""
+    """An operator requested another master; this member is not a candidate for this many seconds."""
 
     seconds: float
 
@@ -267,12 +267,12 @@ Event: TypeAlias = (
     | StepDown
 )
 
-# --- what to do ---------------------------------------------------------------------------------------------------
+# --- actions ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Get a lease: LeaseGranted."""
+    """Request a lease: LeaseGranted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,14 +284,14 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Give the lease back: Revoked."""
+    """Return the lease: Revoked."""
 
     lease: int
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Write the own member key with the log as it is now, when the key is still at this revision: Published."""
+    """Write the own member key with the current state of the log, if the key is still at this revision: Published."""
 
     lease: int
     round: int
@@ -301,9 +301,9 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Become the master when there is none and state and members are at these revisions: Claimed or ClaimRefused.
+    """Become the master if there is none and state and members are at these revisions: Claimed or ClaimRefused.
 
-    A claim of ours that came true and was damaged on its way is made again over the key it left, at that revision.
+    A claim of ours that succeeded but was damaged is repeated over the key it left, at that revision.
     """
 
     epoch: int
@@ -316,7 +316,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Write the in-sync set when master and state are at these revisions: SetChanged or SetRefused."""
+    """Write the in-sync set if master and state are at these revisions: SetChanged or SetRefused."""
 
     epoch: int
     members: frozenset[int]
@@ -329,7 +329,7 @@ Call: TypeAlias = Grant | Keep | Revoke | Publish | Claim | ChangeSet
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Become the master of an epoch: RoleDone with the position it begins at."""
+    """Become the master of an epoch: RoleDone with its start position."""
 
     ticket: int
     epoch: int
@@ -345,14 +345,14 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """Become a slave without a master; RoleDone when the log stands still and nothing is reported any more."""
+    """Become a slave without a master; RoleDone when the log no longer grows and nothing is reported any more."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Take no more messages."""
+    """Accept no more messages."""
 
     ticket: int
     why: str
@@ -360,7 +360,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Messages may be acknowledged before this time, and not at or after it."""
+    """Messages may be acknowledged before this time, but not at or after it."""
 
     until: float
 

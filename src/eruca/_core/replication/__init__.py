@@ -1,1 +1,1 @@
-"""Replication as decisions without I/O: which master wrote what, both sides of a link, when enough copies are there."""
+"""Replication as decisions without I/O: which master wrote what, both sides of a link, when there are enough copies."""

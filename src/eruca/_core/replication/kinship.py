@@ -1,12 +1,12 @@
-"""Whether two logs are of one store: what a broker wants to know of another one before it follows it, or cuts anything.
+"""Whether two logs belong to one store: checked before a broker follows another one, or cuts anything.
 
-Epochs are counted from one in every store, so two lists of epochs may look alike though no byte is the same: two
-brokers of different installations that have the same name, the default one for example. Every store therefore has an
-identity, which its first master gives it and every slave takes over with the log. And before anything is done because
-of another log, bytes of the part that both should have are compared.
+Every store counts its epochs from one, so two lists of epochs may look alike although no byte is the same: for example
+two brokers of different installations with the same (default) name. Every store therefore has an identity, which its
+first master assigns and every slave takes over with the log. And before another log has any effect, bytes of the part
+that both should have are compared.
 
-A store from before there were identities gets one when it is the master next. Two members can do so without knowing of
-each other, so an identity that was given to a log that had bytes already says less: then the bytes decide.
+A store from before there were identities gets one when it is next the master. Two members can do so without knowing of
+each other, so an identity assigned to a log that already had bytes proves less: then the bytes decide.
 
     identities           | bytes of the common part   | the other one is
     ---------------------+----------------------------+----------------------------------------------
@@ -15,7 +15,7 @@ each other, so an identity that was given to a log that had bytes already says l
     the same             | alike, or none to compare  | SAME
     one or both came     | alike                      | SAME: they were one store before
       later than the log |                            |
-    none on either side  | cannot be asked for        | UNPROVEN: an older version; it may be copied from,
+    none on either side  | cannot be requested        | UNPROVEN: an older version; it may be copied from,
                          |                            |   but nothing is cut for it
     anything else        |                            | a stranger
 """
@@ -31,24 +31,24 @@ from eruca._ground.limits import HA_CHECK_BYTES_MAX
 
 
 class Kinship(Enum):
-    """How another broker's log stands to the own one."""
+    """How another broker's log is related to our own."""
 
-    SAME = "it is of the same store"
+    SAME = "it belongs to the same store"
     EMPTY = "this broker has no log"
-    UNPROVEN = "it is of an older version, which does not say what store it is of"
-    STRANGER = "it is of another store"
+    UNPROVEN = "it is an older version, which does not tell its store"
+    STRANGER = "it belongs to another store"
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A log and who wrote it, as its broker tells it."""
+    """A log and its writers, as reported by its broker."""
 
     #: The identity of the store; empty when it has none yet.
     store_id: str
-    #: Where the log ended when it got the identity: 0 for a store that was new then.
+    #: Where the log ended when the identity was assigned: 0 for a store that was new then.
     given_at: int
     epochs: Sequence[Epoch]
-    #: Masterships up to this one are one entry of the list.
+    #: Masterships up to this one are joined into one entry of the list.
     joined: int
     start: int
     tail: int
@@ -57,18 +57,18 @@ class History:
 
     @property
     def may_be_older(self) -> bool:
-        """Whether the log may be older than its identity."""
+        """May the log be older than its identity?"""
         return not self.store_id or self.given_at > 0
 
 
 def find_common(mine: History, theirs: History) -> int:
-    """The position up to which the lists of epochs say that two logs are one."""
+    """The position up to which two logs are the same according to their lists of epochs."""
     joined = max(mine.joined, theirs.joined)
     return find_common_end(mine.epochs, mine.tail, theirs.epochs, theirs.tail, joined=joined)
 
 
 def choose_check(mine: History, theirs: History) -> tuple[int, int]:
-    """The part whose bytes are compared: the last one that must be alike; (0, 0) when there is none."""
+    """The part whose bytes are compared: the last one that must be equal; (0, 0) when there is none."""
     followed = last_epoch(mine.epochs)
     doubts = [item.unsure for item in theirs.epochs if item.epoch > followed and item.unsure >= 0]
     if mine.unsure >= 0:
@@ -79,7 +79,7 @@ def choose_check(mine: History, theirs: History) -> tuple[int, int]:
 
 
 def judge_kinship(mine: History, theirs: History, is_alike: bool | None) -> Kinship:
-    """How another log stands to the own one, knowing whether the bytes chosen are alike (None: there were none)."""
+    """How another log is related to our own, given whether the chosen bytes are equal (None: there were none)."""
     if is_alike is False:
         return Kinship.STRANGER
     if mine.store_id and mine.store_id == theirs.store_id:

@@ -1,7 +1,8 @@
 """The master's side of one replication link, classic or fenced.
 
-The machine reads no log and writes no socket. It is told what the slave said, how far the log is and whether the socket
-takes more; it says which part of the log to send, when to keep the link alive, what the slave has, and when to close.
+The machine does not read the log or write to the socket. It receives events (what the slave sent, the state of the log
+and of the socket) and returns actions: which part of the log to send, when to keep the link alive, what the slave has,
+and when to close.
 
     awaiting ---- first report, classic ------------------------------> streaming ---> closed
         |                                                                   ^
@@ -20,33 +21,33 @@ import msgspec
 from eruca._ground.limits import HA_FENCED_DATA_BYTES_MAX
 from eruca._wire.replication import Hello
 
-# How much a slave that is far behind may get at once before it waits, as a part of what it gets in a second.
+# How much a slave that is far behind may get at once before it waits, as a fraction of what it gets in a second.
 _BURST_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLimits:
-    """What a master grants a link."""
+    """The limits of a link."""
 
     segment_bytes: int
-    # Most bytes of one chunk; a classic slave's as configured, as Java's buffer is small.
+    # The largest chunk in bytes; for a classic slave as configured, because Java's buffer is small.
     transfer_bytes: int = 32_768
     fenced_transfer_bytes: int = HA_FENCED_DATA_BYTES_MAX
-    # Bytes that are sent and not reported.
+    # Bytes sent but not reported yet.
     window_bytes: int = 16 * 1024 * 1024
-    # Bytes given out by one call: the loop does nothing else meanwhile.
+    # Bytes sent by one call: the loop does nothing else in that time.
     turn_bytes: int = 512 * 1024
-    # A slave that begins further behind than this comes nearer at this pace, whatever is written meanwhile, until it is
-    # as near; 0 per second: as fast as it takes it.
+    # A slave that starts further behind than this catches up at this rate, not counting what is written meanwhile,
+    # until it is that near; 0 per second: as fast as it can take it.
     live_bytes: int = 4 * 1024 * 1024
     catch_up_bytes_per_second: int = 0
     heartbeat_s: float = 5.0
     silence_s: float = 20.0
-    # An empty slave gets the whole log, and not only its last segment.
+    # An empty slave gets the whole log, not only its last segment.
     copy_oldest: bool = True
 
 
-# --- what happens -------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------------
 
 
 class HelloReceived(msgspec.Struct, frozen=True, gc=False):
@@ -63,24 +64,24 @@ class ReportReceived(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
-    """The bytes before the slave's position are the master's, or not."""
+    """Whether the bytes before the slave's position are the same as the master's."""
 
     ok: bool
 
 
 class LogGrew(msgspec.Struct, frozen=True, gc=False):
-    """The master's log reaches from here to there."""
+    """The master's log now has this start and end."""
 
     start: int
     tail: int
 
 
 class Blocked(msgspec.Struct, frozen=True, gc=False):
-    """The socket takes no more for now."""
+    """The socket accepts no more for now."""
 
 
 class Drained(msgspec.Struct, frozen=True, gc=False):
-    """The socket takes more."""
+    """The socket accepts more."""
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
@@ -90,11 +91,11 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 Event: TypeAlias = HelloReceived | ReportReceived | CheckAnswered | LogGrew | Blocked | Drained | Tick
 
 
-# --- what to do ---------------------------------------------------------------------------------------------------
+# --- actions ------------------------------------------------------------------------------------------------------
 
 
 class CheckPrefix(msgspec.Struct, frozen=True, gc=False):
-    """Compare the CRC of the log from `begin` to `position`; answer with CheckAnswered."""
+    """Compare the CRC of the log from `begin` to `position`; answered by CheckAnswered."""
 
     position: int
     begin: int
@@ -102,14 +103,14 @@ class CheckPrefix(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendChunk(msgspec.Struct, frozen=True, gc=False):
-    """Send so many bytes of the log."""
+    """Send this many bytes of the log."""
 
     position: int
     size: int
 
 
 class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
-    """Say where the next chunk will start."""
+    """Announce where the next chunk will start."""
 
     position: int
 
@@ -121,7 +122,7 @@ class Confirm(msgspec.Struct, frozen=True, gc=False):
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
-    """End the link; a fenced slave is told why. Nothing comes after it."""
+    """End the link; a fenced slave is told why. No action follows it."""
 
     reason: str
 
@@ -130,11 +131,11 @@ Action: TypeAlias = CheckPrefix | SendChunk | SendHeartbeat | Confirm | Close
 
 
 class LinkState(Enum):
-    """How far a link is."""
+    """The state of a link."""
 
-    AWAITING = "waits for the slave's first word"
-    CHECKING = "compares what both have"
-    STREAMING = "sends the log"
+    AWAITING = "waiting for the slave's first message"
+    CHECKING = "comparing both logs"
+    STREAMING = "sending the log"
     CLOSED = "is over"
 
 
@@ -143,7 +144,7 @@ class PrimaryLink:
 
     def __init__(self, limits: LinkLimits, now: float, *, epoch: int, start: int, tail: int) -> None:
         """`epoch` is this mastership's; the log reaches from `start` to `tail`."""
-        #: May be exchanged while the link runs.
+        #: May be replaced while the link runs.
         self.limits = limits
         self._epoch = epoch
         self._start = start
@@ -153,9 +154,9 @@ class PrimaryLink:
         self.hello: Hello | None = None
         #: Where the next chunk starts.
         self.position = 0
-        #: What the slave has, as far as it is known; -1 before its first word.
+        #: What the slave has, as far as known; -1 before its first message.
         self.confirmed = -1
-        # From where bytes in flight are counted.
+        # The position from which bytes in flight are counted.
         self._acknowledged = 0
         self._early_report = -1
         self._is_blocked = False
@@ -169,12 +170,12 @@ class PrimaryLink:
 
     @property
     def is_fenced(self) -> bool:
-        """Say whether the slave is an Eruca that opened with a hello."""
+        """Is the slave an Eruca that opened with a hello?"""
         return self.hello is not None
 
     @property
     def wake_at(self) -> float:
-        """When a Tick is due, if nothing else happens before; infinite when the link is over."""
+        """When a Tick is due, if nothing else happens before; infinite when the link has ended."""
         if self.state is LinkState.CLOSED:
             return inf
         wake_at = self._heard_at + self.limits.silence_s
@@ -185,7 +186,7 @@ class PrimaryLink:
         return wake_at
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take note of what happened; give what is to be done, in this order."""
+        """Process an event; returns the actions to take, in order."""
         if self.state is LinkState.CLOSED:
             return []
         match event:
@@ -200,7 +201,7 @@ class PrimaryLink:
                 if tail < self._tail:
                     return self._close(f"the log ended at {self._tail} and ends at {tail} now")
                 if self.state is LinkState.STREAMING:
-                    # The pace of catching up is that at which the slave comes nearer: what is new is not counted.
+                    # The rate of catching up is that at which the distance shrinks: new data is not counted.
                     self._uncounted += tail - self._tail
                 self._start, self._tail = start, tail
             case Blocked():
@@ -211,31 +212,31 @@ class PrimaryLink:
                 return self._pass_time(now)
         return self._send(now)
 
-    # -- the slave's word ----------------------------------------------------------------------------------------------
+    # -- messages of the slave -----------------------------------------------------------------------------------------
 
     def _open(self, hello: Hello, now: float) -> list[Action]:
         self._heard_at = now
         if self.state is not LinkState.AWAITING:
-            return self._close("a hello in the middle of a link")
+            return self._close("hello received in the middle of a link")
         self.hello = hello
         if hello.epoch != self._epoch:
-            return self._close(f"the slave wants mastership {hello.epoch} and this is {self._epoch}")
+            return self._close(f"the slave expects mastership {hello.epoch}, this is {self._epoch}")
         if refusal := self._refuse_start(hello.position):
             return self._close(refusal)
-        # A slave whose log is empty has nothing to compare, nor has one whose log begins right here.
+        # A slave with an empty log has nothing to compare, nor does one whose log begins right here.
         if hello.check_begin == hello.position:
             return self._accept(hello.position, now)
         if hello.check_begin < self._start:
-            return self._close(f"the slave wants its log compared from {hello.check_begin} on, {self._name_start()}")
+            return self._close(f"the slave asks to compare its log from {hello.check_begin} on, {self._name_start()}")
         self.state = LinkState.CHECKING
         return [CheckPrefix(hello.position, hello.check_begin, hello.check_crc)]
 
     def _take_check(self, ok: bool, now: float) -> list[Action]:
         if self.state is not LinkState.CHECKING or self.hello is None:
-            return self._close("an answer about bytes nobody asked for")
+            return self._close("a check result that was not requested")
         if not ok:
             return self._close(f"the slave's log before {self.hello.position} is not this master's")
-        if refusal := self._refuse_start(self.hello.position):  # deleted meanwhile
+        if refusal := self._refuse_start(self.hello.position):  # deleted in the meantime
             return self._close(refusal)
         return self._accept(self.hello.position, now)
 
@@ -246,25 +247,25 @@ class PrimaryLink:
             self._early_report = position
             return self._accept(position, now)
         if self.is_fenced is not (epoch is not None):
-            return self._close("a fenced report on a link that is classic, or the other way round")
+            return self._close("a fenced report on a classic link, or a classic one on a fenced link")
         if epoch is not None and epoch != self._epoch:
-            return self._close(f"a report of mastership {epoch} and this is {self._epoch}")
+            return self._close(f"a report of mastership {epoch}, this is {self._epoch}")
         sent = self.hello.position if self.state is LinkState.CHECKING and self.hello else self.position
         if position > sent:
-            return self._close(f"the slave reports {position} and was sent nothing after {sent}")
+            return self._close(f"the slave reports {position} but was sent nothing after {sent}")
         if self.state is LinkState.CHECKING:
-            # Nothing is known of this slave yet; what it says counts when the check is through.
+            # This slave is not verified yet; its report counts when the check has passed.
             self._early_report = max(self._early_report, position)
             return []
         return [*self._confirm(position), *self._send(now)]
 
     def _refuse_start(self, position: int) -> str:
-        """Say why a slave cannot go on from a position; an empty text when it can."""
+        """Why a slave cannot continue from a position; empty when it can."""
         if position > self._tail:
-            return f"the slave is at {position} and this log ends at {self._tail}"
-        # A classic slave that is too old gets heartbeats and nothing else, as from Java.
+            return f"the slave is at {position} but this log ends at {self._tail}"
+        # A classic slave that is too far behind gets heartbeats and nothing else, as from Java.
         if self.is_fenced and 0 < position < self._start:
-            return f"the slave is at {position}, {self._name_start()}: it has to begin with an empty store"
+            return f"the slave is at {position}, {self._name_start()}: it has to start with an empty store"
         return ""
 
     def _accept(self, position: int, now: float) -> list[Action]:
@@ -273,7 +274,7 @@ class PrimaryLink:
             last_segment = self._tail - self._tail % self.limits.segment_bytes
             position = self._start if self.limits.copy_oldest else max(self._start, last_segment)
         self.position = self._acknowledged = position
-        # At once, so that the slave knows that it is taken.
+        # At once, so that the slave knows that it is accepted.
         self._sent_at = now
         actions: list[Action] = [SendHeartbeat(position)]
         if self._early_report >= 0:
@@ -287,10 +288,10 @@ class PrimaryLink:
         self.confirmed = position
         return [Confirm(position)]
 
-    # -- the log's way out ---------------------------------------------------------------------------------------------
+    # -- sending the log -----------------------------------------------------------------------------------------------
 
     def _send(self, now: float) -> list[Action]:
-        """Give out as much of the log as may go now."""
+        """Return the chunks of the log that may be sent now."""
         self._resume_at = None
         actions: list[Action] = []
         if self.state is not LinkState.STREAMING or self._is_blocked:
@@ -326,10 +327,10 @@ class PrimaryLink:
         return self.limits.fenced_transfer_bytes if self.is_fenced else self.limits.transfer_bytes
 
     def _spend_allowance(self, size: int, now: float) -> bool:
-        """Say whether a chunk may go now; one that may not says when it may."""
+        """May a chunk be sent now? If not, note when it may."""
         rate = self.limits.catch_up_bytes_per_second
         if self._is_catching_up and self._tail - self.position <= self.limits.live_bytes:
-            # Once near, a slave is not held back again: what holds it back then is itself, and producers wait for it.
+            # Once near, a slave is not throttled again: producers wait for it now.
             self._is_catching_up = False
         if not rate or not self._is_catching_up:
             return True
@@ -344,12 +345,12 @@ class PrimaryLink:
         self._allowance -= counted
         return True
 
-    # -- time and the end ----------------------------------------------------------------------------------------------
+    # -- time and closing ----------------------------------------------------------------------------------------------
 
     def _pass_time(self, now: float) -> list[Action]:
-        # Compared as `wake_at` computes it: a difference would be rounded, and the Tick come in vain.
+        # Compared the way `wake_at` computes it: a difference would be rounded, and the Tick would come in vain.
         if now >= self._heard_at + self.limits.silence_s:
-            return self._close(f"the slave said nothing for {now - self._heard_at:.1f} s")
+            return self._close(f"no data received from the slave for {now - self._heard_at:.1f} s")
         actions = self._send(now)
         streams = self.state is LinkState.STREAMING and not self._is_blocked
         if streams and now >= self._sent_at + self.limits.heartbeat_s:

@@ -1,7 +1,7 @@
-"""The slave's side of replication: one machine over all its connections to masters, classic or fenced.
+"""The slave's side of replication: one machine for all its connections to masters, classic or fenced.
 
-The machine reads no socket and writes no log. It is told what the master sent and how far the own log is; it says what
-to append, what to report, when to give a connection up and when to try again.
+The machine does not read the socket or write the log. It receives events (what the master sent, how far its own log is)
+and returns actions: what to append, what to report, when to close a connection and when to reconnect.
 
     waiting ---- Connected ----> following ---- Close, then Lost ----> waiting (Reconnect)
 """
@@ -20,22 +20,22 @@ from eruca._wire.replication import Chunk, Hello, LogChunk, Refusal, Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLimits:
-    """How patient a slave is, and what it reports."""
+    """Timeouts of a slave, and what it reports."""
 
     heartbeat_s: float = 5.0
     silence_s: float = 20.0
     reconnect_s: float = 1.0
-    # Report what is on the disk (a fenced link only); otherwise what is received.
+    # Report what is on the disk (only on a fenced link); otherwise what is received.
     report_flushed: bool = False
 
 
-# --- what happens -------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------------
 
 
 class Connected(msgspec.Struct, frozen=True, gc=False):
-    """A connection to a master is open; with the epoch it told it is fenced, without it is classic.
+    """A connection to a master is open; fenced if the master sent its epoch, otherwise classic.
 
-    The own log ends at `tail`, and is the master's up to there as far as both know; `flushed` of it is on the disk.
+    Our log ends at `tail`, and equals the master's up to there as far as both know; `flushed` of it is on the disk.
     """
 
     tail: int
@@ -44,7 +44,7 @@ class Connected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """The own log ends at `tail`, and `flushed` of it is on the disk."""
+    """Our log ends at `tail`, and is on the disk up to `flushed`."""
 
     tail: int
     flushed: int
@@ -55,21 +55,21 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
-    """The connection is gone (after Close as well), or could not be made."""
+    """The connection is gone (also after Close), or could not be made."""
 
     reason: str
 
 
-# What a connection to a master brings, as it came.
+# The messages from a master.
 Frame: TypeAlias = Chunk | LogChunk | Refusal | Hello | Report
 Event: TypeAlias = Frame | Connected | Appended | Tick | Lost
 
 
-# --- what to do ---------------------------------------------------------------------------------------------------
+# --- actions ------------------------------------------------------------------------------------------------------
 
 
 class SendHello(msgspec.Struct, frozen=True, gc=False):
-    """Open a fenced link: ask for the log from a position on."""
+    """Open a fenced link: request the log from a position on."""
 
     epoch: int
     position: int
@@ -82,14 +82,14 @@ class SendReport(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """Append bytes at a position; tell with Appended how far the log is then."""
+    """Append bytes at a position; Appended reports the end of the log after that."""
 
     position: int
     data: bytes
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
-    """End the connection, then say Lost."""
+    """End the connection; followed by Lost."""
 
     reason: str
 
@@ -104,35 +104,35 @@ Action: TypeAlias = SendHello | SendReport | Append | Close | Reconnect
 
 
 class FollowerState(Enum):
-    """How a slave stands to its master."""
+    """The state of a slave's connection."""
 
-    WAITING = "has no connection"
-    FOLLOWING = "copies the log"
-    CLOSING = "has given the connection up"
+    WAITING = "not connected"
+    FOLLOWING = "copying the log"
+    CLOSING = "closing the connection"
 
 
 _FOLLOWING: Final = FollowerState.FOLLOWING
 
 
 class ReplicaLink:
-    """A slave's connections, one after the other."""
+    """A slave's successive connections."""
 
     def __init__(self, limits: ReplicaLimits, now: float, *, seen_epoch: int = 0) -> None:
-        """`seen_epoch` is the highest mastership this slave has heard of; it follows none below."""
+        """`seen_epoch` is the highest mastership this slave has heard of; it follows none below it."""
         self._limits = limits
         self.state = FollowerState.WAITING
         #: The highest mastership heard of.
         self.seen_epoch = seen_epoch
         #: The epoch of the link; None when it is classic or there is none.
         self.epoch: int | None = None
-        #: How far the master's log is, and what of it is confirmed, by its last word.
+        #: How far the master's log is, and how far it is confirmed, according to its last message.
         self.master_tail = 0
         self.master_confirmed = 0
-        #: How far the own log is, as it was last told.
+        #: The end of our log, as last reported.
         self.tail = 0
-        # Where the next chunk must start: behind all that was received. 0: the log is empty, it may start anywhere.
+        # Where the next chunk must start: after everything received. 0: the log is empty, it may start anywhere.
         self._expected = 0
-        #: Does this connection report what the disk has, and not what is received?
+        #: Does this connection report what is on the disk, not what is received?
         self.reports_flushed = False
         self._flushed = 0
         self._reported = 0
@@ -147,7 +147,7 @@ class ReplicaLink:
         return min(self._heard_at + self._limits.silence_s, self._reported_at + self._limits.heartbeat_s)
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take note of what happened; give what is to be done, in this order."""
+        """Process an event; returns the actions to take, in order."""
         # Nearly all events are of these two kinds, and a busy master causes thousands a second.
         if isinstance(event, Chunk):
             return self._take_chunk(event, now)
@@ -160,18 +160,18 @@ class ReplicaLink:
                 self.state = FollowerState.WAITING
                 self.epoch = None
                 return [Reconnect(now + self._limits.reconnect_s)]
-        # What comes after Close, or before a connection, is from one that does not count.
+        # Whatever arrives after Close, or before a connection, belongs to an old one and is ignored.
         if self.state is not _FOLLOWING:
             return []
         match event:
             case LogChunk(position, data):
                 return self._take_classic(position, data, now)
             case Refusal(_, reason):
-                return self._close(f"the master refuses: {reason}")
+                return self._close(f"the master refused the link: {reason}")
             case Tick():
                 return self._pass_time(now)
             case Hello() | Report():
-                return self._close("the master sends what only a slave does")
+                return self._close("the master sent a message that only a slave sends")
 
     def _connect(self, event: Connected, now: float) -> list[Action]:
         self.state = FollowerState.FOLLOWING
@@ -185,7 +185,7 @@ class ReplicaLink:
         if event.epoch is None:
             return [SendReport(self._reported)]
         if event.epoch < self.seen_epoch:
-            return self._close(f"the master's epoch is {event.epoch}, and {self.seen_epoch} has begun")
+            return self._close(f"the master's epoch is {event.epoch}, but {self.seen_epoch} has already begun")
         self.seen_epoch = event.epoch
         return [SendHello(event.epoch, event.tail), SendReport(self._reported)]
 
@@ -203,7 +203,7 @@ class ReplicaLink:
         return [Append(position, data)]
 
     def _take_classic(self, position: int, data: bytes, now: float) -> list[Action]:
-        """Take a chunk that says neither whose it is nor what is confirmed: its own end is the end of that log."""
+        """Take a chunk without epoch and confirmed position: the end of the chunk is taken as the end of that log."""
         if self.epoch is not None or self._expected not in (0, position):
             return self._refuse_chunk(None, position)
         self._heard_at = now
@@ -215,16 +215,16 @@ class ReplicaLink:
 
     def _refuse_chunk(self, epoch: int | None, position: int) -> list[Action]:
         if (epoch is None) is not (self.epoch is None):
-            return self._close("a fenced chunk on a link that is classic, or the other way round")
+            return self._close("a fenced chunk on a classic link, or a classic one on a fenced link")
         if epoch != self.epoch:
             return self._close(f"a chunk of mastership {epoch} on a link of {self.epoch}")
-        return self._close(f"the master sends from {position} on, and the log ends at {self._expected}")
+        return self._close(f"the master sends from {position} on, but the log ends at {self._expected}")
 
     def _grow(self, tail: int, flushed: int, now: float) -> list[Action]:
         if self.state is not _FOLLOWING:
             return []
         if not self.tail <= tail <= self._expected:
-            return self._close(f"the log went from {self.tail} to {tail}, and {self._expected} was received")
+            return self._close(f"the log went from {self.tail} to {tail}, but {self._expected} was received")
         self.tail, self._flushed = tail, flushed
         own = self._measure_own() if self.reports_flushed else tail
         if own <= self._reported:
@@ -233,9 +233,9 @@ class ReplicaLink:
         return [SendReport(own)]
 
     def _pass_time(self, now: float) -> list[Action]:
-        # Compared as `wake_at` computes it: a difference would be rounded, and the Tick come in vain.
+        # Compared the way `wake_at` computes it: a difference would be rounded, and the Tick would come in vain.
         if now >= self._heard_at + self._limits.silence_s:
-            return self._close(f"the master said nothing for {now - self._heard_at:.1f} s")
+            return self._close(f"no data received from the master for {now - self._heard_at:.1f} s")
         if now >= self._reported_at + self._limits.heartbeat_s:
             return self._report(now)
         return []
@@ -246,7 +246,7 @@ class ReplicaLink:
         return [SendReport(self._reported)]
 
     def _measure_own(self) -> int:
-        """Give what may be reported: what is received, or what the disk has."""
+        """What may be reported: what is received, or what is on the disk."""
         return min(self.tail, self._flushed) if self.reports_flushed else self.tail
 
     def _close(self, reason: str) -> list[Action]:

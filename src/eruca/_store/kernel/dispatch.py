@@ -1,6 +1,7 @@
 """From records of the log to the entries of their queues and of the index, for a run of ordinary records.
 
-They may be of any number of queues. The first that is not ordinary ends the run; `Dispatch.run_record` takes it alone.
+They may belong to any number of queues. The first record that is not ordinary ends the run; it is then dispatched by
+`Dispatch.run_record`.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # the compiler reads this
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -52,7 +53,7 @@ _LANES_KEPT_MAX = cython.declare(cython.int, 65536)
 
 @cython.cclass
 class _Memory:
-    """The bytes of a buffer, for as long as a run needs them; holding one costs a fraction of a typed view."""
+    """The bytes of a buffer for the duration of a run; cheaper than a typed view."""
 
     held: buffers.Py_buffer
     p: cython.p_uchar
@@ -60,7 +61,7 @@ class _Memory:
 
     @cython.cfunc
     def hold(self, buffer: Any, writable: cython.bint) -> cython.int:
-        """Take a buffer, which cannot be closed until `release`."""
+        """Acquire a buffer, which cannot be closed until `release`."""
         if cython.compiled:
             flags: cython.int = buffers.PyBUF_WRITABLE if writable else buffers.PyBUF_SIMPLE
             buffers.PyObject_GetBuffer(buffer, cython.address(self.held), flags)
@@ -73,7 +74,7 @@ class _Memory:
 
     @cython.cfunc
     def release(self) -> cython.int:
-        """Let go of it; nothing happens when there is none."""
+        """Release the buffer; does nothing when there is none."""
         if cython.compiled:
             buffers.PyBuffer_Release(cython.address(self.held))
         else:
@@ -83,11 +84,11 @@ class _Memory:
 
 @cython.cclass
 class Lane(_Memory):
-    """What is always true of a queue, and in a run where its next entry goes and what it has got."""
+    """The constant facts of a queue, and during a run the place of its next entry and what was written to it."""
 
     name: tuple[str, int]
     prefix: cython.uint
-    # None while it is not part of a run.
+    # None outside a run.
     queue: Any
     at: cython.Py_ssize_t
     room: cython.Py_ssize_t
@@ -102,7 +103,7 @@ class Lane(_Memory):
 
     @cython.cfunc
     def open(self, queue: Any) -> cython.int:
-        """Begin where a queue ends; may raise."""
+        """Start at the end of a queue; may raise."""
         offset: cython.longlong = queue.max_offset
         buffer, at, room = queue.find_room()
         self.begin = self.offset = offset
@@ -119,7 +120,7 @@ class Lane(_Memory):
     @cython.inline
     @cython.exceptval(check=False)
     def put(self, position: cython.longlong, size: cython.Py_ssize_t, tags_code: cython.longlong) -> cython.void:
-        """Write the next entry, for which there is room."""
+        """Write the next entry; there must be room for it."""
         write_entry(self.p, self.at, position, size, tags_code)
         self.at += ENTRY_BYTES
         self.room -= 1
@@ -128,7 +129,7 @@ class Lane(_Memory):
 
     @cython.cfunc
     def close(self) -> Any:
-        """Tell the queue what it has got, and give it."""
+        """Record in the queue what was written to it, and return the queue."""
         queue = self.queue
         self.queue = None
         self.release()
@@ -146,7 +147,7 @@ class Lane(_Memory):
 def _is_same_queue(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, topic_at: cython.Py_ssize_t, parts: cython.p_longlong
 ) -> cython.bint:
-    """Is a record of the same queue as the one at `at`, whose topic lies behind its length at `topic_at`?"""
+    """Does a record belong to the same queue as the one at `at`, whose topic follows its length at `topic_at`?"""
     its_topic: cython.Py_ssize_t = parts[BODY_END]
     if read_u32(p, at + QUEUE_ID_AT) != read_u32(p, parts[BEGIN] + QUEUE_ID_AT) or p[topic_at] != p[its_topic]:
         return False
@@ -155,7 +156,7 @@ def _is_same_queue(
 
 @cython.cfunc
 def _close_lanes(lanes: list[Any]) -> list[tuple[Any, int]]:
-    """Let queues know what they have got; gives those that grew, each with its first new offset."""
+    """Record in the queues what was written; returns those that grew, each with its first new offset."""
     lane: Lane
     grown: list[tuple[Any, int]] = []
     for found in lanes:
@@ -168,7 +169,7 @@ def _close_lanes(lanes: list[Any]) -> list[tuple[Any, int]]:
 
 @cython.cclass
 class Replayer:
-    """Writes the entries of records that lie in the log one behind the other."""
+    """Writes the entries of consecutive records of the log."""
 
     _learn: Any
     _find_queue: Any
@@ -177,8 +178,8 @@ class Replayer:
     def __init__(
         self, learn: Callable[[bytes, int], Lane | None], find_queue: Callable[[tuple[str, int]], Any]
     ) -> None:
-        """`learn` makes the lane of an encoded topic and a queue id, or None when no record there is ordinary.
-        `find_queue` gives the queue of a topic and a queue id, or None when there is none yet.
+        """`learn` returns the lane of an encoded topic and a queue id, or None when no record there is ordinary.
+        `find_queue` returns the queue of a topic and a queue id, or None when there is none yet.
         """
         self._learn = learn
         self._find_queue = find_queue
@@ -196,15 +197,15 @@ class Replayer:
         slots: cython.longlong,
         index_room: cython.longlong,
     ) -> tuple[int, int, int, list[tuple[Any, int]], Exception | None]:
-        """Dispatch the records from `at` to `end`, which `reading.skip_records` has passed, while they are ordinary.
+        """Dispatch the records from `at` to `end`, which `reading.skip_records` has checked, while they are ordinary.
 
-        `base` is the position of the first byte of `log`. `covers` says of topic, queue id and position whether the
-        topic was deleted after a record; None: none was. `with_keys`: there is an index; `index` is its last file, None
-        before the first, with room for so many entries.
+        `base` is the position of the first byte of `log`. `covers(topic, queue_id, position)` tells whether the topic
+        was deleted after that record; None when no topic was. `with_keys`: there is an index; `index` is its last file,
+        None before the first, with room for `index_room` entries.
 
-        Gives where the first record lies that is not done, the store time of the last one that is, how many index
-        entries were written, the queues that grew, each with its first new offset, and the error that ended it, if it
-        was one (a disk is full).
+        Returns the place of the first record not dispatched, the store time of the last one dispatched, the number of
+        index entries written, the queues that grew, each with its first new offset, and the error that ended the run,
+        if any (such as a full disk).
         """
         records: _Memory = _Memory.__new__(_Memory)
         file: _Memory = _Memory.__new__(_Memory)
@@ -220,7 +221,7 @@ class Replayer:
         store_time: cython.longlong = 0
         written: cython.longlong = 0
         indexed_end: cython.longlong = -1
-        # The last record whose lane was looked up, and where its topic lies.
+        # The last record whose lane was looked up, and the place of its topic.
         last: cython.Py_ssize_t = -1
         last_topic: cython.Py_ssize_t = -1
         count: cython.int
@@ -231,7 +232,7 @@ class Replayer:
             file.hold(b"" if index is None else index, index is not None)
             if file.size >= INDEX_HEADER_BYTES and read_i32(file.p, 36) > 1:
                 indexed_end = read_i64(file.p, 24)
-            # A place without a record ends it, and so does the first record that is not ordinary.
+            # A place without a record ends the run, and so does the first record that is not ordinary.
             while find_parts(p, at, min(end, records.size), parts) == VALID:
                 if read_u32(p, at + SYS_FLAG_AT) & HIDDEN:
                     break
@@ -245,7 +246,7 @@ class Replayer:
                     break
                 count = find_hashes(p, parts[PROPERTIES], parts[END], lane.prefix, with_keys, out, HASHES_MAX)
                 its_time = read_store_time(p, at)
-                # One that met a full disk between index and queue is in the index already.
+                # A record that hit a full disk between index and queue is in the index already.
                 if count > 0 and base + at > indexed_end:
                     if count > HASHES_MAX or written + count > index_room:
                         break
@@ -256,7 +257,7 @@ class Replayer:
                 store_time = its_time
                 at = parts[END]
         except Exception as error:
-            trouble = error  # for the caller, who must know what is done by then
+            trouble = error  # returned, because the caller must also know what was done before it
         finally:
             file.release()
             records.release()
@@ -272,7 +273,7 @@ class Replayer:
         covers: Any,
         opened: list[Any],
     ) -> Any:
-        """The lane of a record, open; None when the record is not ordinary."""
+        """The open lane of a record; None when the record is not ordinary."""
         lane: Lane
         at: cython.Py_ssize_t = parts[BEGIN] + QUEUE_ID_AT
         name: bytes = take(p, at, at + 4) + take(p, parts[BODY_END] + 1, parts[PROPERTIES] - 2)
@@ -287,7 +288,7 @@ class Replayer:
         lane = found
         if lane.queue is None:
             queue = self._find_queue(lane.name)
-            # Of the records of a queue only the first ones can be of a topic that was deleted since.
+            # Only the first records of a queue can belong to a topic that was deleted since.
             if queue is None or (covers is not None and covers(*lane.name, position)):
                 return None
             lane.open(queue)
@@ -308,8 +309,8 @@ def dispatch_one(
 ) -> bool:
     """Dispatch a record that was just written, with these properties, to a queue whose next entry goes to `entries_at`.
 
-    `with_keys`: there is an index; `file` is its last file, or None before the first. False when the record is not
-    ordinary, and then nothing was written.
+    `with_keys`: there is an index; `file` is its last file, or None before the first. Returns False when the record is
+    not ordinary; then nothing was written.
     """
     memory: _Memory = _Memory.__new__(_Memory)
     if cython.compiled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # the compiler reads this
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -37,10 +37,10 @@ def find_disorder(
     last_size: cython.longlong,
     log_end: cython.longlong,
 ) -> tuple[int, int, int]:
-    """Walk entries of a consume queue up to a byte; returns where the first is that is not one, and the last before it.
+    """Walk entries of a consume queue up to a byte; returns where the first bad entry is, and the last one before it.
 
-    An entry is right when it points behind the record of the one before and not beyond the log. Entries for messages
-    that were lost together are equal, and fillers say nothing.
+    An entry is good when it points behind the record of the previous entry and not beyond the log. Entries for messages
+    that were lost together are equal, and fillers are ignored.
     """
     view: cython.const[cython.uchar][::1] = entries
     p: cython.p_const_uchar
@@ -81,7 +81,7 @@ def _is_message(
     topic: cython.p_const_uchar,
     topic_size: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Is this the record of a queue and offset at a position? Its CRC is not looked at."""
+    """Is this the record of a queue and offset at a position? Its CRC is not checked."""
     parts: cython.longlong[5] = [0, 0, 0, 0, 0]
     if find_parts(p, at, at + size, parts) != VALID or parts[END] != at + size:
         return False
@@ -95,7 +95,7 @@ def _is_message(
 def is_message(
     record: Any, position: cython.longlong, queue_id: cython.int, offset: cython.longlong, topic: bytes
 ) -> bool:
-    """Is this the record of that queue and offset? Its CRC is not looked at."""
+    """Is this the record of that queue and offset? Its CRC is not checked."""
     view: cython.const[cython.uchar][::1] = record
     name: cython.const[cython.uchar][::1] = topic
     if len(view) == 0 or len(name) == 0:
@@ -118,11 +118,11 @@ def count_messages(
     offset: cython.longlong,
     topic: bytes,
 ) -> tuple[int, int]:
-    """Count the first entries of a consume queue that point at their own records; returns how many, and their bytes.
+    """Count the first entries of a consume queue that point at their own records; returns their number and total bytes.
 
-    `log` is the segment whose first byte has the position `start`; records lie before `end`. The first entry belongs to
-    `offset`. One that does not point at its record ends it, or one whose record would make them more than `bytes_max`,
-    unless it is the only one.
+    `log` is the segment whose first byte has the position `start`; records end before `end`. The first entry belongs to
+    `offset`. Counting stops at an entry that does not point at its record, or whose record would exceed `bytes_max`
+    in total; the first record is counted whatever its size.
     """
     entries_view: cython.const[cython.uchar][::1] = entries
     log_view: cython.const[cython.uchar][::1] = log
@@ -161,7 +161,7 @@ def count_messages(
 
 
 def gather_records(entries: Any, log: Any, start: cython.longlong, count: cython.Py_ssize_t, total: int) -> bytearray:
-    """Copy the records that entries of a consume queue point at into one piece; `count_messages` counted them."""
+    """Copy the records that entries of a consume queue point at into one buffer; `count_messages` counted them."""
     joined = bytearray(total)
     if total == 0:
         return joined

@@ -1,4 +1,4 @@
-# What other kernels call of `index`, once for a record.
+# What other kernels call in `index`, once for each record.
 
 cdef bint put_entries(
     unsigned char* p,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # the compiler reads this
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -37,7 +37,7 @@ def put_entries(
     position: cython.longlong,
     store_time: cython.longlong,
 ) -> cython.bint:
-    """What `put_index_entries` does, for `hashes[1]` and those behind it; False when the file has no place for them."""
+    """As `put_index_entries`, for `hashes[1]` and those after it; False when the file has no room for them."""
     entries_at: cython.longlong = INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * slots
     if room < entries_at or slots <= 0:
         return False
@@ -51,7 +51,7 @@ def put_entries(
     h: cython.longlong
     n: cython.Py_ssize_t
     number = max(number, 1)
-    # There is no other check between a damaged number and the memory behind the file.
+    # The only check between a damaged number and the memory behind the file.
     if entries_at + (number + count) * INDEX_ENTRY_BYTES > room:
         return False
     if number == 1:
@@ -107,4 +107,4 @@ def put_index_entries(
         for n in range(count):
             told[n + 1] = hashes[n]
     if not put_entries(p, len(view), slots, told, count, position, store_time):
-        raise ValueError(f"{count} entries more are not inside an index file of {len(view)} bytes")
+        raise ValueError(f"{count} more entries do not fit in an index file of {len(view)} bytes")

@@ -1,10 +1,10 @@
-# Sizes of what is in consume queues and index files, and how entries are written, compiled into each kernel; `sizes.py`
+# Sizes of entries in consume queues and index files, and how entries are written, compiled into each kernel; `sizes.py`
 # states the same for Python.
 
 from eruca._wire.kernel.memory cimport write_i64, write_u32
 
 cdef enum:
-    # An entry of a consume queue, and the size that one without a message has.
+    # An entry of a consume queue, and the size field of an entry without a message.
     ENTRY_BYTES = 20
     FILLER_SIZE = 0x7FFFFFFF
     INDEX_HEADER_BYTES = 40

@@ -1,6 +1,6 @@
-"""Sizes of what is in consume queues and index files, and how entries are written.
+"""Sizes of entries in consume queues and index files, and how entries are written.
 
-Compiled kernels have `sizes.pxd` instead.
+Compiled kernels use `sizes.pxd` instead.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-# An entry of a consume queue, and the size that one without a message has.
+# An entry of a consume queue, and the size field of an entry without a message.
 ENTRY_BYTES = 20
 FILLER_SIZE = 0x7FFFFFFF
 INDEX_HEADER_BYTES = 40

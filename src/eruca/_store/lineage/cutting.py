@@ -1,4 +1,4 @@
-"""Cutting every file of a store back to a position of its log: log, consume queues, index, and what tells of them."""
+"""Cutting every file of a store back to a position of its log: log, consume queues, index, and files about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eruca._store.recovery.checkpoint import Checkpoint
 
 
 class Cutter:
-    """Cuts the files of one store. What is cut is not set aside here (`setaside`)."""
+    """Cuts the files of one store. The bytes are set aside elsewhere (`setaside`)."""
 
     def __init__(
         self,
@@ -55,25 +55,25 @@ class Cutter:
             chain.remove_from(0)
         elif segment is None or (position == segment.start and segment is not chain.segments[0]):
             chain.remove_from(position)
-        else:  # the first segment stays even without a record: its name says where the log goes on
+        else:  # the first segment stays even without a record: its name records where the log continues
             chain.remove_from(segment.end)
             chain.zero_from(position)
             segment.mapping.sync()
         self._disk.sync_directory(chain.directory)
-        # A topic deleted behind the cut is deleted at it: records that come now are not those that were deleted.
+        # A topic deleted behind the cut counts as deleted at it: records that come now are not those that were deleted.
         if self._removed.lower_to(position):
             self._removed.save()
 
     def prepare_recovery(self, position: int) -> None:
-        """Cut the log of a store that is being opened: recovery makes the rest agree with it."""
+        """Cut the log of a store that is being opened; recovery then brings the rest in line with it."""
         self.cut_log(position)
         self._checkpoint.lower_to(position)
         self._ends.remove()
 
     def cut_open(self, position: int) -> None:
-        """Cut everything of an open store, durably; the caller holds the guard of the flusher."""
+        """Cut all files of an open store, durably; the caller holds the guard of the flusher."""
         log, flusher, checkpoint = self._log, self._flusher, self._checkpoint
-        # First of all: a read that goes wrong half-way from here on finds nothing instead of half a record.
+        # First: from here on, a read that fails half-way finds nothing instead of half a record.
         log.show_copied(min(log.readable_end, position))
         self._ends.remove()
         last_time = find_last_time(log.chain, position)
@@ -115,7 +115,7 @@ class Cutter:
 
 
 def find_last_time(chain: Chain, position: int) -> int:
-    """When the last record before a position (where one ends) was stored; 0 when there is none."""
+    """When the last record before a position (a record boundary) was stored; 0 when there is none."""
     for segment in reversed(chain.segments):
         if segment.start < position:
             scan = scan_log(chain, segment.start, check_crc=False, stop=min(position, segment.end))

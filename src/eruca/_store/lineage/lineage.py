@@ -1,15 +1,15 @@
-"""Which mastership wrote which part of the log, and how the log loses what no other broker has.
+"""Which mastership wrote which part of the log, and how a part that no other broker has is cut off.
 
-The record of it is `replicationstate`'s. A cut has four steps:
+The facts are kept in a `ReplicationRecord` (`replicationstate`). A cut has four steps:
 
     1  the bytes from the cut on are copied to eruca-diverged/<epoch>-<begin>-<end>.log, and synced (`setaside`)
-    2  the record says so, and that the log is being cut ("truncating"), and is synced
-    3  log, consume queues, index, and the small files that tell of the log are cut, and synced (`cutting`)
-    4  the record says that nothing is being cut any more, and whoever asked (`was_cut`) is told
+    2  the record notes that file, and that the log is being cut ("truncating"), and is synced
+    3  log, consume queues, index, and the small files that describe the log are cut, and synced (`cutting`)
+    4  the record notes that no cut is in progress any more, and listeners of `was_cut` are called
 
-A crash before step 2 leaves the log as it was. From there on `MessageStore.open` finishes the cut: it cuts the log and
-then recovers as after any crash, by which the rest follows from the log. Nobody hears of that one, so a table that
-tells of the log must find out by itself when it is loaded: by where the log ends, or by `cuts`.
+A crash before step 2 leaves the log as it was. After it, `MessageStore.open` finishes the cut: it cuts the log and
+then recovers as after any crash, which derives the rest from the log. `was_cut` is not called for that one, so a table
+that describes the log must check when it is loaded: against the end of the log, or against `cuts`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Lineage:
-    """The epochs of a store's log, and what was cut off it. Changes of the record may be made in threads."""
+    """The epochs of a store's log, and what was cut off it. The record may be changed from several threads."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Lineage:
         commit: Callable[[], None],
         cut: Callable[[int], None],
     ) -> None:
-        """`commit` has every append in the log; `cut` cuts all files of the store back to a position, durably."""
+        """`commit` moves every append into the log; `cut` cuts all files of the store back to a position, durably."""
         self._disk = disk
         self._paths = paths
         self._clock = clock
@@ -59,12 +59,12 @@ class Lineage:
         self._damage = damage
         self._commit = commit
         self._cut = cut
-        # Role, epochs and what was set aside; `load` reads it.
+        # Role, epochs and what was set aside; read by `load`.
         self.record = ReplicationRecord()
         self._file = ReplicationFile(disk, paths.replication)
-        # Roles and links change the record, each in a thread of its own.
+        # Role changes and links both change the record, each in its own thread.
         self._guard = threading.RLock()
-        #: Told the new end of the log after a cut, in the thread that owns the store.
+        #: Called with the new end of the log after a cut, in the thread that owns the store.
         self.was_cut: Signal[int] = Signal()
 
     # -- what is known -------------------------------------------------------------------------------------------------
@@ -76,17 +76,17 @@ class Lineage:
 
     @property
     def seen_epoch(self) -> int:
-        """The highest epoch of any master this broker has seen."""
+        """The highest epoch this broker has seen of any master."""
         return self.record.seen_epoch
 
     @property
     def store_id(self) -> str:
-        """The identity of the store; empty before its first master gave it one."""
+        """The identity of the store; empty until its first master assigns one."""
         return self.record.store_id
 
     @property
     def cuts(self) -> int:
-        """How often a part of the log was cut off and set aside, also by a cut that a start finished."""
+        """How many times a part of the log was cut off and set aside, including cuts finished by a start."""
         return len(self.record.diverged)
 
     # -- the record: durable when these return; they may run in threads ------------------------------------------------
@@ -104,11 +104,11 @@ class Lineage:
             self.record = record
 
     def save_role(self, role: str) -> None:
-        """Remember what the broker became, "MASTER" or "SLAVE"; empty: what its configuration says."""
+        """Remember what the broker became, "MASTER" or "SLAVE"; empty: follow its configuration."""
         self.save(role=role)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Begin a mastership at the end of the log; must come before its first append."""
+        """Begin a mastership at the end of the log; must be called before its first append."""
         self._commit()
         with self._guard:
             tail, record = self._log.tail, self.record
@@ -116,9 +116,9 @@ class Lineage:
                 raise StoreError("a mastership begins at the end of a whole record", hint="finish copying first")
             if epoch < record.seen_epoch:
                 raise StoreError(f"epoch {epoch} cannot begin: epoch {record.seen_epoch} was seen")
-            # A part of a record that was cut off must not come back when the first append is lost with the machine.
+            # A partial record that was cut off must not come back if the first append is lost in a power failure.
             self._log.sync_tail()
-            # From now on this log is right, whatever a crash did to it: the others compare theirs.
+            # From now on this log is authoritative, whatever a crash did to it: the others compare theirs.
             epochs = begin_epoch(record.epochs, tail, epoch, record.unsure)
             epochs, joined = join_oldest(epochs, record.epochs_joined, EPOCHS_LISTED_MAX)
             # A store of an older version gets its identity here too.
@@ -129,9 +129,9 @@ class Lineage:
     def adopt_epochs(
         self, epochs: Iterable[Epoch], seen: int, *, joined: int | None = None, identity: tuple[str, int] | None = None
     ) -> None:
-        """Take over the epochs of a master, whose log this one is a copy of from now on, and the store's identity.
+        """Take over the epochs and the store identity of a master, whose log this one copies from now on.
 
-        The identity comes with where the log ended when it was given; None keeps what is known.
+        The identity comes with the log's end at the time it was assigned; None keeps the known identity.
         """
         with self._guard:
             known, record = [Epoch(*item) for item in epochs], self.record
@@ -152,23 +152,23 @@ class Lineage:
         """Remember that some broker is or was the master in an epoch."""
         with self._guard:
             if not is_epoch(epoch):
-                raise StoreError(f"epoch {epoch} cannot be: an epoch is a number up to {EPOCH_MAX}")
+                raise StoreError(f"epoch {epoch} is out of range: an epoch is at most {EPOCH_MAX}")
             if epoch > self.record.seen_epoch:
                 self.save(seen_epoch=epoch)
 
     def note_crash(self, sure: int, log_end: int) -> None:
-        """Note from where on the log was not on the disk for certain, before recovery says that it is."""
+        """Note from where on the log was not certainly on the disk, before recovery declares that it is."""
         if sure < log_end and not 0 <= self.record.unsure <= sure:
             self.save(unsure=sure)
 
     def end_doubt(self) -> None:
-        """The end of the log was compared with the master's: a crash changed nothing that is still in it."""
+        """The end of the log was compared with the master's: no damage from a crash is left in it."""
         self.save(unsure=-1)
 
     # -- what only this broker has -------------------------------------------------------------------------------------
 
     def set_aside(self, position: int, *, epoch: int) -> Diverged | None:
-        """Copy the log from a position on into a file of its own, as `truncate` does; this may run in a thread."""
+        """Copy the log from a position on into a separate file, as `truncate` does; may run in a thread."""
         tail = self._log.tail
         begin = max(self._log.start, find_boundary(self._log.chain, position, self._damage.items))
         if begin >= tail:
@@ -177,14 +177,14 @@ class Lineage:
         return Diverged(file=name, epoch=epoch, begin=begin, end=tail, found_ms=self._clock.now_ms())
 
     def truncate(self, position: int, *, epoch: int) -> Diverged | None:
-        """Cut the log back to a position (or the start of the record that lies across it); None if it ends there.
+        """Cut the log back to a position (or to the start of the record across it); None if the log ends there already.
 
-        What is cut off is set aside first. A crash at any moment leaves the log as it was or cut: a cut that was begun
-        is finished by the next `open`. One that failed can be tried again, and nothing else until it worked.
+        The bytes are set aside first. A crash at any moment leaves the log uncut or cut: the next `open` finishes
+        a cut that had begun. A failed cut can be retried, and nothing else may be done before it succeeds.
         """
         self._commit()
         record = self.record
-        if record.truncating >= 0:  # the last one failed half-way
+        if record.truncating >= 0:  # the last cut failed half-way
             position, diverged = record.truncating, record.diverged[-1]
         else:
             begin = find_boundary(self._log.chain, position, self._damage.items)
@@ -197,7 +197,7 @@ class Lineage:
             diverged = found
             self.save(truncating=position, diverged=[*record.diverged, diverged])
         log.warning(
-            "cutting the log back to %d; %d bytes that only this broker has are set aside in %s",
+            "cutting the log back to %d; %d bytes that only this broker has were saved in %s",
             position,
             diverged.end - diverged.begin,
             self._paths.diverged / diverged.file,
@@ -207,9 +207,9 @@ class Lineage:
         return diverged
 
     def finish_cut(self, position: int) -> None:
-        """Note that the log ends at a position now, and tell whoever keeps something that tells of the log."""
+        """Note that the log now ends at a position, and call the listeners that keep facts about the log."""
         record = self.record
-        # Epochs without a byte in the log are gone; the highest number stays known.
+        # Drop epochs without a byte in the log; the highest number stays known.
         highest = max([record.seen_epoch, *(item.epoch for item in record.epochs)])
         kept = [item for item in record.epochs if item.start < position]
         unsure = -1 if record.unsure >= position else record.unsure

@@ -1,9 +1,9 @@
-"""What a store remembers of replication, in `config/erucaReplication.json`: role, epochs, and a cut that is under way.
+"""What a store remembers about replication, in `config/erucaReplication.json`: role, epochs, and a cut in progress.
 
-An epoch is one mastership. The list of epochs says which of them wrote which part of the log, so that two logs can be
-compared without reading them. The identity of the store says whether two lists may be compared at all: every store
-counts its epochs from one. A list that is older than the log would say that bytes are another master's than they
-are, and a divergence would go unseen; that is why a damaged file is an error here, although a backup lies beside it.
+An epoch is one mastership. The list of epochs records which of them wrote which part of the log, so that two logs can
+be compared without reading them. The identity of the store tells whether two lists may be compared at all: every store
+counts its epochs from one. A list older than the log would attribute bytes to the wrong master, and a divergence would
+go unnoticed. That is why a damaged file is an error here, although there is a backup beside it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Diverged: TypeAlias = DivergedTail
 
 
 class ReplicationRecord(JsonBody):
-    """What is in the file. A record is never changed: another one takes its place when it is saved."""
+    """The content of the file. A record is immutable: saving replaces it."""
 
-    #: What the broker became after its start: "MASTER" or "SLAVE"; empty while it is what its configuration says.
+    #: What the broker became after its start: "MASTER" or "SLAVE"; empty while it follows its configuration.
     role: str = kept("")
     epochs: list[Epoch] = kept_list()
-    #: Masterships up to this one are one entry of the list; 0 when none were joined.
+    #: Masterships up to this one are joined into one entry of the list; 0 when none were.
     epochs_joined: int = kept(0)
-    #: The identity of the store, which its first master gave it; empty before, and in stores of older versions.
+    #: The identity of the store, assigned by its first master; empty before that, and in stores of older versions.
     store_id: str = kept("")
-    #: Where the log ended when it got the identity.
+    #: Where the log ended when the identity was assigned.
     store_id_given_at: int = kept(0)
-    #: The highest epoch of any master this broker has seen; it never follows one with a lower epoch.
+    #: The highest epoch this broker has seen of any master; it never follows one with a lower epoch.
     seen_epoch: int = kept(0)
-    #: The last epoch in which this broker itself was the master.
+    #: The last epoch in which this broker was the master.
     led_epoch: int = kept(0)
-    #: The log is being cut back to this position; -1 when it is not. A start finishes the cut.
+    #: The log is being cut back to this position; -1 when no cut is in progress. A start finishes the cut.
     truncating: int = kept(-1)
-    #: From here on a crash may have changed the log, -1 when there was none; a slave compares it with its master's.
+    #: From here on a crash may have changed the log, -1 when there was none; a slave compares it with its master's log.
     unsure: int = kept(-1)
     diverged: list[Diverged] = kept_list()
 
@@ -56,7 +56,7 @@ class ReplicationFile:
         self._table = TableFile(disk, path, ReplicationRecord)
 
     def load(self) -> ReplicationRecord:
-        """Read the record; without a file it is empty. Raises TableCorrupt when the file is there and unreadable."""
+        """Read the record; empty without a file. Raises TableCorrupt when the file exists and is unreadable."""
         file, backup = self._table.file, self._table.backup
         try:
             record = file.read()
@@ -67,37 +67,37 @@ class ReplicationFile:
             check_epochs(record.epochs)
         except StoreError as error:
             raise TableCorrupt(
-                f"{file.path} is unreadable, so nobody can tell which master wrote which part of the log: {error}",
+                f"{file.path} is unreadable, so it is unknown which master wrote which part of the log: {error}",
                 hint=f"if no role changed since it was saved, put {backup.path.name} in its place; otherwise start "
                 "with an empty store directory and let this broker copy the log of its master",
             ) from error
         if not is_epoch(record.seen_epoch):
-            # A version that had no bound believed somebody: it could never lead again.
+            # An older version had no bound and accepted any epoch: it could never become master again.
             record.seen_epoch = record.epochs[-1].epoch if record.epochs else 0
         return record
 
     def save(self, record: ReplicationRecord) -> None:
-        """Replace the record in one step, keeping the one before as its backup; durable when this returns."""
+        """Replace the record atomically, keeping the previous one as its backup; durable when this returns."""
         check_epochs(record.epochs)
         self._table.save(record)
 
 
 def check_epochs(epochs: Sequence[Epoch]) -> None:
-    """Refuse a list in which numbers do not grow, are out of bounds, or positions go back."""
+    """Refuse a list in which epochs do not increase, are out of bounds, or positions go back."""
     for earlier, later in itertools.pairwise(epochs):
         if later.epoch <= earlier.epoch or later.start < earlier.start:
             raise StoreError(f"{later} cannot follow {earlier}")
     for item in (*epochs[:1], *epochs[-1:]):
         if not is_epoch(item.epoch) or item.start < 0:
-            raise StoreError(f"{item} cannot be: an epoch is a number up to {EPOCH_MAX}")
+            raise StoreError(f"{item} is out of range: an epoch is at most {EPOCH_MAX}")
 
 
 def begin_epoch(epochs: Iterable[Epoch], tail: int, epoch: int, unsure: int = -1) -> list[Epoch]:
-    """The list with a new epoch at its end, which begins at the tail.
+    """The list with a new epoch at its end, starting at the tail.
 
-    Epochs that begin behind the tail are dropped: what they wrote was lost with the machine.
+    Epochs that start behind the tail are dropped: what they wrote was lost in a crash.
     """
     known = list(epochs)
     if known and epoch <= known[-1].epoch:
-        raise StoreError(f"epoch {epoch} cannot begin: the log has epoch {known[-1].epoch} already")
+        raise StoreError(f"epoch {epoch} cannot begin: the log already has epoch {known[-1].epoch}")
     return [*(item for item in known if item.start <= tail), Epoch(epoch, tail, unsure)]

@@ -1,4 +1,4 @@
-"""What is set aside before a log is cut: the place of the cut, and a copy of what lies behind it."""
+"""Setting aside before a log is cut: finding the place of the cut, and copying what lies behind it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find_boundary(chain: Chain, position: int, damage: list[Damage]) -> int:
     """The end of the last whole record, or end-of-segment record, up to a position; -1 before the log's start."""
     for item in reversed(damage):
         if item.position < position < item.end:
-            position = item.position  # a list of damage that goes beyond the end would hide what comes there
+            position = item.position  # a damaged range beyond the end would hide what is written there
     if position < chain.start:
         return -1
     segment = chain.find(position)
@@ -40,13 +40,13 @@ def find_boundary(chain: Chain, position: int, damage: list[Damage]) -> int:
 
 
 def copy_aside(disk: FileSystem, directory: Path, chain: Chain, begin: int, end: int, epoch: int) -> str:
-    """Copy a part of the log into a file that is durable when this is done; returns its name."""
+    """Copy a part of the log into a file, durable when this returns; returns its name."""
     name = f"{epoch}-{begin}-{end}.log"
     for number in range(2, 1000):
         if not disk.exists(directory / name):
             _copy_out(disk, chain, begin, end, directory / name)
             break
-        # Set aside before, perhaps by a cut that a crash ended; or other bytes that only have the same name.
+        # Set aside before, perhaps by a cut that a crash interrupted; or different bytes under the same name.
         if _is_copy(disk, chain, begin, end, directory / name):
             break
         name = f"{epoch}-{begin}-{end}-{number}.log"
@@ -54,7 +54,7 @@ def copy_aside(disk: FileSystem, directory: Path, chain: Chain, begin: int, end:
 
 
 def _iter_pieces(chain: Chain, begin: int, end: int) -> Iterator[tuple[int, memoryview]]:
-    """The bytes of the log in pieces, each with its distance from the beginning."""
+    """The bytes of the log in pieces, each with its offset from the beginning."""
     at = begin
     while at < end:
         segment = chain.find(at)

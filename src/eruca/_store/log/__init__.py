@@ -1,1 +1,1 @@
-"""The commit log: fixed-size files in a chain, records one behind the other, and what is damaged in it."""
+"""The commit log: fixed-size files in a chain, consecutive records, and damaged ranges."""

@@ -1,6 +1,6 @@
-"""How far the log is archived: a position kept beside the tables, which retention does not go beyond when told so.
+"""How far the log is archived: a position kept beside the tables, which retention can be told not to pass.
 
-The job that archives sets it: through a running broker, or here in the directory of one that is stopped. It only grows.
+The archiving job sets it: through a running broker, or here in the directory of a stopped one. It only grows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ArchiveMark:
         self._file = JsonFile(disk, path, msgspec.json.Decoder(_Content).decode)
 
     def read(self) -> int:
-        """The position; 0 when nothing is archived or nobody can tell, so that nothing goes too soon."""
+        """The position; 0 when nothing is archived or that is unknown, so that nothing is deleted too soon."""
         try:
             return max(0, self._file.read_or(_Content(0), "so nothing counts as archived").position)
         except StoreError as error:
@@ -36,7 +36,7 @@ class ArchiveMark:
             return 0
 
     def raise_to(self, position: int) -> int:
-        """Move it forward, never back, and return where it is; may run in a thread."""
+        """Move it forward, never back, and return its value; may run in a thread."""
         before = self.read()
         if position <= before:
             return before
@@ -44,5 +44,5 @@ class ArchiveMark:
         return position
 
     def write(self, position: int) -> None:
-        """Put it where it is; a recovery that cut the log moves it back."""
+        """Set the position; a recovery that cut the log moves it back."""
         self._file.write(_Content(position))

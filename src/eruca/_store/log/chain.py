@@ -19,7 +19,7 @@ from eruca._store.log.segment import Segment
 from eruca.errors import StoreError, StoreLayoutError
 
 NAME_DIGITS = 20
-# A new segment is made beside its directory and renamed in, so a crash never leaves a half-made file in the chain.
+# A new segment is created beside its directory and renamed in, so a crash never leaves a half-made file in the chain.
 # It must not be inside: Apache RocketMQ refuses a chain with a file whose name is not a number.
 _STAGING_PREFIX = ".eruca-new-"
 
@@ -45,23 +45,23 @@ class Chain:
         self._durable = durable
         self._size_key = size_key
         self._executor = executor
-        # With one, files are mapped when they are used.
+        # With a pool, files are mapped when they are used.
         self._pool = pool
         self._next: Future[Segment] | None = None
-        # Out of the chain, but still on the disk.
+        # Removed from the chain, but still on the disk.
         self._detached: list[Segment] = []
-        # Segments were made without a sync of their names.
+        # Segments were created without syncing their names.
         self._names_unsynced = False
-        # Files that a tolerant load left out, and what is wrong with the first of them.
+        # Files left out by a tolerant load, and what is wrong with the first of them.
         self.misfits: list[Path] = []
         self.misfit_reason = ""
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
     def load(self, *, writable: bool = True, tolerant: bool = False) -> None:
-        """Map the files that are there; refuse a chain with a foreign file, a wrong size or a gap.
+        """Map the existing files; refuse a chain with a foreign file, a wrong size or a gap.
 
-        A tolerant load leaves a file of a wrong size out (`misfits`), and all that come behind it or behind a gap.
+        A tolerant load leaves out a file of the wrong size (`misfits`), and all files behind it or behind a gap.
         """
         if writable:
             self.disk.make_directory(self.directory)
@@ -76,7 +76,7 @@ class Chain:
                 if starts and start != starts[-1] + self.segment_bytes:
                     raise StoreLayoutError(
                         f"{self.directory}: segment {starts[-1] + self.segment_bytes:020d} is missing before {name}",
-                        hint="put the missing file back, or move the later ones away",
+                        hint="put the missing file back, or move the later ones out of the way",
                     )
             except StoreLayoutError as error:
                 if not tolerant or not is_segment_name(name):
@@ -96,7 +96,7 @@ class Chain:
         return Segment(path, start, mapping, allocated=self._durable)
 
     def check_file(self, name: str) -> int:
-        """Start position of a file that may be in this chain; raise StoreLayoutError for one that may not."""
+        """Start position of a file of this chain; raise StoreLayoutError for a file that does not belong to it."""
         path = self.directory / name
         if not is_segment_name(name):
             raise StoreLayoutError(f"{path} is not a segment: its name is not a position in 20 digits", hint="move it")
@@ -104,7 +104,7 @@ class Chain:
         if size != self.segment_bytes:
             raise StoreLayoutError(
                 f"{path} has {size} bytes, but {self._size_key} is {self.segment_bytes}",
-                hint=f"set {self._size_key}={size} if the whole store was made so",
+                hint=f"set {self._size_key}={size} if the whole store was created with it",
             )
         start = int(name)
         if start % self.segment_bytes:
@@ -112,7 +112,7 @@ class Chain:
         return start
 
     def path_of(self, start: int) -> Path:
-        """Where the segment that starts at a position lives."""
+        """The path of the segment that starts at a position."""
         return self.directory / f"{start:0{NAME_DIGITS}d}"
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -137,15 +137,15 @@ class Chain:
         return None
 
     def from_position(self, position: int) -> Iterator[Segment]:
-        """The segments from the one that holds a position on."""
-        for segment in list(self.segments):  # a copy: the flush thread walks while the loop takes segments out
+        """The segments from the one that holds a position to the end."""
+        for segment in list(self.segments):  # a copy: the flush thread iterates while the loop removes segments
             if segment.end > position:
                 yield segment
 
     # -- growing -----------------------------------------------------------------------------------------------------
 
     def segment_for(self, position: int) -> Segment:
-        """The segment a position is to be written in; made now if nobody prepared it."""
+        """The segment in which a position is to be written; created now if it was not prepared."""
         found = self.find(position)
         if found is not None:
             return found
@@ -157,7 +157,7 @@ class Chain:
             try:
                 segment = waiting.result()
             except (StoreError, CancelledError):
-                segment = self._make(start)  # there was no room for it then; there may be now
+                segment = self._make(start)  # there was no room for it earlier; there may be now
             if segment.start != start:
                 raise StoreError(f"{self.directory}: prepared {segment.start}, needed {start}")
         else:
@@ -166,7 +166,7 @@ class Chain:
         return segment
 
     def prepare_next(self, warm: Callable[[Segment], None] | None = None) -> None:
-        """Start to make the next segment in the background, unless it is there or on its way."""
+        """Start creating the next segment in the background, unless it exists or is being created."""
         if self._executor is None or self._next is not None:
             return
         start = self.end
@@ -207,7 +207,7 @@ class Chain:
     # -- shrinking ---------------------------------------------------------------------------------------------------
 
     def detach_first(self) -> Segment:
-        """Take the oldest segment out of the chain; `dispose` deletes it, in a thread if that may take long."""
+        """Remove the oldest segment from the chain; `dispose` deletes it, in a thread if that may take long."""
         segment = self.segments.pop(0)
         self._detached.append(segment)
         return segment
@@ -215,7 +215,7 @@ class Chain:
     def dispose(self, segment: Segment) -> None:
         """Delete a detached segment, and before it those that could not be deleted earlier.
 
-        Always the oldest first: a chain that has a gap on the disk would not open again.
+        Always the oldest first: a chain with a gap on the disk could not be opened again.
         """
         while self._detached and self._detached[0].start <= segment.start:
             self.disk.remove(self._detached[0].path)
@@ -228,7 +228,7 @@ class Chain:
             self.segments.pop().close()
 
     def remove_misfits(self) -> None:
-        """Delete the files that a tolerant load left out."""
+        """Delete the files left out by a tolerant load."""
         while self.misfits:
             self.disk.remove(self.misfits[-1])
             self.misfits.pop()
@@ -252,16 +252,16 @@ class Chain:
     # -- closing -----------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Wait for a segment that is being made and take it in."""
+        """Wait for a segment that is being created and add it."""
         if self._next is not None:
             waiting, self._next = self._next, None
             try:
                 self.segments.append(waiting.result())
             except (StoreError, CancelledError):
-                return  # there was no room for it, or the executor stopped; it is made again when it is needed
+                return  # no room for it, or the executor stopped; it is created again when needed
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         self.settle()
         for segment in [*self._detached, *self.segments]:
             segment.close()
@@ -270,5 +270,5 @@ class Chain:
 
 
 def is_segment_name(name: str) -> bool:
-    """Is this how a segment is called?"""
+    """Is this the name of a segment?"""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()

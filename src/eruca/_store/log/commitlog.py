@@ -1,7 +1,7 @@
 """The commit log: every message of every topic, one record after the other.
 
-There is one writer, the event loop, so there is no append lock. A record never crosses a segment: when it does not
-fit, an end-of-segment record fills the rest and the record opens the next segment.
+There is one writer, the event loop, so there is no append lock. A record never crosses a segment boundary: when it does
+not fit, an end-of-segment record fills the rest and the record starts the next segment.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class CommitLog:
             executor=executor,
         )
         self._clock = clock
-        # A touched page is dirty, so the next sync writes it: with sync flush a whole window would stand in the way of
-        # an answer, for a saving that is nothing beside a sync.
+        # A touched page is dirty, so the next sync writes it: with sync flush a whole window would delay an answer,
+        # for a saving that is negligible beside a sync.
         self._toucher = executor if options.flush_mode is FlushMode.ASYNC else None
         self._warm: Callable[[Segment], None] | None = None
         if options.warm_segments:
@@ -50,21 +50,21 @@ class CommitLog:
             self._warm = self._warm_window
         # Where the next record goes; everything before it is a record or an end-of-segment record.
         self.tail = 0
-        # Readers see records before this; it is the tail except with a transient buffer.
+        # Readers see records before this position; it equals the tail except with a transient buffer.
         self.readable_end = 0
         # Where copied bytes end; 0 while nothing was copied in.
         self._copied_end = 0
-        # The transient buffer of a log that is only copied to.
+        # The transient buffer, unused while the log is only copied to.
         self._unused_transient: TransientBuffer | None = None
-        # With a transient buffer, records wait there instead of going to the mapping.
+        # With a transient buffer, records wait there before they are written to the file.
         self.transient: TransientBuffer | None = None
         if options.transient_enabled:
             bound = options.transient_pool_size * options.commitlog_segment_bytes
             self.transient = TransientBuffer(self.chain, bound)
-        # The longest an append waited for a segment, in milliseconds: a slow disk shows here first.
+        # The longest wait of an append for a segment, in milliseconds: the first sign of a slow disk.
         self.append_wait_ms_max = 0.0
         self._segment: Segment | None = None
-        # The segment that is written to, and where it starts.
+        # The segment being written, and where it starts.
         self.buffer: Buffer = bytearray()
         self.segment_start = 0
         self._segment_end = 0
@@ -76,7 +76,7 @@ class CommitLog:
         return self.chain.start
 
     def open_at(self, tail: int) -> None:
-        """Go on writing at a position that recovery found."""
+        """Continue writing at a position found by recovery."""
         self.tail = self.readable_end = self._copied_end = tail
         segment = self.chain.find(tail)
         self._segment = None
@@ -104,7 +104,7 @@ class CommitLog:
             )
         following = self._get_segment(self._segment_end)
         if tail == self._segment_end:
-            self._enter(following)  # an empty chain, or a replica's copy that ended exactly here
+            self._enter(following)  # an empty chain, or a replica's copy ended exactly here
             return tail
         blank = encode_blank(self._segment_end - tail)
         if self.transient is not None:
@@ -119,7 +119,7 @@ class CommitLog:
         return self.tail
 
     def append(self, message: Record, topic: bytes, size: int) -> None:
-        """Write the record of a message, `size` bytes, at the tail; its position and size are filled in.
+        """Write the record of a message, `size` bytes, at the tail; sets the message's position and size.
 
         Only making room can fail, so after a `reserve` this cannot.
         """
@@ -139,7 +139,7 @@ class CommitLog:
             self._prefault()
 
     def append_batch(self, messages: list[Record], topic: bytes, sizes: list[int]) -> None:
-        """Write the records of messages one behind the other in one segment; an error leaves none of them."""
+        """Write the records of messages consecutively in one segment; on an error none of them is stored."""
         position = self.reserve(sum(sizes))
         start = self.segment_start
         packed: list[bytes] = []
@@ -153,7 +153,7 @@ class CommitLog:
                     write_record(self.buffer, position - start, message, topic, size)
                 position += size
         except BaseException:
-            if self.transient is None:  # or the next start would find the first records of a refused batch
+            if self.transient is None:  # otherwise a start would find the first records of a refused batch
                 self.buffer[self.tail - start : position - start] = bytes(position - self.tail)
             raise
         if self.transient is not None:
@@ -164,12 +164,12 @@ class CommitLog:
             self._prefault()
 
     def find_run(self, size: int) -> tuple[Buffer, int, int]:
-        """Make room for records that lie together; gives the buffer, where in it they go, and their position."""
+        """Make room for consecutive records; returns the buffer, their place in it, and their position."""
         position = self.reserve(size)
         return self.buffer, position - self.segment_start, position
 
     def add_run(self, size: int) -> None:
-        """Records were written where `find_run` said."""
+        """Count records that were written where `find_run` returned."""
         self.tail = self.readable_end = self.tail + size
         if self.tail > self._prefaulted:
             self._prefault()
@@ -190,11 +190,11 @@ class CommitLog:
 
     @property
     def written_end(self) -> int:
-        """Everything before it is in the files; behind readable_end while records there are not dispatched."""
+        """Everything before it is in the files; it is behind readable_end while records are not dispatched."""
         return max(self.readable_end, self._copied_end)
 
     def begin_copy(self) -> None:
-        """Let raw bytes be copied in from now on; they do not go through the transient buffer, which must be empty."""
+        """Allow raw bytes to be copied in from now on; they bypass the transient buffer, which must be empty."""
         if self.transient is not None:
             self._unused_transient, self.transient = self.transient, None
 
@@ -205,19 +205,19 @@ class CommitLog:
             self.transient.start_at(self.tail)
 
     def start_copy_at(self, position: int) -> None:
-        """Begin a log without records anywhere: a replica's copy starts where its master does."""
+        """Begin a log without records at any position: a replica's copy starts where its master does."""
         if self.tail:
             raise StoreError(f"bytes for {position} cannot be copied in: the log ends at {self.tail}")
         chain = self.chain
         chain.settle()
         chain.remove_from(0)
-        chain.disk.sync_directory(chain.directory)  # with both files on the disk the store would not open
+        chain.disk.sync_directory(chain.directory)  # with both files on the disk, the store would not open
         segment = self._get_segment(position)
         self.tail = self.readable_end = self._copied_end = position
         self._enter(segment)
 
     def copy_in(self, data: memoryview) -> int:
-        """Write raw log bytes at the tail, as a replica does, up to the end of its segment; gives how many went in.
+        """Write raw log bytes at the tail, as a replica does, up to the end of its segment; returns how many fitted.
 
         Readers do not see them before `show_copied`.
         """
@@ -233,11 +233,11 @@ class CommitLog:
         return taken
 
     def show_copied(self, end: int) -> None:
-        """Let readers see what was copied in before a position, where a record ends."""
+        """Make copied bytes before a position, which is a record boundary, visible to readers."""
         self.readable_end = end
 
     def drop_copied(self) -> None:
-        """Cut what was copied in behind readable_end, leaving zeros."""
+        """Remove copied bytes behind readable_end, leaving zeros."""
         start = self.readable_end
         if self._copied_end <= start:
             return
@@ -251,7 +251,7 @@ class CommitLog:
             self._enter(found)
 
     def sync_tail(self) -> None:
-        """Return when the segment of the tail is on the disk, also what is behind the tail; may run in a thread."""
+        """Return when the segment of the tail is on the disk, including bytes behind the tail; may run in a thread."""
         segment = self.chain.find(self.tail)
         if segment is not None:
             segment.mapping.sync()
@@ -277,7 +277,7 @@ class CommitLog:
         return segment.view(position, length)
 
     def view_record(self, position: int) -> memoryview | None:
-        """The record that starts at a position, whether readers see it or not; None when none does."""
+        """The record that starts at a position, visible to readers or not; None when none does."""
         segment = self.chain.find(position)
         if segment is None:
             return None
@@ -285,13 +285,13 @@ class CommitLog:
         return segment.view(position, view.size) if type(view) is RecordView else None
 
     def read_time(self, position: int) -> int:
-        """When the record at a position was stored, whether readers see it or not; -1 when none starts there."""
+        """When the record at a position was stored, visible to readers or not; -1 when none starts there."""
         segment = self.chain.find(position)
         view = None if segment is None else segment.inspect(position)
         return view.store_timestamp if type(view) is RecordView else -1
 
     def prefetch(self, begin: int, bytes_max: int) -> tuple[int, Callable[[], None]] | None:
-        """Where a stretch of a segment ends, and a call for a thread that brings it to memory; None beyond the end."""
+        """The end of a stretch of a segment, and a function for a thread that reads it into memory; None at the end."""
         segment = self.chain.find(begin)
         if segment is None:
             return None
@@ -300,7 +300,7 @@ class CommitLog:
 
     @property
     def waiting_bytes(self) -> int | None:
-        """Bytes that wait in the transient buffer; None without one."""
+        """Bytes waiting in the transient buffer; None without one."""
         return None if self.transient is None else self.transient.waiting_bytes
 
     def view_segment(self, position: int) -> tuple[int, int, memoryview]:
@@ -311,7 +311,7 @@ class CommitLog:
         return segment.start, min(segment.end, self.readable_end), memoryview(segment.buffer)
 
     def commit(self) -> int:
-        """Move what waits in the transient buffer to the file; returns the position that is readable then."""
+        """Write the content of the transient buffer to the file; returns the position readable after that."""
         if self.transient is not None:
             self.readable_end = self._copied_end = self.transient.commit()
         return self.readable_end
@@ -336,7 +336,7 @@ class CommitLog:
         self._prefault()
 
     def _prefault(self) -> None:
-        """Touch the next window in the background when the tail comes near the end of the last one."""
+        """Touch the next window in the background when the tail approaches the end of the last one."""
         segment = self._segment
         if segment is None or self._toucher is None:
             self._prefaulted = self._segment_end
@@ -356,15 +356,15 @@ class CommitLog:
 
 
 class TransientBuffer:
-    """Records in memory that a timer commits to the file: a burst then never waits for a page of the file.
+    """Records in memory that a timer commits to the file, so that a burst never waits for a page of the file.
 
-    What it holds is lost when the process dies, which is why it goes with async flush only.
+    Its content is lost when the process dies, so it is only used with async flush.
     """
 
     def __init__(self, chain: Chain, bytes_max: int) -> None:
         self._chain = chain
         self._bytes_max = bytes_max
-        # Runs of bytes with the position each starts at: a new run begins after an end-of-segment record.
+        # Runs of bytes, each with its start position: a new run begins after an end-of-segment record.
         self._runs: list[tuple[int, bytearray]] = []
         self.waiting_bytes = 0
 
@@ -374,24 +374,24 @@ class TransientBuffer:
         self.waiting_bytes = 0
 
     def check_room(self, size: int) -> None:
-        """Refuse when the file does not keep up and the bound on waiting bytes is reached."""
+        """Refuse when the file does not keep up and the limit on waiting bytes is reached."""
         if self.waiting_bytes + size > self._bytes_max:
             raise StoreFull(
-                f"{self.waiting_bytes} bytes wait in the transient buffer",
+                f"{self.waiting_bytes} bytes are waiting in the transient buffer",
                 hint="the disk is too slow for this load; raise transientStorePoolSize or send less",
             )
 
     def append(self, data: bytes) -> None:
-        """Take bytes that follow the last ones."""
+        """Add bytes that directly follow the last ones."""
         self._runs[-1][1].extend(data)
         self.waiting_bytes += len(data)
 
     def skip_to(self, position: int) -> None:
-        """Go on at the start of the next segment."""
+        """Continue at the start of the next segment."""
         self._runs.append((position, bytearray()))
 
     def commit(self) -> int:
-        """Write everything to the file. A short write is continued; an error keeps what is not yet written."""
+        """Write everything to the file. A short write is continued; after an error, unwritten bytes are kept."""
         while True:
             start, data = self._runs[0]
             segment = self._chain.segment_for(start) if data else None

@@ -1,4 +1,4 @@
-"""What lies at a place of the log: a record, the end of a segment, or neither; and where the next record is."""
+"""What is at a place of the log: a record, the end of a segment, or neither; and where the next record is."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from eruca._wire.record import (
     inspect_record,
 )
 
-# What a disk writes at once: a power loss leaves each of these old or new.
+# The unit a disk writes atomically: after a power loss each of these is old or new.
 _SECTOR_BYTES = 512
 _ZEROS_OF_SIZE = 3
 
 
 class RecordCursor:
-    """Looks at bytes that begin at a position of the log. Who walks them uses one cursor from the front to the end.
+    """Inspects bytes that begin at a position of the log. Use one cursor for a whole walk from front to end.
 
     Topic and properties come last in a record and have no checksum. So a record whose last sectors were lost in a power
-    loss can look whole, with zeros for letters. A doubting cursor does not take such a one for a record.
+    failure can look whole, with zeros instead of text. A doubting cursor does not accept such a record.
     """
 
     __slots__ = ("_base", "_buffer", "_check_crc", "_doubting", "_growing", "_judged_cut", "_judged_end", "_size")
@@ -41,26 +41,26 @@ class RecordCursor:
         doubting: bool = True,
         growing: bool = False,
     ) -> None:
-        """Nothing is read from `size` on; `growing` means that more is to come there."""
+        """Nothing is read from `size` on; `growing` means that more bytes will follow there."""
         self._buffer = buffer
         self._size = size
         self._base = base
         self._check_crc = check_crc
         self._doubting = doubting
         self._growing = growing
-        # Records in a row that end in a zero byte are judged together, and looked at once: the end of the last one.
+        # Consecutive records that end in a zero byte are judged together, by what follows the last one.
         self._judged_end = -1
         self._judged_cut = False
 
     def look(self, at: int) -> Inspection:
-        """Say what lies at a place."""
+        """Tell what is at a place."""
         view = inspect_record(self._buffer, at, self._size, self._check_crc, self._base + at)
         if self._doubting and type(view) is RecordView and self.is_cut_short(view):
-            return InvalidView("zeros stand where its topic or properties were to be written")
+            return InvalidView("its topic or properties are zeros that were never overwritten")
         return view
 
     def find(self, at: int, stop: int | None = None) -> int:
-        """Return the place of the first record, with a good body, from one place on and before another; -1 for none."""
+        """The place of the first record with a good body, from `at` on and before `stop`; -1 when there is none."""
         while (at := find_record(self._buffer, at, self._size, self._base, stop)) >= 0:
             if type(self.look(at)) is RecordView:
                 break
@@ -68,7 +68,7 @@ class RecordCursor:
         return at
 
     def iter_records(self) -> Iterator[tuple[RecordView, int]]:
-        """Each record and its place; what is neither a record nor the end of a segment is stepped over."""
+        """Each record and its place; anything that is neither a record nor the end of a segment is skipped."""
         at = 0
         while 0 <= at < self._size:
             view = self.look(at)
@@ -79,8 +79,8 @@ class RecordCursor:
     def is_cut_short(self, view: RecordView) -> bool:
         """Was the end of a record never written, although its lengths add up and its body has the right CRC?
 
-        The store never writes properties that end in a zero byte (`MessageStore` adds a separator); a record of
-        another writer may, and then a good record follows it, unless it is the very last.
+        The store never writes properties that end in a zero byte (`MessageStore` adds a separator). A record of
+        another writer may end so, and then a good record follows it, unless it is the very last.
         """
         if view.properties_end <= self._judged_end:
             return self._judged_cut
@@ -88,7 +88,7 @@ class RecordCursor:
         is_cut = False
         while not (is_cut := _has_lost_sector(buffer, view)) and _ends_in_zero(buffer, view):
             end = view.properties_end
-            if self._growing:  # a part of the next one is enough, and nothing is known from the end on
+            if self._growing:  # a part of the next record is enough; bytes behind the end are unknown
                 known = size - end >= BLANK_BYTES
                 is_cut = known and BLANK_HEAD.unpack_from(buffer, end)[1] not in (RECORD_MAGIC, BLANK_MAGIC)
                 break
@@ -102,13 +102,13 @@ class RecordCursor:
 
 
 def _ends_in_zero(buffer: Buffer, view: RecordView) -> bool:
-    """Is the last letter of a record a zero: of its properties, or of its topic if it has none?"""
+    """Is the last byte of a record's properties zero, or of its topic if it has no properties?"""
     end = view.properties_end
     return not buffer[end - 1 if end > view.properties_at else view.properties_at - 3]
 
 
 def _has_lost_sector(buffer: Buffer, view: RecordView) -> bool:
-    """Is a whole sector of a record's topic or properties zeros, perhaps with the first zeros of the next size?"""
+    """Is a whole sector of a record's topic or properties zero, perhaps including the first zeros of the next size?"""
     end = view.properties_end
     at = -(-(view.body_end + 1) // _SECTOR_BYTES) * _SECTOR_BYTES
     while at + _SECTOR_BYTES <= end + _ZEROS_OF_SIZE:

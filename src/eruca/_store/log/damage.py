@@ -1,4 +1,4 @@
-"""The list of damaged ranges of the commit log, kept beside the tables so that a later run still knows them."""
+"""The list of damaged ranges of the commit log, kept beside the tables so that later runs know them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _encode(rows: list[_Row]) -> bytes:
 
 
 class DamageList:
-    """Ranges that readers step over."""
+    """Damaged ranges, which readers skip."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
         self._file = JsonFile(disk, path, msgspec.json.Decoder(list[_Row]).decode, _encode)
@@ -31,22 +31,22 @@ class DamageList:
         self.items: list[Damage] = []
 
     def load(self) -> None:
-        """Read what earlier runs found; an unreadable list is only a log line, because a scan finds damage again."""
-        self._rows = self._file.read_or([], "the list starts anew")
+        """Read what earlier runs found; an unreadable list is only logged, because a scan finds damage again."""
+        self._rows = self._file.read_or([], "starting with an empty list")
         self.items = [Damage(row.position, row.length, row.reason) for row in self._rows]
 
     def replace_from(self, start: int, found: list[Damage], *, found_ms: int) -> None:
-        """Take over what a walk from a position on found; what an earlier one found there is no longer true.
+        """Replace the known damage from a position on with what a walk from there found.
 
-        It would be wrong to keep it: when the records behind a damaged place are lost in a second crash, the place is
-        cut off and written again, and a range that readers step over would hide good records.
+        Old ranges must not be kept: when the records behind a damaged place are lost in a second crash, the place is
+        cut off and overwritten, and a skipped range would hide good records.
         """
         known = {(row.position, row.length): row for row in self._rows}
         rows = [row for row in self._rows if row.position < start]
         reached = max((row.position + row.length for row in rows), default=0)
         for item in found:
             if item.end <= reached:
-                continue  # the walk began in the middle of a known one
+                continue  # the walk began inside a known range
             row = known.get((item.position, item.length))
             rows.append(row or _Row(item.position, item.length, item.reason, found_ms))
         if rows == self._rows:

@@ -1,8 +1,8 @@
-"""How many files of consume queues are mapped at a time.
+"""Limits how many files of consume queues are mapped at a time.
 
-A store may have 40,000 queues, most of them idle, and the system has a limit of mappings (vm.max_map_count, 65,530 by
-default). So a queue's file is mapped when it is used, and those not used for longest are unmapped. A mapping that
-somebody still reads lives on until he is done.
+A store may have 40,000 queues, most of them idle, and the system limits the number of mappings (vm.max_map_count,
+65,530 by default). So a queue's file is mapped when it is used, and the least recently used files are unmapped. A
+mapping that is still being read stays until the read is done.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class MapPool:
 
     def __init__(self, files_max: int = MAPPED_QUEUES_MAX) -> None:
         self._files_max = files_max
-        # In the order they were mapped. The loop and the flush thread map files. Not plain dicts: to find the first
-        # entry of one takes the longer the more before it were deleted.
+        # In the order they were mapped. Both the loop and the flush thread map files. Not plain dicts: finding a dict's
+        # first key takes longer the more keys before it were deleted.
         self._mapped: OrderedDict[PooledSegment, None] = OrderedDict()
         self._writers: OrderedDict[Callable[[], None], None] = OrderedDict()
         self._guard = threading.Lock()
 
     def add(self, segment: PooledSegment) -> None:
-        """A segment was mapped; another one may have to go."""
+        """A segment was mapped; another one may have to be unmapped."""
         with self._guard:
             self._mapped[segment] = None
             while len(self._mapped) > self._files_max:
                 oldest, _ = self._mapped.popitem(last=False)
                 if oldest.was_used and oldest is not segment:
-                    oldest.was_used = False  # a second chance: it was used since it was mapped, or since the last one
+                    oldest.was_used = False  # a second chance: it was used since it was mapped or last passed over
                     self._mapped[oldest] = None
                 else:
                     oldest.unmap()
@@ -46,9 +46,9 @@ class MapPool:
             self._mapped.pop(segment, None)
 
     def add_writer(self, release: Callable[[], None]) -> None:
-        """A queue has the buffer of its last file in hand; `release` is told when it must not have it any more.
+        """A queue holds the buffer of its last file; `release` is called when it must let go of it.
 
-        Only the thread that writes to queues calls this, so a queue is never told in the middle of a write.
+        Only the thread that writes to queues calls this, so a queue is never interrupted in the middle of a write.
         """
         self._writers[release] = None
         self._writers.move_to_end(release)
@@ -57,7 +57,7 @@ class MapPool:
 
 
 class PooledSegment(Segment):
-    """A segment that is mapped when somebody asks for its bytes."""
+    """A segment that is mapped on first access to its bytes."""
 
     __slots__ = ("_disk", "_mapping", "_pool", "_writable", "was_used")
 
@@ -101,11 +101,11 @@ class PooledSegment(Segment):
         return self.mapping.buffer
 
     def unmap(self) -> None:
-        """Let the mapping go as soon as nobody reads it any more; the next use maps the file again."""
+        """Unmap as soon as no reader is left; the next use maps the file again."""
         self._mapping = None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._pool.forget(self)
         mapping, self._mapping = self._mapping, None
         if mapping is not None:

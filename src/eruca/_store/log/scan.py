@@ -1,4 +1,4 @@
-"""Walking the commit log record by record, past damage, without changing anything."""
+"""Walking the commit log record by record, skipping damage, without changing anything."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from eruca._store.log.segment import Segment
 from eruca._wire.kernel.reading import read_records, skip_records
 from eruca._wire.record import BlankView, InvalidView, RecordView, inspect_record
 
-# A run of records that is passed in one call is about this long; progress is told after each.
+# About how many bytes of records are passed in one call; progress is reported after each.
 _STRETCH_BYTES = 8 * 1024 * 1024
 
-# How far a search for the next record goes before it asks the disk again where data is.
+# How far a search for the next record goes before it asks the disk again where there is data.
 _SEARCH_BYTES = 4 * 1024 * 1024
 
-# Records whose facts are in memory at a time.
+# How many records' facts are in memory at a time.
 _FACTS_MAX = 1024
 
 # Position, size, topic, queue id, queue offset, sysFlag, store time, properties.
 RecordFacts: TypeAlias = tuple[int, int, bytes, int, int, int, int, bytes]
 
-# Told how many bytes have been walked since the last call.
+# Called with the number of bytes walked since the last call.
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A range of the commit log that is no record although valid records follow it."""
+    """A range of the commit log that is not a record although valid records follow it."""
 
     position: int
     length: int
@@ -57,7 +57,7 @@ class LogScan:
     torn: str = ""
 
     def count(self, records: int, first_time: int, last_time: int) -> None:
-        """Take in records, and when the first and the last of them were stored."""
+        """Count records, with the store times of the first and the last of them."""
         self.records += records
         self.last_store_time = last_time
         self.first_store_time = self.first_store_time or first_time
@@ -74,8 +74,8 @@ def scan_log(
 ) -> LogScan:
     """Walk the records from a position on, up to `stop` or the end.
 
-    A place that is no record ends the walk only if no valid record lies anywhere behind it. `search_after_empty` is
-    off after a clean stop, where an untouched place is the end and the rest need not be read.
+    A place that is not a record ends the walk only if no valid record follows anywhere. `search_after_empty` is
+    off after a clean stop, where an unwritten place is the end and the rest need not be read.
     """
     scan = LogScan(start=start, end=start)
     reported = start
@@ -98,10 +98,10 @@ def _walk(
     doubting: bool = True,
     known_damage: Sequence[Damage] = (),
 ) -> Iterator[tuple[Segment, int, int]]:
-    """Walk the log from the end of a scan on, past damage; the scan takes in what is found.
+    """Walk the log from the end of a scan on, past damage, adding what is found to the scan.
 
-    Each step is a stretch of a segment in which records lie one behind the other, some megabytes at most. Damage that
-    is known is stepped over without a look, and `scan` does not tell of it.
+    Each step is a stretch of consecutive records in a segment, a few megabytes at most. Known damage is skipped
+    without reading it, and is not added to `scan`.
     """
     known = {item.position: item.end for item in known_damage}
     starts = sorted(known)
@@ -157,16 +157,16 @@ def _begin(chain: Chain, start: int) -> LogScan:
 
 
 def iter_stretches(chain: Chain, start: int, end: int, damage: Sequence[Damage]) -> Iterator[tuple[Segment, int, int]]:
-    """The stretches of a segment between two positions in which records lie one behind the other, without CRC checks.
+    """The stretches of consecutive records between two positions, without CRC checks.
 
-    Each is a segment and two places in it, some megabytes apart at most. `damage` is what a scan of the same range
-    found, and is stepped over; a record whose body is damaged can only be known from it.
+    Each is a segment and two places in it, a few megabytes apart at most. `damage` is what a scan of the same range
+    found, and is skipped; a record with a damaged body can only be recognized by it.
     """
     return _walk(chain, _begin(chain, start), end, doubting=False, known_damage=damage)
 
 
 def iter_facts(chain: Chain, start: int, end: int, damage: Sequence[Damage]) -> Iterator[list[RecordFacts]]:
-    """What is in the head of each valid record between two positions, in lists of many, stepping over damage."""
+    """The header fields of each valid record between two positions, in large lists, skipping damage."""
     for segment, place, stop in iter_stretches(chain, start, end, damage):
         at = place
         while at < stop:
@@ -179,12 +179,12 @@ def iter_facts(chain: Chain, start: int, end: int, damage: Sequence[Damage]) -> 
 def iter_records(
     chain: Chain, start: int, end: int, damage: Sequence[Damage] = ()
 ) -> Iterator[tuple[RecordView, Segment, int]]:
-    """Each valid record between two positions, without CRC checks, and its position; damage is stepped over."""
+    """Each valid record between two positions, without CRC checks, and its position; damage is skipped."""
     for segment, place, stop in _walk(chain, _begin(chain, start), end, known_damage=damage):
         at = place
         while at < stop:
             view = inspect_record(segment.buffer, at, stop, False, segment.start + at)
             if type(view) is not RecordView:
-                break  # a broker has cut its log meanwhile
+                break  # the broker has cut its log in the meantime
             yield view, segment, segment.start + at
             at += view.size

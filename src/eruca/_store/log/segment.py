@@ -28,7 +28,7 @@ class Segment:
         return memoryview(self.buffer)[at : at + length]
 
     def inspect(self, position: int) -> Inspection:
-        """Say what lies at a position of the chain, if that is a commit log; bodies are not checked."""
+        """Tell what is at a position of the chain, if it is a commit log; bodies are not checked."""
         return inspect_record(self.buffer, position - self.start, self.size, False, position)
 
     def ensure_allocated(self, end: int, step: int) -> None:
@@ -39,14 +39,14 @@ class Segment:
             self.allocated_end = goal
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.mapping.close()
 
     def list_written(self, at: int, step: int) -> list[tuple[int, int]]:
         """Ranges from a place on that may have been written, each at most `step` long: most of a segment never was.
 
-        All of it is asked before any of it is read, because the kernel reads ahead, and empty pages that it has read
-        count as written from then on: whoever asks and reads in turns goes on to the end of the segment.
+        All ranges are queried before any of them is read. The kernel reads ahead, and empty pages it has read count as
+        written from then on: alternating queries and reads would go on to the end of the segment.
         """
         found: list[tuple[int, int]] = []
         while at < self.size:

@@ -26,14 +26,14 @@ from eruca.errors import StoreError
 
 ENTRY_BYTES = sizes.ENTRY_BYTES
 ENTRY = struct.Struct(">qiq")
-# What Java writes before the first real entry of a queue that does not start at 0; its size marks it.
+# What Java writes before the first real entry of a queue that does not start at 0; recognized by its size field.
 FILLER_SIZE = sizes.FILLER_SIZE
 # Blocks are reserved in steps, because a store may have thousands of queues with a handful of messages each.
 _ALLOCATE_STEP = 64 * 1024
 
 
 class Entry(NamedTuple):
-    """One entry: where a message is, how long its record is, and what tag it has."""
+    """One entry: the position of a message, the length of its record, and its tags code."""
 
     position: int
     size: int
@@ -67,7 +67,7 @@ class ConsumeQueue:
         self._pool = pool
         self.min_offset = 0
         self.max_offset = 0
-        # The offset the next message of this queue gets. It runs ahead of max_offset only while records wait in a
+        # The offset the next message of this queue gets. It is ahead of max_offset only while records wait in a
         # transient buffer or a batch is being written.
         self.next_offset = 0
         # End of the last record this queue points at.
@@ -81,12 +81,12 @@ class ConsumeQueue:
     # -- opening -----------------------------------------------------------------------------------------------------
 
     def load(self, *, writable: bool = True) -> None:
-        """Map the files and find the last entry; to write to, a queue with a damaged file is opened as well."""
+        """Map the files and find the last entry; when writable, a queue with a damaged file is opened as well."""
         self.chain.load(writable=writable, tolerant=writable)
         self.set_max(self._find_max())
 
     def _find_max(self) -> int:
-        """Offset behind the last entry that was ever written: all that lies behind it is zeros."""
+        """Offset behind the last entry ever written: everything behind it is zeros."""
         for segment in reversed(self.chain.segments):
             count = _count_entries(segment)
             if count:
@@ -94,7 +94,7 @@ class ConsumeQueue:
         return self.chain.start // ENTRY_BYTES
 
     def set_max(self, offset: int) -> None:
-        """Go on writing at an offset."""
+        """Continue writing at an offset."""
         self.max_offset = self.next_offset = self._dirty_from = offset
         self._segment = None
         self._room = 0
@@ -110,7 +110,7 @@ class ConsumeQueue:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def reserve(self, count: int) -> None:
-        """Make sure the next `count` entries can be written without fail, even across a segment."""
+        """Make sure the next `count` entries can be written without failing, even across a segment boundary."""
         if self._room >= count:
             return
         first = self.max_offset * ENTRY_BYTES
@@ -133,25 +133,25 @@ class ConsumeQueue:
             self._pool.add_writer(self._release)
 
     def _release(self) -> None:
-        """Have no file in hand until the next write."""
+        """Hold no buffer until the next write."""
         self._segment = None
         self._buffer = bytearray()
         self._room = 0
 
     def add(self, position: int, size: int, tags_code: int) -> None:
-        """Make room for an entry and write it; may raise, and then nothing changed."""
+        """Make room for an entry and write it; if it raises, nothing has changed."""
         buffer, at, _ = self.find_room()
         ENTRY.pack_into(buffer, at, position, size, tags_code)
         self.add_run(1, position + size)
 
     def find_room(self) -> tuple[Buffer, int, int]:
-        """Where the next entries go, and how many of them lie together there; makes room for one, which may raise."""
+        """Where the next entries go, and how many fit there consecutively; makes room for one, which may raise."""
         if self._room <= 0:
             self.reserve(1)
         return self._buffer, self._at, self._room
 
     def add_run(self, count: int, end_position: int) -> None:
-        """Entries were written where `find_room` said."""
+        """Count entries that were written where `find_room` returned."""
         self._at += count * ENTRY_BYTES
         self._room -= count
         self.max_offset = end = self.max_offset + count
@@ -165,7 +165,7 @@ class ConsumeQueue:
         first = offset - offset % segment_entries
         if self.chain.segments and self.chain.start != first * ENTRY_BYTES:
             self._release()
-            self.chain.destroy()  # room for an entry that goes elsewhere
+            self.chain.destroy()  # it was reserved for an entry at another offset
         if offset > first:
             self._segment = None
             self._room = 0
@@ -177,7 +177,7 @@ class ConsumeQueue:
         self.min_offset = offset
 
     def fill_to(self, offset: int, position: int, size: int) -> None:
-        """Write entries for offsets that have no record (lost to damage), up to but without `offset`."""
+        """Write entries for offsets whose records were lost to damage, up to but excluding `offset`."""
         entry = ENTRY.pack(position, size, 0)
         while self.max_offset < offset:
             buffer, at, room = self.find_room()
@@ -186,7 +186,7 @@ class ConsumeQueue:
             self.add_run(count, position + size)
 
     def correct(self, offset: int, position: int, size: int, tags_code: int) -> None:
-        """Write an entry again that was damaged; it must be one that the queue has."""
+        """Rewrite a damaged entry; the queue must have it."""
         at = offset * ENTRY_BYTES
         segment = self.chain.find(at)
         if segment is None or not 0 <= offset < self.max_offset:
@@ -197,7 +197,7 @@ class ConsumeQueue:
             self.end_position = position + size
 
     def give_up_to(self, offset: int) -> None:
-        """Count the messages before an offset as lost: nothing is left of them, and no other message gets theirs."""
+        """Count the messages before an offset as lost: nothing is left of them, and their offsets are not reused."""
         if not self.chain.segments:
             self.start_at(offset)
             return
@@ -213,7 +213,7 @@ class ConsumeQueue:
         segment = self.chain.find(position)
         if segment is not None:
             self.chain.remove_from(segment.end)
-            # The first file stays even when it becomes empty: its name is all that remembers the offset.
+            # The first file stays even when it becomes empty: only its name records the offset.
             if position == segment.start and (position == 0 or segment is not self.chain.segments[0]):
                 self.chain.remove_from(segment.start)
             else:
@@ -221,7 +221,7 @@ class ConsumeQueue:
                 self.chain.zero_from(position)
         dirty = self._dirty_from
         self.set_max(offset)
-        # The zeros are not on the disk: the next sync takes the segment with the last entry along.
+        # The zeros are not on the disk yet: the next sync includes the segment with the last entry.
         self._dirty_from = min(dirty, max(0, offset - 1))
 
     def sync(self) -> None:
@@ -236,7 +236,7 @@ class ConsumeQueue:
             try:
                 segment.mapping.sync()
             except StoreError:
-                # What was put meanwhile is forgotten too, so the range goes on to where the queue ends now.
+                # Entries written since are forgotten too, so the range extends to the current end of the queue.
                 low = max(0, dirty * ENTRY_BYTES - segment.start)
                 segment.mapping.rewrite(low, min(segment.size, self.max_offset * ENTRY_BYTES - segment.start))
                 raise
@@ -259,7 +259,7 @@ class ConsumeQueue:
         return ENTRY.iter_unpack(self.view_entries(offset, count))
 
     def view_entries(self, offset: int, count: int) -> memoryview:
-        """The bytes of as many entries."""
+        """The bytes of up to `count` entries, as `entries`."""
         position = offset * ENTRY_BYTES
         segment = self.chain.find(position)
         if segment is None or offset >= self.max_offset:
@@ -274,7 +274,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             found = self.entry(middle)
-            # Fillers before the first real entry say position 0; fillers further on stand for lost messages.
+            # Fillers before the first real entry have position 0; fillers further on stand for lost messages.
             is_leading = found is not None and found.size == FILLER_SIZE and found.position == 0
             if found is not None and found.size > 0 and (found.position < position or is_leading):
                 low = middle + 1
@@ -299,7 +299,7 @@ class ConsumeQueue:
         return low
 
     def detach_expired(self) -> list[Segment]:
-        """Take the segments out all of whose entries are below min_offset, never the last one.
+        """Remove the segments whose entries are all below min_offset, never the last one.
 
         The chain disposes of them, in a thread if that may take long.
         """
@@ -315,20 +315,20 @@ class ConsumeQueue:
         self.min_offset = 0
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._release()
         self.chain.close()
 
     def check(self) -> None:
-        """Assert what must hold between calls; called where the log is opened."""
+        """Assert the invariants that hold between calls; called when the log is opened."""
         if not 0 <= self.min_offset <= self.max_offset:
-            raise StoreError(f"{self.chain.directory}: offsets {self.min_offset}..{self.max_offset} contradict")
+            raise StoreError(f"{self.chain.directory}: offsets {self.min_offset}..{self.max_offset} are inconsistent")
 
 
 def _count_entries(segment: Segment) -> int:
-    """How many entries a segment has up to the last one that is not zeros.
+    """The number of entries of a segment up to the last one that is not zeros.
 
-    Only what the disk knows to be written is looked at. A search for the first empty entry would touch more pages, and
+    Only ranges the disk reports as written are read. A search for the first empty entry would touch more pages, and
     an entry in the middle may have been lost.
     """
     for at, stop in reversed(segment.list_written(0, _ALLOCATE_STEP)):

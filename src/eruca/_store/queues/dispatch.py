@@ -1,10 +1,10 @@
 """Dispatch: from records of the commit log to their consume-queue entries and their index entries.
 
-Whoever brings records into the log (a send, a batch, the transient buffer, a master) has them dispatched from there,
-and so do recovery and rebuild: there is no other way for an entry to come into being. Ordinary records go through one
-compiled loop (`kernel.dispatch`). The first that is not ordinary ends it, is dispatched here by itself, and the loop
-goes on: records of transactions, of the delay topic, of deleted topics, of queues that are new or have a gap, with very
-many keys, or at the end of a file.
+Everything that brings records into the log (a send, a batch, the transient buffer, a master) has them dispatched here,
+and so do recovery and rebuild: entries are created in no other way. Ordinary records go through one
+compiled loop (`kernel.dispatch`). The first one that is not ordinary ends it, is dispatched here individually, and the
+loop continues. Not ordinary are records of transactions, of the delay topic, of deleted topics, of queues that are new
+or have a gap, records with very many keys, and those at the end of a file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from eruca.errors import InvalidName, StoreError
 
 log = logging.getLogger(__name__)
 
-# The hashes of topics are kept; a bound, because topics come and go.
+# The hashes of topics are cached; bounded, because topics come and go.
 _TOPICS_KEPT_MAX = 65536
 
 # Queues that grew, each with its first new offset.
@@ -43,13 +43,13 @@ Grown = list[tuple[ConsumeQueue, int]]
 
 
 def has_queue_entry(sys_flag: int) -> bool:
-    """Does a record with this sysFlag show up in its consume queue? Prepared and rolled-back ones do not."""
+    """Does a record with this sysFlag appear in its consume queue? Prepared and rolled-back ones do not."""
     kind = sys_flag & TRANSACTION_MASK
     return kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 def find_due_time(properties: bytes, store_timestamp: int, tags_code: int, delay_levels_ms: Sequence[int]) -> int:
-    """When a record of the delay topic is due, which is its tags code; without a level that of any other record."""
+    """When a record of the delay topic is due, which is its tags code; without a level, the usual tags code."""
     level = read_digits(get_property(properties, RAW_DELAY)) or 0
     if level <= 0:
         return tags_code
@@ -66,7 +66,7 @@ def digest_record(
     *,
     with_keys: bool,
 ) -> tuple[int, list[int]]:
-    """What the derived files keep of a record: its tags code, and the hashes its index entries have.
+    """What the derived files keep of a record: its tags code, and the hashes of its index entries.
 
     The tags code is the hash of the tag; in the delay topic it is when the message is due. `prefix` is the topic's
     `index_prefix`.
@@ -78,18 +78,18 @@ def digest_record(
 
 
 def wants_entry(removed: RemovedTopics | None, topic: str, queue_id: int, sys_flag: int, position: int) -> bool:
-    """Does a record belong into its consume queue? Not one of a topic that was deleted after it."""
+    """Does a record belong in its consume queue? Not if its topic was deleted after it."""
     if sys_flag & TRANSACTION_MASK and not has_queue_entry(sys_flag):
         return False
     return removed is None or not removed.covers(topic, queue_id, position)
 
 
 class QueueGap(StoreError):
-    """A record comes whose predecessor in its queue is missing, and neither damage nor deletion explains it."""
+    """A record arrived whose predecessor in its queue is missing, and neither damage nor deletion explains it."""
 
 
 def merge_grown(grown: Grown, more: Grown) -> Grown:
-    """Queues that grew, and grew again: each once."""
+    """Merge two lists of queues that grew, each queue once."""
     first = dict(grown)
     for queue, begin in more:
         first[queue] = min(begin, first.get(queue, begin))
@@ -97,14 +97,14 @@ def merge_grown(grown: Grown, more: Grown) -> Grown:
 
 
 class Dispatched(NamedTuple):
-    """How far records are dispatched."""
+    """How far records were dispatched."""
 
-    # The place of the first one that is not.
+    # The place of the first record not dispatched.
     end: int
-    # Of the last one that is; 0 when none is.
+    # Store time of the last record dispatched; 0 when there is none.
     store_time: int
     grown: Grown
-    # Why it ended before the end: the disk.
+    # The disk error that ended it early, if any.
     error: Exception | None
 
 
@@ -123,14 +123,14 @@ class Dispatch:
         self.index = index
         self._delay_levels_ms = delay_levels_ms
         self._topics: dict[bytes, tuple[str, int]] = {}
-        # Held while files of queues are taken away: the flusher may be at work on them.
+        # Held while queue files are removed: the flusher may be using them.
         self.guard: AbstractContextManager[object] = nullcontext()
-        # All ranges of the log that are unreadable, and the last one; offsets that were in it point there.
+        # All unreadable ranges of the log, and the last one passed; entries of lost offsets point there.
         self.damage: DamageList | None = None
         self.last_damage: tuple[int, int] | None = None
         self._explained: tuple[int, list[int]] | None = None
         self._replayer = Replayer(self._learn_lane, queues.find)
-        # A slave's way to empty a queue that begins again: told the queue, and the position of its new first record.
+        # Set by a slave to empty a queue that starts over: called with the queue and its new first record's position.
         self.begin_anew: Callable[[ConsumeQueue, int], None] | None = None
 
     def digest(
@@ -143,7 +143,7 @@ class Dispatch:
     def run(
         self, chain: Chain, start: int, end: int, damage: Sequence[Damage] = (), progress: Progress | None = None
     ) -> Grown:
-        """Dispatch the records of the log between two positions, stepping over damage. Raises what the disk raises."""
+        """Dispatch the records of the log between two positions, skipping damage. Raises disk errors."""
         done = self.run_until(chain, start, end, damage, progress)
         if done.error is not None:
             raise done.error
@@ -152,7 +152,7 @@ class Dispatch:
     def run_until(
         self, chain: Chain, start: int, end: int, damage: Sequence[Damage] = (), progress: Progress | None = None
     ) -> Dispatched:
-        """As `run`, for somebody who goes on later behind the last record that was dispatched."""
+        """As `run`, for a caller that continues later behind the last dispatched record."""
         grown: Grown = []
         store_time, passed, reported = 0, 0, start
         for segment, at, stop in iter_stretches(chain, start, end, damage):
@@ -170,7 +170,7 @@ class Dispatch:
     def run_queues(
         self, chain: Chain, start: int, end: int, damage: Sequence[Damage], keys: Collection[tuple[bytes, int]]
     ) -> None:
-        """Dispatch the records of some queues (encoded topic and queue id), and only to these; the index has them."""
+        """Dispatch the records of some queues (encoded topic and queue id) to these only; the index is not written."""
         passed = 0
         for run in iter_facts(chain, start, end, list(damage)):
             passed = self.pass_damage(damage, passed, run[0][0])
@@ -179,14 +179,14 @@ class Dispatch:
                     self.run_record(facts, into_index=False)
 
     def pass_damage(self, damage: Sequence[Damage], passed: int, position: int) -> int:
-        """Remember the last damage before a position; returns how many lie before it."""
+        """Remember the last damage before a position; returns how many ranges lie before it."""
         while passed < len(damage) and damage[passed].position <= position:
             self.last_damage = (damage[passed].position, damage[passed].length)
             passed += 1
         return passed
 
     def run_records(self, buffer: Buffer, at: int, end: int, base: int) -> Dispatched:
-        """Dispatch good records that lie one behind the other in a segment, which starts at `base` in the log."""
+        """Dispatch consecutive good records of a segment that starts at `base` in the log."""
         index, removed = self.index, self._removed
         covers = None if removed is None or removed.is_empty else removed.covers
         grown: Grown = []
@@ -218,11 +218,11 @@ class Dispatch:
                 return Dispatched(at, store_time, grown, None)
 
     def run_written(self, message: Record, queue: ConsumeQueue, prefix: int, entries: Buffer, entries_at: int) -> bool:
-        """Dispatch a message that was just written, the next one of a queue, whose `find_room` gave place and buffer.
+        """Dispatch a message that was just written, the next one of a queue, with the buffer and place of `find_room`.
 
-        As `run_records`, for the hottest path of all. What that finds out anew (which queue it is, whether it is the
-        next one, what was deleted) the writer knows, and to find it out takes as long as the rest of an append. False
-        when the record is not ordinary, and then nothing was done.
+        As `run_records`, for the hottest path. The writer already knows what `run_records` has to find out (the queue,
+        whether the message is its next one, what was deleted), and finding it out takes as long as the rest of an
+        append. Returns False when the record is not ordinary; then nothing was done.
         """
         position, size, index = message.position, message.size, self.index
         if not dispatch_one(
@@ -241,7 +241,7 @@ class Dispatch:
         return True
 
     def run_record(self, facts: RecordFacts, *, into_index: bool) -> ConsumeQueue | None:
-        """Dispatch any record; returns the queue that got an entry. One that had it does not change."""
+        """Dispatch any record; returns the queue that got an entry. A queue that already has it is not changed."""
         position, size, encoded, queue_id, queue_offset, sys_flag, store_time, properties = facts
         topic, prefix = self._topics.get(encoded) or self._learn_topic(encoded)
         tags_code, hashes = self.digest(topic, prefix, properties, store_time, sys_flag)
@@ -254,13 +254,13 @@ class Dispatch:
     def put_entry(
         self, topic: str, queue_id: int, queue_offset: int, position: int, size: int, tags_code: int
     ) -> ConsumeQueue | None:
-        """Write the entry of a record; returns its queue, or None when the queue has it or there is no such queue."""
+        """Write the entry of a record; returns its queue, or None when the queue already has it or does not exist."""
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             try:
                 queue = self.queues.get_or_make(topic, queue_id)
             except InvalidName as error:
-                log.error("the record at %d stays out of the consume queues: %s", position, error)
+                log.error("the record at %d is left out of the consume queues: %s", position, error)
                 return None
         if queue_offset != queue.max_offset and not self.settle_offset(queue, queue_offset, position):
             return None
@@ -272,11 +272,11 @@ class Dispatch:
         return None if topic == SCHEDULE_TOPIC else Lane(topic, queue_id, prefix)
 
     def settle_offset(self, queue: ConsumeQueue, queue_offset: int, position: int) -> bool:
-        """Bring a queue to the offset of a record that is not its next one; False when the record stays out of it."""
+        """Bring a queue to the offset of a record that is not its next one; False when the record is left out."""
         missing = queue_offset - queue.max_offset
         if missing < 0:
             if self._are_lost(queue, queue_offset):
-                # Nothing follows those entries, so how many messages were lost there was a guess.
+                # Nothing follows those entries, so the number of messages lost there was a guess.
                 return self._step_back(queue, queue_offset, position)
             if queue_offset == 0 and self.begin_anew is not None:
                 self.begin_anew(queue, position)
@@ -287,7 +287,7 @@ class Dispatch:
             return True
         if missing > (position - max(0, queue.end_position)) // FIXED_BYTES_V4 and queue.chain.segments:
             log.error(
-                "the record at %d claims to be message %d of %s queue %d, which ends at %d; it stays out of it",
+                "the record at %d claims to be message %d of %s queue %d, which ends at %d; it is left out",
                 position,
                 queue_offset,
                 queue.topic,
@@ -320,7 +320,7 @@ class Dispatch:
         return offset == queue.max_offset or self.settle_offset(queue, offset, position)
 
     def wants_entry(self, topic: str, queue_id: int, sys_flag: int, position: int) -> bool:
-        """As the function `wants_entry`, with what was deleted in this store."""
+        """As the function `wants_entry`, with the deleted topics of this store."""
         return wants_entry(self._removed, topic, queue_id, sys_flag, position)
 
     def _learn_topic(self, encoded: bytes) -> tuple[str, int]:
@@ -331,7 +331,7 @@ class Dispatch:
         return facts
 
     def expect_no_gaps(self, log_start: int, damage: Sequence[Damage]) -> None:
-        """Raise QueueGap from now on when a message is missing in a queue and these do not explain it."""
+        """Raise QueueGap from now on when a message is missing in a queue and neither explains it."""
         self._explained = (log_start, sorted(item.end for item in damage))
 
     def allow_gaps(self) -> None:
@@ -339,7 +339,7 @@ class Dispatch:
         self._explained = None
 
     def _is_last_unproven(self, queue: ConsumeQueue) -> bool:
-        """Does the last entry point before the start of the log? Where a record claims its offset, it was torn."""
+        """Does the last entry point before the start of the log? If a record claims its offset, the entry was torn."""
         last = queue.entry(queue.max_offset - 1)
         return (
             self._explained is not None
@@ -357,7 +357,7 @@ class Dispatch:
             damaged = earlier > 0 and ends[earlier - 1] > queue.end_position
             if not damaged and not (is_empty and log_start > 0):
                 raise QueueGap(
-                    f"{queue.topic} queue {queue.queue_id} ends at {queue.max_offset} and message {offset} comes next"
+                    f"{queue.topic} queue {queue.queue_id} ends at {queue.max_offset}, but message {offset} comes next"
                 )
         if is_empty:
             with self.guard:
@@ -365,7 +365,7 @@ class Dispatch:
             return
         start, size = self.last_damage or (0, FILLER_SIZE)
         if start < queue.end_position:
-            # Positions must not go back, or a search among them goes wrong.
+            # Positions must not go back, or binary search fails.
             start, size = queue.end_position, FILLER_SIZE
         log.error("%s queue %d: messages %d to %d are lost", queue.topic, queue.queue_id, queue.max_offset, offset - 1)
         queue.reserve(offset - queue.max_offset)

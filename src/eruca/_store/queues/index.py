@@ -1,4 +1,4 @@
-"""The index of a store: its files in order, and lookups over all of them. `indexfile` has the layout."""
+"""The index of a store: its files in order, and lookups in all of them. The layout is drawn in `indexfile`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NAME_FORMAT = "%Y%m%d%H%M%S"
 
 
 def name_file(now_ms: int, last: str) -> str:
-    """The name of an index file made now: the local time, and behind the last one's even if the clock was set back."""
+    """The name of an index file made now: the local time, or a number after the last name if the clock was set back."""
     name = _format_time(now_ms)
-    # Set back by hand, or because summer time ended: the next number is not always a time, but nobody reads it as one.
+    # Set back by hand, or because summer time ended. The next number may not be a valid time, but it is never parsed.
     return name if name > last else f"{int(last) + 1:0{len(last)}d}"
 
 
@@ -48,13 +48,13 @@ class Index:
         self._clock = clock
         self._staging = directory.parent / _STAGING_NAME
         self.files: list[IndexFile] = []
-        # Files that are damaged: recovery makes the index again.
+        # Damaged files: recovery rebuilds the index.
         self.misfits: list[Path] = []
         self._spare: IndexFile | None = None
         self._names_unsynced = False
 
     def load(self, *, writable: bool = True) -> None:
-        """Map the files that are there."""
+        """Map the existing files."""
         if writable:
             self._disk.make_directory(self._directory)
             self._disk.remove(self._staging)
@@ -63,7 +63,7 @@ class Index:
         for name in self._disk.list(self._directory):
             path = self._directory / name
             if not (name.isascii() and name.isdigit()):
-                raise StoreLayoutError(f"{path} is not an index file: its name is not a time", hint="move it")
+                raise StoreLayoutError(f"{path} is not an index file: its name is not a time", hint="move it away")
             found = self._disk.size(path)
             if found != size:
                 wrong = wrong or StoreLayoutError(
@@ -76,19 +76,19 @@ class Index:
             mapping = self._disk.map(path, writable=writable)
             file = IndexFile(path, mapping, self._slots, self._entries, allocated_end=0)
             if file.next_entry <= 1 and file.entry(1) != (0, 0, 0, 0):
-                self.misfits.append(path)  # its header is gone
+                self.misfits.append(path)  # its header is unreadable
                 file.close()
             elif writable and file.next_entry <= 1:
                 self._remove(file)  # made in advance and never used
             else:
                 self.files.append(file)
         if wrong is not None and (not writable or not self.files):
-            raise wrong  # not one file has the size it should have, so the options are wrong and not the files
-        # Not by name: a file that was made after the clock was set back has an older one.
+            raise wrong  # no file has the expected size, so the options are wrong and not the files
+        # Not by name: a file created after the clock was set back has an older name.
         self.files.sort(key=lambda file: (file.begin_position, file.path.name))
 
     def reserve(self, count: int) -> None:
-        """Make sure `count` entries can be written without fail, making a new file if the last one is full."""
+        """Make sure `count` entries can be written without failing, creating a new file if the last one is full."""
         file = self.files[-1] if self.files else None
         if file is not None and count <= file.room:
             return
@@ -96,7 +96,7 @@ class Index:
             file = self._make_file()
         file.reserve(count)
         if file.room < count:
-            # The rest goes to a file that must exist before the first entry is written.
+            # The rest goes to the next file, which must exist before the first entry is written.
             self._spare_or_make(count)
 
     def _spare_or_make(self, count: int) -> None:
@@ -105,11 +105,11 @@ class Index:
         self._spare.reserve(count)
 
     def add(self, hashes: list[int], position: int, store_time: int) -> None:
-        """Make room for the entries of a record and write them; may raise, and then none is written."""
+        """Make room for the entries of a record and write them; if it raises, none was written."""
         self.reserve(len(hashes))
         file = self.files[-1]
         if len(hashes) > file.room and not file.is_full:
-            file.reserve(len(hashes))  # room is reserved in steps; a file is left only when it is full
+            file.reserve(len(hashes))  # room is reserved in steps; the next file is used only when this one is full
         while len(hashes) > file.room:
             if file.room > 0:
                 hashes, fitting = hashes[file.room :], hashes[: file.room]
@@ -127,7 +127,7 @@ class Index:
         return made
 
     def _create(self) -> IndexFile:
-        # The file with the last name need not be the last one: Java's names go back with the clock.
+        # The last name need not be the newest file: Java's names go back with the clock.
         name = name_file(self._clock.now_ms(), max((file.path.name for file in self.files), default=""))
         path = self._directory / name
         size = file_bytes(self._slots, self._entries)
@@ -168,7 +168,7 @@ class Index:
     def truncate(self, position: int) -> None:
         """Forget the records from a position on.
 
-        After a crash the headers of files written last may be old or torn, so the entries decide.
+        After a crash the headers of the newest files may be old or torn, so the entries decide.
         """
         kept: list[IndexFile] = []
         for file in self.files:
@@ -181,9 +181,9 @@ class Index:
         self.files = sorted(kept, key=lambda file: file.begin_position)
 
     def drop_from(self, position: int, read_time: Callable[[int], int]) -> None:
-        """Take the newest entries out again, those of records from a position on; `read_time` knows the others' times.
+        """Remove the newest entries, those of records from a position on; `read_time` returns the times of the others.
 
-        The work of as many entries as go. The files must be whole, which after a crash only `truncate` makes them.
+        Takes time proportional to the entries removed. The files must be whole: after a crash use `truncate`.
         """
         while self.files and self.files[-1].begin_position >= position:
             self._remove(self.files[-1])
@@ -193,9 +193,11 @@ class Index:
             self.files[-1].drop_from(position, read_time)
 
     def keep_first(self, count: int, read_time: Callable[[int], int]) -> None:
-        """Delete damaged files and all but the first of the others, to go on behind what those know for certain.
+        """Delete damaged files and all but the first `count` others.
 
-        The last record they know may have had further entries in the next file, so its entries go as well.
+        The caller continues behind the last record that these files are known to have.
+
+        That record may have had further entries in the next file, so its entries are removed as well.
         """
         while self.misfits:
             self._disk.remove(self.misfits[-1])
@@ -207,7 +209,7 @@ class Index:
             self.drop_from(self.files[-1].end_position, read_time)
 
     def detach_before(self, position: int) -> list[IndexFile]:
-        """Take those files out; `dispose` deletes one, in a thread if that may take long."""
+        """Remove the files whose records are all before a position; `dispose` deletes them, in a thread if need be."""
         detached: list[IndexFile] = []
         while len(self.files) > 1 and self.files[0].end_position < position:
             detached.append(self.files.pop(0))
@@ -225,7 +227,7 @@ class Index:
 
     def _remove(self, file: IndexFile) -> None:
         self._disk.remove(file.path)
-        # The name is gone now; giving the blocks of a large file back may take a second, and nobody has to wait.
+        # The name is gone now; freeing the blocks of a large file may take a second, so it is done in the background.
         if self._executor is not None:
             self._executor.submit(file.close)
         else:
@@ -240,7 +242,7 @@ class Index:
             file.sync()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         if self._spare is not None:
             self._remove(self._spare)
             self._spare = None

@@ -9,7 +9,7 @@
     slot:    number of the newest entry of its chain, 0 for none
     entry:   key hash 4 | position 8 | seconds since begin time 4 | previous entry of the chain 4
 
-Entry 0 is never used. A file's name is the local time it was made at, so names sort by age.
+Entry 0 is never used. A file is named after the local time of its creation, so names sort by age.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENTRY_BYTES = INDEX_ENTRY_BYTES
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
 ENTRY = struct.Struct(">iqii")
-# An entry has whole seconds, so its record is up to a second younger than it says.
+# An entry has whole seconds, so its record is up to a second newer than it says.
 SECOND_MS = 1000
 # Blocks are reserved in steps; an index file of the default size has 420 MB.
 _ALLOCATE_STEP = 1024 * 1024
@@ -54,10 +54,10 @@ class IndexFile:
         self._entries_at = HEADER_BYTES + slots * SLOT_BYTES
         self._allocated_end = allocated_end
         self.dirty = False
-        # Entries that can be written before `reserve` must be asked again.
+        # Entries that can be written before the next call of `reserve`.
         self.room = 0
 
-    # The header lives in the file alone, so there is no copy that could differ from it.
+    # The header is kept in the file only, so there is no copy that could differ from it.
 
     @property
     def begin_time(self) -> int:
@@ -86,7 +86,7 @@ class IndexFile:
 
     @property
     def next_entry(self) -> int:
-        """Number the next entry gets; a new file says 0 and means 1."""
+        """Number of the next entry; a new file has 0 and means 1."""
         return max(1, min(self._header(5), self.entries_max))
 
     def _header(self, field: int) -> int:
@@ -94,14 +94,14 @@ class IndexFile:
         return value
 
     def start_after(self, previous: IndexFile) -> None:
-        """Begin where another file ends, as Java writes it until the first entry comes."""
+        """Begin where another file ends, as Java writes it before the first entry."""
         time, position = previous.end_time, previous.end_position
         HEADER.pack_into(self.buffer, 0, time, time, position, position, 0, 1)
         self.dirty = True
 
     @property
     def is_full(self) -> bool:
-        """Is there no entry left?"""
+        """Is there no room for another entry?"""
         return self.next_entry >= self.entries_max
 
     @property
@@ -128,7 +128,7 @@ class IndexFile:
         self.dirty = True
 
     def add_run(self, count: int) -> None:
-        """So many entries were written by `Dispatch`, for which there was room."""
+        """Count entries written by `Dispatch`, which had room for them."""
         self.room -= count
         self.dirty = True
 
@@ -146,7 +146,7 @@ class IndexFile:
             if entry_hash == key_hash and begin < time + SECOND_MS and time <= end:
                 found += 1
                 yield position
-            # A chain only leads to older entries; anything else is damage, and would lead in circles.
+            # A chain only leads to older entries; anything else is damage, and could loop forever.
             if previous >= number or time + SECOND_MS <= begin:
                 return
             number = previous
@@ -180,10 +180,10 @@ class IndexFile:
         )
 
     def truncate(self, position: int) -> None:
-        """Keep only the entries of records before a position, and make the slots anew from them."""
+        """Keep only the entries of records before a position, and rebuild the slots from them."""
         kept: list[tuple[int, int, int]] = []
         last = 0
-        # The header may be older than the entries after a crash, so they say themselves where they end.
+        # After a crash the header may be older than the entries, so the entries decide where they end.
         for number in range(1, self.entries_max):
             key_hash, at, seconds, _ = self.entry(number)
             if at >= position or at < last or key_hash < 0 or (at == 0 and number > 1 and key_hash == 0):
@@ -191,7 +191,7 @@ class IndexFile:
             kept.append((key_hash, at, seconds))
             last = at
         begin_time, begin_position = self.begin_time, self.begin_position
-        if not kept or kept[0][1] != begin_position:  # or the header is not that of these entries
+        if not kept or kept[0][1] != begin_position:  # or the header does not belong to these entries
             HEADER.pack_into(self.buffer, 0, 0, 0, 0, 0, 0, 1)
             return
         self._allocated_end = self.room = 0
@@ -206,9 +206,9 @@ class IndexFile:
         self.dirty = True
 
     def drop_from(self, position: int, read_time: Callable[[int], int]) -> None:
-        """Take the newest entries out, as if those of records from a position on had never been put.
+        """Remove the newest entries, as if those of records from a position on had never been written.
 
-        `read_time` gives the store time of a record, which the header has of the newest one left.
+        `read_time` returns the store time of a record; the header gets that of the newest one left.
         """
         begin_time, _, begin_position, _, used, number = HEADER.unpack_from(self.buffer, 0)
         last_position = begin_position
@@ -217,7 +217,7 @@ class IndexFile:
             if last_position < position:
                 break
             number -= 1
-            # It was the newest of its chain, so the slot leads to the one before it again.
+            # It was the newest of its chain, so the slot points to the one before it again.
             SLOT.pack_into(self.buffer, HEADER_BYTES + (key_hash % self.slots) * SLOT_BYTES, previous)
             ENTRY.pack_into(self.buffer, self._entries_at + number * ENTRY_BYTES, 0, 0, 0, 0)
             used -= previous == 0
@@ -241,5 +241,5 @@ class IndexFile:
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._mapping.close()

@@ -1,8 +1,8 @@
-"""Entries of consume queues that turn out to be wrong when they are read.
+"""Repairing entries of consume queues that turn out to be wrong when they are read.
 
-A start looks at the order of entries, not at every record, so an entry may point at bytes that are not its message.
-Then the log is searched between the neighbours of the entry: a record that is there gets its entry back. One that is
-not there is named, once, and readers step over it.
+A start checks the order of entries, not every record, so an entry may point at bytes that are not its message.
+Then the log is searched between the neighbours of the entry. A record found there gets its entry back. One that is
+not found is logged once, and readers skip it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from eruca._wire.digest import index_prefix
 
 log = logging.getLogger(__name__)
 
-# How much of the log is searched for one message: some milliseconds, in which nobody else is served.
+# How much of the log is searched for one message: a few milliseconds, during which no other request is served.
 _SEARCH_BYTES_MAX = 4 * 1024 * 1024
-# Messages that were named; a bound, because a disk that dies has many.
+# Messages already logged; bounded, because a dying disk has many.
 _NAMED_MAX = 10_000
 
 
@@ -41,14 +41,14 @@ class Mender:
         if entry is None or name in self._named:
             return None
         if points_at_record(queue, self._commitlog, offset, entry.position, entry.size):
-            return self._commitlog.view(entry.position, entry.size)  # of another queue, which shows it here as well
+            return self._commitlog.view(entry.position, entry.size)  # a record of another queue, shown here as well
         found = self._search(queue, offset)
         if found is None:
             if len(self._named) >= _NAMED_MAX:
                 self._named.clear()
             self._named.add(name)
             log.error(
-                "%s queue %d: message %d is damaged and stepped over (its entry says position %d, size %d)",
+                "%s queue %d: message %d is damaged and skipped (its entry says position %d, size %d)",
                 *name,
                 entry.position,
                 entry.size,
@@ -59,7 +59,7 @@ class Mender:
         tags_code, _ = self._dispatch.digest(queue.topic, prefix, properties, store_time, sys_flag)
         queue.correct(offset, position, size, tags_code)
         log.warning(
-            "%s queue %d: the entry of message %d was damaged and is put right: its record is at %d", *name, position
+            "%s queue %d: the entry of message %d was damaged and is repaired: its record is at %d", *name, position
         )
         return self._commitlog.view(position, size)
 

@@ -1,13 +1,13 @@
-"""The list of queue ends: what queues and index were like when the disk had everything before a position.
+"""The list of queue ends: the state of queues and index when everything before a position was on the disk.
 
-Consume queues and index are derived from the log, but a file of theirs that is gone leaves no trace in the log's last
-segments. So their ends are written down: at every clean stop, and whenever the log has entered a new segment.
+Consume queues and index are derived from the log, but a missing file of theirs leaves no trace in the log's last
+segments. So their ends are written down: at every clean stop, and whenever the log enters a new segment.
 
     {"crc32": 3735928559, "ends": {"position": ..., "logStart": ..., "queues": {topic: {number: [first, end, at]}},
                                    "index": [[name, nextEntry, begin, end], ...]}}
 
-`first` is the first offset that the files of a queue have, `end` the next offset, `at` the end of its last record. A
-list whose checksum is wrong counts as none. Java does not know the file; after a run of Java its position is too low.
+`first` is the first offset in the files of a queue, `end` the next offset, `at` the end of its last record. A
+list with a wrong checksum is ignored. Java does not know the file; after a run of Java its position is too low.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ def _decode(data: bytes) -> Ends | None:
 
 
 class EndsFile:
-    """The file with the list. Written by whoever syncs queues and index, read when a store opens."""
+    """The file with the list. Written when queues and index are synced, read when a store opens."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
         self._file: JsonFile[Ends | None] = JsonFile(disk, path, _decode, _encode)
-        # Position of the list on the disk; -1 when there is none, or when it no longer tells the truth.
+        # Position of the list on the disk; -1 when there is none, or when it is outdated.
         self.position = -1
 
     def load(self) -> Ends | None:
-        """Read the list; None when there is none. One that is damaged is named, and then counts as none."""
+        """Read the list; None when there is none. A damaged list is logged and ignored."""
         found = self._file.read_or(None, "the ends of queues are read from the log")
         self.position = -1 if found is None else found.position
         return found
@@ -93,11 +93,11 @@ class EndsFile:
         return self.position < 0 or position // segment_bytes != self.position // segment_bytes
 
     def expire(self) -> None:
-        """Have the list written again with the next sync: something else than an append changed the queues."""
+        """Have the list written again at the next sync: something other than an append changed the queues."""
         self.position = -1
 
     def write(self, position: int, log_start: int, queues: Iterable[ConsumeQueue], index: Index | None) -> None:
-        """Write down what is on the disk of the records before a position; may run in a thread."""
+        """Write the ends of the records before a position that are on the disk; may run in a thread."""
         listed: dict[str, dict[int, QueueEnd]] = {}
         for queue in queues:
             end = _find_end(queue, position)
@@ -113,13 +113,13 @@ class EndsFile:
         self.position = position
 
     def remove(self) -> None:
-        """Take the list away before the log is cut: it would tell of messages that are to go."""
+        """Remove the list before the log is cut: it would list messages that are about to be removed."""
         self.position = -1
         self._file.remove()
 
 
 def _find_end(queue: ConsumeQueue, position: int) -> QueueEnd | None:
-    """The end of a queue as of a position; the loop may append to it meanwhile, behind the position."""
+    """The end of a queue as of a position; the loop may append behind it at the same time."""
     end = queue.max_offset
     at = queue.end_position
     if at > position:

@@ -1,4 +1,4 @@
-"""What the log says about the entries of a consume queue: which of them are proven by their records."""
+"""Checking the entries of a consume queue against the log: which of them are proven by their records."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _RAW_MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 
 
 def find_disorder(queue: ConsumeQueue, log_end: int) -> int:
-    """The first offset whose entry is empty, points behind the log, or goes back; the end of the queue when none does.
+    """The first offset whose entry is empty, points behind the log, or goes back; the end of the queue if none does.
 
-    Every entry is looked at, and no record: 20 bytes for each message.
+    Reads every entry, 20 bytes for each message, but no record.
     """
     last_position = last_size = 0
     for segment in queue.chain.segments:
@@ -33,7 +33,7 @@ def find_disorder(queue: ConsumeQueue, log_end: int) -> int:
 def step_back_to_proof(
     queue: ConsumeQueue, commitlog: CommitLog, offset: int, position: int, known_damage: Sequence[Damage] = ()
 ) -> int:
-    """The offset behind the last entry before an offset that points at its own record before a position."""
+    """The offset behind the last entry, before an offset, that points at its own record before a position."""
     holes = {(item.position, item.length) for item in known_damage}
     start = queue.chain.start // ENTRY_BYTES
     while offset > start and not _is_proven(queue, commitlog, offset - 1, position, holes):
@@ -73,17 +73,17 @@ def _is_proven(
     at, size = _read_entry(queue, offset)
     if size == FILLER_SIZE:
         return True
-    # An entry that was never written is all zeros; after a deletion that looks like one from before the log.
+    # An entry that was never written is all zeros; after a deletion that looks like an entry from before the log.
     if size <= 0 or not 0 <= at < position:
         return False
     if (at, size) in holes or points_at_record(queue, commitlog, offset, at, size):
         return True
-    # The record was deleted. An entry that lost its position to a torn write pretends the same, out of order.
+    # The record was deleted. An entry that lost its position to a torn write looks the same, but is out of order.
     return at < commitlog.start and _read_entry(queue, offset - 1)[0] < at
 
 
 def _read_entry(queue: ConsumeQueue, offset: int) -> tuple[int, int]:
-    """Position and size of an entry, whether the queue counts it or not; -1 and 0 where there is no file."""
+    """Position and size of an entry, even one behind the end of the queue; -1 and 0 where there is no file."""
     segment = queue.chain.find(offset * ENTRY_BYTES) if offset >= 0 else None
     if segment is None:
         return -1, 0
@@ -92,7 +92,7 @@ def _read_entry(queue: ConsumeQueue, offset: int) -> tuple[int, int]:
 
 
 def points_at_record(queue: ConsumeQueue, commitlog: CommitLog, offset: int, position: int, size: int) -> bool:
-    """Is the record an entry names really the message of that queue and offset?"""
+    """Is the record an entry points at really the message of that queue and offset?"""
     segment = commitlog.chain.find(position)
     if segment is None:
         return False

@@ -26,13 +26,13 @@ class Queues:
         self._segment_bytes = segment_bytes
         self._pool = pool or MapPool()
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        #: As `get`, told topic and queue id as one; a slave asks for every queue of every run of records.
+        #: As `get`, with topic and queue id as one tuple; a slave looks up every queue of every run of records.
         self.find: Callable[[tuple[str, int]], ConsumeQueue | None] = self._queues.get
         # Topics whose files are being deleted.
         self._leaving: set[str] = set()
 
     def load(self, *, writable: bool = True) -> None:
-        """Open every queue that has files; to write to, one with a damaged file is opened without it."""
+        """Open every queue that has files; when writable, a queue with a damaged file is opened without that file."""
         damaged: StoreLayoutError | None = None
         for topic in self._disk.list(self._directory):
             directory = self._directory / topic
@@ -44,7 +44,7 @@ class Queues:
                 raise StoreLayoutError(f"{directory} is a file where a topic's directory belongs", hint="move it away")
             for number in self._disk.list(directory):
                 if number.startswith("."):
-                    continue  # a segment that was being made when the process died
+                    continue  # a segment that was being created when the process died
                 if not is_queue_number(number) or not self._disk.is_directory(directory / number):
                     raise StoreLayoutError(f"{directory / number} is not a queue number", hint="move it away")
                 queue = self._make(topic, int(number))
@@ -55,7 +55,7 @@ class Queues:
                         queue.chain.misfit_reason, hint="set mappedFileSizeConsumeQueue to the size of the files"
                     )
         if damaged is not None and not any([queue.chain.segments for queue in self._queues.values()]):
-            raise damaged  # not one file has the size it should have, so the size is wrong and not the files
+            raise damaged  # no file has the expected size, so the option is wrong and not the files
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         return ConsumeQueue(
@@ -72,7 +72,7 @@ class Queues:
         return self._queues.get((topic, queue_id))
 
     def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made empty if it is new; files appear with the first entry."""
+        """The queue, created empty if it is new; files appear with the first entry."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             check_key(topic, queue_id)
@@ -85,7 +85,7 @@ class Queues:
         return iter(sorted(self._queues.values(), key=lambda queue: (queue.topic, queue.queue_id)))
 
     def values(self) -> list[ConsumeQueue]:
-        """The queues in no order; may be called from another thread."""
+        """The queues, unordered; may be called from another thread."""
         return list(self._queues.values())
 
     def __len__(self) -> int:
@@ -96,9 +96,9 @@ class Queues:
         return max((queue.end_position for queue in self._queues.values()), default=-1)
 
     def detach_topic(self, topic: str) -> Callable[[], None]:
-        """Take the queues of a topic out; the result deletes their files and may run in a thread.
+        """Remove the queues of a topic; the returned function deletes their files and may run in a thread.
 
-        Until it has run the topic gets no new queues: their files would go with the old ones.
+        Until it has run, the topic gets no new queues: their files would be deleted with the old ones.
         """
         check_topic(topic, RECORD_TOPIC_BYTES_MAX)
         gone = [self._queues.pop(key) for key in [key for key in self._queues if key[0] == topic]]
@@ -125,20 +125,20 @@ class Queues:
             queue.sync()
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         for queue in self._queues.values():
             queue.close()
         self._queues.clear()
 
 
 def check_key(topic: str, queue_id: int) -> None:
-    """Raise InvalidName for what no queue is called: damage of a record can make any name."""
+    """Raise InvalidName for a topic or number no queue can have: a damaged record can contain any name."""
     check_topic(topic, RECORD_TOPIC_BYTES_MAX)
     if not 0 <= queue_id <= QUEUE_ID_MAX:
         raise InvalidName(f"queue {queue_id} of topic {topic}: a queue number is 0 or more")
 
 
 def is_queue_number(name: str) -> bool:
-    """Is this how a queue's directory is called? `00` is not: it would be the same queue as `0`."""
+    """Is this the name of a queue's directory? `00` is not: it would be the same queue as `0`."""
     number = read_digits(name)
     return number is not None and name == str(number) and number <= QUEUE_ID_MAX

@@ -26,7 +26,7 @@ _DEFAULT_BOUNDS = ReadBounds()
 
 
 class Reader:
-    """What readers ask of a store."""
+    """Looks up messages and records in a store."""
 
     def __init__(self, log: CommitLog, queues: Queues, index: Index | None, damage: DamageList, mender: Mender) -> None:
         self._log = log
@@ -44,7 +44,7 @@ class Reader:
         accept: Filter | None = None,
         limit: int | None = None,
     ) -> ReadResult:
-        """Messages of a queue from an offset on, as slices of the mapped log; none that ends behind a position."""
+        """Messages of a queue from an offset on, as slices of the mapped log; none that ends behind `limit`."""
         queue = self._queues.get(topic, queue_id)
         return read_queue(queue, self._log, offset, bounds, accept, self._damage.items, limit, self._mender.mend)
 
@@ -61,7 +61,7 @@ class Reader:
         if self._index is None:
             return []
         found: list[tuple[int, memoryview]] = []
-        # A record that has the key twice has two entries.
+        # A record that has the same key twice has two entries.
         for position in sorted(set(self._index.find(topic, key, begin_ms, end_ms, count_max))):
             view = self.view_record(position)
             if view is not None and _has_key(view, topic, key, begin_ms, end_ms):
@@ -84,12 +84,12 @@ class Reader:
         return read_store_time(self._log, position, size)
 
     def iter_facts(self, start: int, end: int) -> Iterator[list[RecordFacts]]:
-        """What is in the heads of the records between two positions, in lists of many; damage is stepped over."""
+        """The header fields of the records between two positions, in large lists; damage is skipped."""
         return iter_facts(self._log.chain, start, end, list(self._damage.items))
 
 
 def _has_key(record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
-    """Does the record have the key, and was it stored in the range? The index only knows hashes and seconds."""
+    """Does the record have the key, and was it stored in the range? The index has only hashes and seconds."""
     view = inspect_record(record, 0, len(record), False)
     if type(view) is not RecordView or view.topic != topic.encode():
         return False

@@ -1,4 +1,4 @@
-"""Reading a queue: from an offset to slices of the mapped log, by the rules of a 4.9 broker."""
+"""Reading a queue: from an offset to slices of the mapped log, following the rules of a 4.9 broker."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from eruca._store.log.scan import Damage
 from eruca._store.queues.consumequeue import ENTRY, ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from eruca._wire.record import RecordView, inspect_record
 
-# Told the tags code of an entry and its record; False leaves the message out.
+# Called with the tags code of an entry and its record; False filters the message out.
 Filter = Callable[[int, memoryview], bool]
 
-# Told a queue and an offset whose entry does not point at its record; gives the record if it is found all the same.
+# Called with a queue and an offset whose entry does not point at its record; returns the record if it is found anyway.
 Mend = Callable[[ConsumeQueue, int], memoryview | None]
 
-# How many entries one read looks at when a filter lets none through.
+# How many entries one read examines when a filter lets none through.
 _SCAN_ENTRIES_MIN = 800
-# A quick filter looks at the clock at every eighth message; one that took longer than this since then, at the next.
+# The clock is read at every eighth message; after a message that took longer than this, at the next one.
 _LOOKS_BETWEEN = 8
 _QUICK_SECONDS = PULL_FILTER_SECONDS / _LOOKS_BETWEEN
 _NOTHING = memoryview(b"")
 
 
 class ReadStatus(enum.Enum):
-    """How a read went; the names are what clients see in a pull answer."""
+    """The status of a read; the names are what clients see in a pull answer."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -44,7 +44,7 @@ class ReadStatus(enum.Enum):
 
 @dataclass(slots=True)
 class ReadResult:
-    """Slices of the log, one for each message, and where to read next; joined ones are a single slice or copy."""
+    """Slices of the log, one for each message, and where to read next; with `joined`, a single slice or copy."""
 
     status: ReadStatus
     next_offset: int
@@ -61,7 +61,7 @@ class ReadBounds:
 
     count_max: int = 32
     bytes_max: int = 262_144
-    # For somebody who wants bytes and not messages: those that lie in one segment, as one slice or copy where possible.
+    # For callers that want bytes rather than messages: those in one segment, as one slice or copy where possible.
     joined: bool = False
 
 
@@ -75,11 +75,11 @@ def read_queue(
     limit: int | None = None,
     mend: Mend | None = None,
 ) -> ReadResult:
-    """Read messages of a queue from an offset on; the first one is always taken, however large.
+    """Read messages of a queue from an offset on; the first one is always included, however large.
 
-    An entry that does not point at its own record is left to `mend`; a message that it cannot find is stepped over.
-    Records that end behind the position `limit` are not there yet: whoever asks for one of them waits, and is not sent
-    back, for an earlier answer may have told of it.
+    An entry that does not point at its own record is passed to `mend`; a message that it cannot find is skipped.
+    Records that end behind the position `limit` count as not there yet: a reader asking for one of them waits, and is
+    not sent back to an earlier offset, because a previous answer may have mentioned the later one.
     """
     if queue is None:
         return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -107,7 +107,7 @@ def read_queue(
             return result
     removed = False
     slices = result.slices
-    # Most messages of a read lie in one segment, so its bounds are kept from one to the next.
+    # Most messages of a read are in one segment, so its bounds are kept for the next message.
     start, end, whole = 0, 0, _NOTHING
     for position, size, tags_code in ENTRY.iter_unpack(entries[scanned * ENTRY_BYTES :]):
         if slices and (len(slices) >= count_max or taken_bytes + size > bytes_max):
@@ -120,7 +120,7 @@ def read_queue(
         is_there = start <= position <= position + size <= end
         view = whole[position - start : position - start + size] if is_there else _NOTHING
         if is_there and accept is not None:
-            # A long expression takes up to a millisecond for each message; the time of others does not count.
+            # A long expression takes up to a millisecond for each message; time spent elsewhere does not count.
             if scanned >= look_at:
                 before, looked = looked, thread_time()
                 if looked >= filter_end:
@@ -148,14 +148,14 @@ def read_queue(
 
 
 def _step_over_hole(queue: ConsumeQueue, result: ReadResult) -> None:
-    """Go on at the next segment of a queue that has no entry at an offset."""
+    """Continue at the next segment of a queue that has no entry at an offset."""
     segment_entries = queue.chain.segment_bytes // ENTRY_BYTES
     result.status = ReadStatus.OFFSET_FOUND_NULL
     result.next_offset += segment_entries - result.next_offset % segment_entries
 
 
 def _send_elsewhere(offset: int, low: int, high: int) -> ReadResult:
-    """What to say to somebody who asks for an offset that a queue does not have."""
+    """The result for an offset that the queue does not have."""
     if offset < low:
         return ReadResult(ReadStatus.OFFSET_TOO_SMALL, low, low, high)
     if offset == high:
@@ -166,9 +166,9 @@ def _send_elsewhere(offset: int, low: int, high: int) -> ReadResult:
 def _take_run(
     queue: ConsumeQueue, commitlog: CommitLog, bounds: ReadBounds, result: ReadResult, entries: memoryview
 ) -> tuple[int, int]:
-    """Read what lies in one segment of the log, in one go; gives how many messages and bytes that are.
+    """Read what lies in one segment of the log, in one go; returns the number of messages and bytes.
 
-    The first message that has to be looked at more closely ends it.
+    Stops at the first message that needs a closer look.
     """
     if not entries:
         return 0, 0
@@ -184,7 +184,7 @@ def _take_run(
             ENTRY.unpack_from(entries)[0],
             ENTRY.unpack_from(entries, (count - 1) * ENTRY_BYTES),
         )
-        if last + last_size - first == size:  # as a batch lies
+        if last + last_size - first == size:  # contiguous, as in a batch
             result.slices = [whole[first - start : first - start + size]]
         else:
             result.slices = [kernel.gather_records(entries, whole, start, count, size)]
@@ -197,7 +197,7 @@ def _take_run(
 
 
 def is_damaged(position: int, damage: list[Damage]) -> bool:
-    """Does a position lie in one of these ranges?"""
+    """Is a position inside one of these ranges?"""
     return any(item.position <= position < item.end for item in damage)
 
 
@@ -211,7 +211,7 @@ def read_store_time(commitlog: CommitLog, position: int, size: int) -> int:
 
 
 def _find_readable(queue: ConsumeQueue, commitlog: CommitLog, offset: int, last: int) -> tuple[int, int]:
-    """The first offset from one on, up to `last`, whose record can be read, and its store time; -1 for none."""
+    """The first offset from `offset` up to `last` whose record can be read, and its store time; -1 if there is none."""
     for candidate in range(offset, last + 1):
         entry = queue.entry(candidate)
         if entry is not None and entry.size != FILLER_SIZE:
@@ -222,10 +222,10 @@ def _find_readable(queue: ConsumeQueue, commitlog: CommitLog, offset: int, last:
 
 
 def find_offset_by_time(queue: ConsumeQueue, commitlog: CommitLog, timestamp: int) -> int:
-    """The offset whose message was stored at a time, or the nearest one, as a 4.9 broker answers.
+    """The offset of the message stored at a time, or the nearest one, as a 4.9 broker answers.
 
-    An exact hit wins; between two messages the earlier one, unless the later one is nearer; before the first the
-    first, after the last the last.
+    An exact match wins; between two messages the earlier one, unless the later one is nearer; before the first message
+    the first, after the last the last.
     """
     low, high = queue.min_offset, queue.max_offset - 1
     if high < low:
@@ -235,7 +235,7 @@ def find_offset_by_time(queue: ConsumeQueue, commitlog: CommitLog, timestamp: in
     left_time = right_time = -1
     while low <= high:
         middle = (low + high) // 2
-        # The next one that is not lost to damage says on which side to go on.
+        # The next message not lost to damage tells on which side to continue.
         found, time = _find_readable(queue, commitlog, middle, high)
         if found < 0:
             high = middle - 1

@@ -1,1 +1,1 @@
-"""What a start finds, decides and mends."""
+"""Recovery at start: what is found, decided and repaired."""

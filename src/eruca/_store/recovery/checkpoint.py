@@ -1,14 +1,14 @@
-"""Small files that say how the last run ended: the checkpoint and the abort marker.
+"""Small files that record how the last run ended: the checkpoint and the abort marker.
 
-Checkpoint, 4096 bytes, of which Java uses 24; a time says "all records up to then are synced":
+Checkpoint, 4096 bytes, of which Java uses 24; a time means "all records up to then are synced":
 
      0                  8                  16                 24                 32                 40
     +------------------+------------------+------------------+------------------+------------------+
     | commit log, ms   | queues, ms       | index, ms        | position         | its complement   |
     +------------------+------------------+------------------+------------------+------------------+
 
-The position says the same of log, queues and index together, whatever the clock did in between: a clock that was set
-back gives new records old times. Java leaves these bytes alone, so after a run of Java it is only lower than need be.
+The position covers log, queues and index together, and does not depend on the clock: a clock that was set
+back gives new records old times. Java leaves these bytes alone, so after a run of Java it is too low, which is safe.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Checkpoint:
         self.log_time = 0
         self.queue_time = 0
         self.index_time = 0
-        # Every record before this is on the disk in log, queues and index; None when nobody wrote it down.
+        # Every record before this is on the disk in log, queues and index; None when it is not recorded.
         self.position: int | None = None
 
     def load(self, *, writable: bool = True) -> None:
-        """Read the file if there is one; make it otherwise."""
+        """Read the file if there is one; otherwise create it."""
         if self._disk.exists(self._path):
             size = self._disk.size(self._path)
             if size != CHECKPOINT_BYTES:
                 if not writable:
                     raise StoreLayoutError(f"{self._path} has {size} bytes instead of {CHECKPOINT_BYTES}")
                 log.error(
-                    "%s has %d bytes instead of %d and is made again; the whole commit log is read once",
+                    "%s has %d bytes instead of %d and is created again; the whole commit log will be read once",
                     self._path,
                     size,
                     CHECKPOINT_BYTES,
@@ -72,7 +72,7 @@ class Checkpoint:
         self._mapping = self._disk.create(self._path, CHECKPOINT_BYTES, staging=staging, durable=True)
 
     def lower_to(self, position: int) -> None:
-        """Promise nothing behind a position at which the log is being cut."""
+        """Lower the promise to a position at which the log is being cut."""
         if self.position is not None:
             self.position = min(self.position, position)
 
@@ -95,14 +95,14 @@ class Checkpoint:
         return max(0, min(times) - _MARGIN_MS)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._mapping is not None:
             self._mapping.close()
             self._mapping = None
 
 
 class AbortMarker:
-    """A file that exists while the store is open for writing; found at start, the last run crashed."""
+    """A file that exists while the store is open for writing; if it exists at start, the last run crashed."""
 
     def __init__(self, disk: FileSystem, path: Path) -> None:
         self._disk = disk

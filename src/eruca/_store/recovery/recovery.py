@@ -1,12 +1,13 @@
 """Recovery: look at what the last run left, decide, then act.
 
-`plan_recovery` reads and decides and changes no byte; `apply_recovery` carries the plan out. After a clean stop the
+`plan_recovery` reads and decides without changing a byte; `apply_recovery` carries out the plan. After a clean stop the
 tail of the log is checked, and ends and gaps of queues and index (`startcheck`). After a crash the derived files are
 trusted only up to the checkpoint: the segment that holds it is found, queues and index are cut back to its start, every
-record from there on is dispatched again, and then they are checked as well.
+record from there on is dispatched again, and then the derived files are checked as well.
 
 A place in the log that is not a record is cut off only when nothing valid follows it (a torn tail) and the checkpoint
-does not say that the disk had it. Otherwise it is damage: it stays where it is, is reported, and what follows is kept.
+does not say that it was on the disk. Otherwise it is damage: it stays where it is and is reported, and what follows is
+kept.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ log = logging.getLogger(__name__)
 
 # Java checks this many of the last segments after a clean stop.
 _CLEAN_SEGMENTS = 3
-# Segments that are gone from the end of the log are made again, empty, so that no position is given twice; a checkpoint
-# that claims more than this is that of another log.
+# Segments missing from the end of the log are created again, empty, so that no position is used twice; a checkpoint
+# that claims more than this belongs to another log.
 _MISSING_SEGMENTS_MAX = 8
 _SIZE_MAGIC = struct.Struct(">iI")
 
@@ -58,20 +59,20 @@ class RecoveryPlan:
     # Where the next record goes.
     log_end: int
     last_store_time: int
-    # Why the bytes at log_end are cut off; empty when there is nothing to cut.
+    # Why the bytes at log_end are cut off; empty when there is nothing to cut off.
     torn: str = ""
-    # Bytes behind log_end may hold something, so they are zeroed.
+    # There may be data behind log_end, so it is zeroed.
     zero_tail: bool = False
     damage: list[Damage] = field(default_factory=list)
     # Records from here on are dispatched again; None when queues and index are complete.
     dispatch_from: int | None = None
     # Index files are missing although records were indexed.
     index_from: int | None = None
-    # How many index files stay, because the one behind them is damaged; None when all are good.
+    # How many index files are kept, because the next one is damaged; None when all are good.
     index_keep: int | None = None
-    # What is wrong besides damage of the log, in words.
+    # What is wrong apart from damage in the log, as text.
     faults: list[str] = field(default_factory=list)
-    # What the queues must have at least, and those that do not.
+    # What the queues must have at least, and the queues that do not.
     expected: Expected = field(default_factory=lambda: Expected({}, is_exact=False))
     repairs: list[Repair] = field(default_factory=list)
 
@@ -92,16 +93,16 @@ def plan_recovery(
     if not chain.segments:
         return _plan_without_log(commitlog, dispatch, checkpoint, listed, clean=clean)
     if clean and listed is not None and checkpoint.position not in (None, listed.position):
-        log.warning("the last run did not write down how it ended: the store is recovered as after a crash")
+        log.warning("the last run did not record how it ended: recovering as after a crash")
         clean = False
     if clean:
         start = chain.segments[max(0, len(chain.segments) - _CLEAN_SEGMENTS)].start
     else:
-        # Our own position also says that nothing before it was to be indexed, when there are no files.
+        # Our own position also tells that nothing before it was to be indexed, when there are no files.
         is_indexed = index is not None and bool(index.files or checkpoint.index_time or checkpoint.position is None)
         start = find_crash_start(chain, checkpoint, with_index=is_indexed)
     start = min(start, _find_derived_start(commitlog, queues, index, checkpoint, start))
-    # Also after a clean stop: a place that was lost in an earlier crash may be empty, with records behind it.
+    # Also after a clean stop: a place lost in an earlier crash may be empty, with records behind it.
     scan = scan_log(chain, start, check_crc=check_crc, progress=progress)
     faults = _find_missing(chain, listed, scan, checkpoint)
     keep_promise(chain, scan, checkpoint)
@@ -122,7 +123,7 @@ def plan_recovery(
         plan.dispatch_from = min(max(queues.end_position(), chain.start), scan.end)
     if clean or listed is None:
         plan.expected = find_expected(listed, commitlog, dispatch, scan.end, start, damage)
-    else:  # what comes behind the list is dispatched again
+    else:  # records behind the list are dispatched again
         plan.expected = Expected(list_wanted(listed, dispatch), is_exact=False)
     if not clean:
         plan.expected = believe_entries(plan.expected, dispatch, checkpoint.position or 0)
@@ -130,7 +131,7 @@ def plan_recovery(
         plan.repairs = find_repairs(plan.expected, commitlog, queues, scan.end, damage)
     if index is not None and (fault := find_index_fault(index, listed, chain.start, clean=clean)) is not None:
         plan.index_keep, reason = fault
-        plan.faults.append(f"the index is made again from its file {plan.index_keep + 1} on: {reason}")
+        plan.faults.append(f"the index is rebuilt from its file {plan.index_keep + 1} on: {reason}")
     if clean and index is not None and not index.files and checkpoint.index_time > 0:
         plan.index_from = chain.start
     return plan
@@ -150,7 +151,7 @@ def _plan_without_log(
 
 
 def _find_missing(chain: Chain, listed: Ends | None, scan: LogScan, checkpoint: Checkpoint) -> list[str]:
-    """Name the segments that were there when the last run ended, and are not any more."""
+    """Name the segments that existed when the last run ended and are missing now."""
     faults: list[str] = []
     # A list from before the last messages may also be from before the last deletion.
     if listed is not None and listed.position == scan.end and listed.log_start < chain.start:
@@ -165,9 +166,9 @@ def _find_missing(chain: Chain, listed: Ends | None, scan: LogScan, checkpoint: 
 
 
 def keep_promise(chain: Chain, scan: LogScan, checkpoint: Checkpoint | None) -> bool:
-    """Count what is not a record as damage as far as the disk once had it: a torn record lies behind that.
+    """Count bytes that are not a record as damage as far as they were on the disk once: a torn record lies behind that.
 
-    True when that changed the end of the scan.
+    Returns True when that changed the end of the scan.
     """
     promised = 0 if checkpoint is None else checkpoint.position or 0
     if promised < _find_claimed_end(chain, scan.end):
@@ -180,7 +181,7 @@ def keep_promise(chain: Chain, scan: LogScan, checkpoint: Checkpoint | None) -> 
 
 
 def _find_claimed_end(chain: Chain, position: int) -> int:
-    """Where the record at a position says that it ends; -1 when nothing there looks like one."""
+    """Where the record at a position ends according to its size field; -1 when nothing there looks like a record."""
     segment = chain.find(position)
     if segment is None or position + 8 > segment.end:
         return -1
@@ -189,14 +190,14 @@ def _find_claimed_end(chain: Chain, position: int) -> int:
 
 
 def find_crash_start(chain: Chain, checkpoint: Checkpoint, *, with_index: bool) -> int:
-    """Start of the newest segment whose first record the checkpoint says is in queues and index.
+    """Start of the newest segment whose first record is in queues and index according to the checkpoint.
 
-    It says so by time, as Java does, and by position; the earlier one counts. A clock that was set back makes the time
-    point too far, and a store that Java used in between has an old position.
+    The checkpoint has a time, as in Java, and a position; the earlier one counts. After the clock was set back the time
+    points too far, and after a run of Java the position is old.
     """
     limit = chain.end
     if checkpoint.position is not None and checkpoint.position <= chain.end:
-        # The record that ends at the position may have been on its way to its queue.
+        # The record that ends at the position may not have reached its queue.
         limit = max(0, checkpoint.position - 1)
     safe_time = checkpoint.safe_time(with_index=with_index)
     for segment in reversed(chain.segments):
@@ -211,7 +212,7 @@ def find_crash_start(chain: Chain, checkpoint: Checkpoint, *, with_index: bool) 
 def _find_derived_start(
     commitlog: CommitLog, queues: Queues, index: Index | None, checkpoint: Checkpoint, start: int
 ) -> int:
-    """Start of the segment from which queues or index are missing, when that is before `start`."""
+    """Start of the segment from which queues or index are incomplete, when that is before `start`."""
     chain = commitlog.chain
     derived_end = queues.end_position()
     if index is not None and not index.files and checkpoint.index_time > 0:
@@ -231,9 +232,9 @@ def apply_recovery(
     progress: Progress | None = None,
     known_damage: Sequence[Damage] = (),
 ) -> None:
-    """Carry the plan out; afterwards log, queues and index agree.
+    """Carry out the plan; afterwards log, queues and index agree.
 
-    `known_damage` is all damage of the log, also what lies before the part that was scanned.
+    `known_damage` is all damage of the log, including damage before the scanned part.
     """
     queues, index = dispatch.queues, dispatch.index
     for fault in plan.faults:
@@ -276,14 +277,14 @@ def apply_recovery(
 
 
 def _begin_anew(plan: RecoveryPlan, commitlog: CommitLog, dispatch: Dispatch, checkpoint: Checkpoint) -> None:
-    """Go on without a log: the queues are empty, but they count on."""
+    """Continue without a log: the queues are empty, but their offsets continue."""
     dispatch.queues.clear()
     if dispatch.index is not None:
         dispatch.index.clear()
     commitlog.open_at(0)
     for (topic, queue_id), wanted in plan.expected.ends.items():
         dispatch.queues.get_or_make(topic, queue_id).give_up_to(wanted.end)
-    if checkpoint.position or checkpoint.log_time:  # it tells of a log that is gone; the next one may go beyond it
+    if checkpoint.position or checkpoint.log_time:  # it describes a log that is gone; the next log may grow beyond it
         checkpoint.log_time = checkpoint.queue_time = checkpoint.index_time = checkpoint.position = 0
         checkpoint.save()
 
@@ -295,7 +296,7 @@ def _make_derived_agree(
     known_damage: Sequence[Damage],
     progress: Progress | None,
 ) -> None:
-    """Bring queues and index to the end of the log, from the place the plan says or, if that fails, from the start."""
+    """Bring queues and index to the end of the log, from the place in the plan or, if that fails, from the start."""
     queues, index = dispatch.queues, dispatch.index
     starts = [start for start in (plan.dispatch_from, plan.index_from) if start is not None]
     if plan.index_keep is not None and index is not None:
@@ -312,7 +313,7 @@ def _make_derived_agree(
         dispatch.run(commitlog.chain, min(starts), plan.log_end, known_damage, progress)
         return
     except QueueGap as gap:
-        log.warning("%s; the consume queues and the index are built again from the whole commit log", gap)
+        log.warning("%s; the consume queues and the index are rebuilt from the whole commit log", gap)
     finally:
         dispatch.allow_gaps()
     start = commitlog.start
@@ -341,7 +342,7 @@ def _trim_log(plan: RecoveryPlan, commitlog: CommitLog) -> None:
 
 
 def _sync_whole(segment: Segment) -> None:
-    """Sync a segment; one that fails is made dirty again, or the next try would find nothing to write and succeed."""
+    """Sync a segment; after a failure it is marked dirty again, or the next sync would find nothing to write."""
     try:
         segment.mapping.sync()
     except StoreError:
@@ -356,7 +357,7 @@ def _cut_derived(
     index: Index | None,
     known_damage: Sequence[Damage],
 ) -> None:
-    """Cut queues and index back to what the log before the dispatch start proves."""
+    """Cut queues and index back to what is proven by the log before the dispatch start."""
     assert plan.dispatch_from is not None
     for queue in queues:
         queue.truncate(find_queue_end(queue, commitlog, plan.dispatch_from, known_damage))

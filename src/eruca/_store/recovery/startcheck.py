@@ -1,8 +1,8 @@
-"""What a start checks of the derived files, after a clean stop too: ends and gaps, not every record.
+"""What a start checks in the derived files, even after a clean stop: ends and gaps, not every record.
 
-Every queue is held against its end in the list (`queueends`), or where there is no list against the log itself; its
+Every queue is compared with its end in the list (`queueends`), or without a list with the log itself; its
 entries must go up without a gap. A queue that fails is cut back to its last good entry, and its entries from there on
-are made again from the log. What the log does not have any more is named, and its offsets are not given again.
+are rebuilt from the log. Messages missing from the log are reported, and their offsets are not used again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What queues must have at least. `is_exact`: they have exactly this, so what agrees need not be proven."""
+    """What queues must have at least. `is_exact`: they have exactly this, so queues that agree need no proof."""
 
     ends: Mapping[QueueKey, QueueEnd]
     is_exact: bool
@@ -36,11 +36,11 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A queue that is not what it should be: entries from an offset on are made again."""
+    """A queue that needs repair: entries from an offset on are rebuilt."""
 
     key: QueueKey
     offset: int
-    # Where in the log the first of them may lie.
+    # Where in the log the first of them may be.
     position: int
     reason: str
 
@@ -56,9 +56,9 @@ def find_expected(
     scanned_from: int,
     damage: list[Damage],
 ) -> Expected:
-    """What the list says, and what the log says where the list ends, or where there is none.
+    """What the list requires, and what the log requires behind the end of the list, or without one.
 
-    Without a list the whole log is asked if it is not too long, else the part that is scanned anyway.
+    Without a list the whole log is read if it is not too long, otherwise only the part that is scanned anyway.
     """
     known: dict[QueueKey, QueueEnd] = {}
     if listed is not None:
@@ -82,17 +82,17 @@ def find_expected(
 
 
 def list_wanted(listed: Ends, dispatch: Dispatch) -> dict[QueueKey, QueueEnd]:
-    """The queues of the list, without those of topics that were deleted since."""
+    """The queues of the list, without those of topics deleted since."""
     return {
         key: end for key, end in listed.by_key().items() if dispatch.wants_entry(key[0], key[1], 0, listed.position - 1)
     }
 
 
 def believe_entries(expected: Expected, dispatch: Dispatch, promised: int) -> Expected:
-    """After a crash: what the queues say of records before the position up to which they were on the disk.
+    """After a crash: trust the queues about records before the position up to which they were on the disk.
 
-    Their entries from the checkpoint's segment on are made again from the log. If the log has lost records there, the
-    old entries are all that knows of them.
+    Their entries from the checkpoint's segment on are rebuilt from the log. If the log has lost records there, the
+    old entries are the only trace of them.
     """
     ends = dict(expected.ends)
     for queue in dispatch.queues:
@@ -115,7 +115,7 @@ class _EndsWalk:
         self._names: dict[bytes, str] = {}
 
     def see(self, facts: RecordFacts) -> None:
-        """Take one record in."""
+        """Take one record into account."""
         position, size, encoded, queue_id, offset, sys_flag = facts[:6]
         name = self._names.get(encoded)
         if name is None:
@@ -124,7 +124,7 @@ class _EndsWalk:
             return
         known = self._known.get((name, queue_id))
         if known is None:
-            # A queue has no more messages than fit before them; more is a head that is damaged.
+            # A queue cannot have more messages than fit before them; a larger number is a damaged header.
             if (offset <= position // FIXED_BYTES_V4 or self._log_start > 0) and _is_key(name, queue_id):
                 self._known[name, queue_id] = QueueEnd(offset, offset + 1, position + size)
         elif known.end <= offset <= known.end + (position - max(0, known.position)) // FIXED_BYTES_V4:
@@ -147,7 +147,7 @@ def _is_key(topic: str, queue_id: int) -> bool:
 def find_repairs(
     expected: Expected, commitlog: CommitLog, queues: Queues, log_end: int, known_damage: Sequence[Damage]
 ) -> list[Repair]:
-    """Every queue whose entries do not hold, and every one that is missing; changes nothing."""
+    """Every queue whose entries are wrong, and every missing queue; changes nothing."""
     found: list[Repair] = []
     for queue in queues:
         wanted = expected.ends.get((queue.topic, queue.queue_id))
@@ -156,7 +156,7 @@ def find_repairs(
             found.append(repair)
     for key, wanted in expected.ends.items():
         if queues.find(key) is None:
-            found.append(Repair(key, 0, commitlog.start, f"{wanted.end} messages and no files"))
+            found.append(Repair(key, 0, commitlog.start, f"it should have {wanted.end} messages but has no files"))
     return found
 
 
@@ -195,7 +195,7 @@ def _check_queue(
 
 
 def find_position_behind(queue: ConsumeQueue, commitlog: CommitLog, offset: int) -> int:
-    """Where the log may go on with an offset of a queue whose entries before it are good."""
+    """Where in the log the message of an offset may be, for a queue whose entries before it are good."""
     last = queue.entry(offset - 1)
     if last is None or not commitlog.start <= last.position:
         return commitlog.start
@@ -203,9 +203,9 @@ def find_position_behind(queue: ConsumeQueue, commitlog: CommitLog, offset: int)
 
 
 def find_index_fault(index: Index, listed: Ends | None, log_start: int, *, clean: bool) -> tuple[int, str] | None:
-    """How many index files can stay, and what is wrong with the first that cannot; None when all are good.
+    """How many index files can be kept, and what is wrong with the first that cannot; None when all are good.
 
-    After a crash only what the list tells of is looked at: the rest is made again from the checkpoint on.
+    After a crash only the files in the list are checked: the rest is rebuilt from the checkpoint on.
     """
     files = index.files
     if clean:
@@ -226,14 +226,14 @@ def find_index_fault(index: Index, listed: Ends | None, log_start: int, *, clean
             or file.next_entry < row.next_entry
             or file.entry(row.next_entry - 1)[1] != row.end_position
         ):
-            return number, f"{row.name} is not what it was"
+            return number, f"{row.name} does not match the list of ends"
     if index.misfits:
-        # It is not known which records it had.
+        # Which records it had is unknown.
         return 0, f"{index.misfits[0].name} is damaged"
     return None
 
 
-# -- putting it right --------------------------------------------------------------------------------------------------
+# -- repairing ---------------------------------------------------------------------------------------------------------
 
 
 def apply_repairs(
@@ -244,7 +244,7 @@ def apply_repairs(
     log_end: int,
     known_damage: Sequence[Damage],
 ) -> None:
-    """Make the entries of these queues again from the log."""
+    """Rebuild the entries of these queues from the log."""
     if not repairs:
         return
     queues = dispatch.queues
@@ -266,7 +266,7 @@ def apply_repairs(
         queue = queues.find(repair.key)
         end = 0 if queue is None else queue.max_offset
         log.warning(
-            "%s queue %d: %s; its entries from offset %d on were made again from the commit log, it ends at %d",
+            "%s queue %d: %s; its entries from offset %d on were rebuilt from the commit log; it ends at %d",
             topic,
             queue_id,
             repair.reason,

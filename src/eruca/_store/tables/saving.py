@@ -1,7 +1,7 @@
-"""Saving tables without stopping the loop: changes are gathered and written by one thread, until the disk has them.
+"""Saving tables without blocking the loop: changes are collected and written by one thread, until they are on the disk.
 
-A save that fails is tried again, sooner while somebody waits for it, and those who wait are told what went wrong:
-nobody hears of a success before the disk has it. A stop says which tables it could not save.
+A failed save is retried, sooner while something waits for it, and waiters get the error: success is reported only
+when the table is on the disk. At a stop, tables that could not be saved are reported.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from eruca.errors import StoreError, TableUnsaved
 log = logging.getLogger(__name__)
 
 Table = TypeVar("Table", bound=JsonBody)
-# Told when the changes made so far are on the disk, or why they are not.
+# Called when the changes made so far are on the disk, or with the reason they are not.
 Saved: TypeAlias = Callable[[StoreError | None], None]
 
-# A table that could not be saved is tried again after a pause, which doubles up to the longest. Whoever waits for it
-# waits for the next try, so it comes after the shortest pause then.
+# A table that could not be saved is tried again after a pause, which doubles up to the longest one. Waiters wait for
+# the next try, so while there are any, it comes after the shortest pause.
 _RETRY_S_MIN: Final = 0.25
 _RETRY_S_MAX: Final = 5.0
-# After a save there is a pause as long as it took, at most this long, unless somebody waits: a table that changes all
-# the time must not be written all the time.
+# After a save there is a pause as long as the save took, at most this long, unless something waits: a table that
+# changes all the time must not be written all the time.
 _PAUSE_S_MAX: Final = 1.0
-# A disk that stays full is not logged with every try.
+# A disk that stays full is not logged at every try.
 _LOG_AGAIN_S: Final = 60.0
 
 
 class _Source:
-    """One table: how to write it, and what of it is not written yet."""
+    """One table: how to write it, and what is not written yet."""
 
     def __init__(self, name: str, prepare: Callable[[], Callable[[], None]], on_saved: Callable[[], None]) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class _Source:
         self.on_saved = on_saved
         # Has it changed since the last snapshot?
         self.is_changed = False
-        # Who waits for the next snapshot to be written, and who for the one that is in the thread's hands.
+        # Waiters for the next snapshot, and for the one that is being written.
         self.waiting: list[Saved] = []
         self.writing: list[Saved] | None = None
         self.pause_until = 0.0
@@ -65,7 +65,7 @@ class TableSaver:
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="eruca-tables")
         self._sources: dict[str, _Source] = {}
-        # Tables with a change that is not on the disk yet: waiting for the thread, in its hands, or for another try.
+        # Tables with a change that is not on the disk yet: waiting for the thread, being written, or to be retried.
         self.unsaved: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -77,7 +77,7 @@ class TableSaver:
         snapshot: Callable[[], Table],
         on_saved: Callable[[], None] = lambda: None,
     ) -> None:
-        """Know a table: `snapshot` returns its content at the moment of a save, `on_saved` hears that it is written."""
+        """Register a table: `snapshot` returns its content at the moment of a save, `on_saved` is called after it."""
 
         def prepare() -> Callable[[], None]:
             content = snapshot()
@@ -90,7 +90,7 @@ class TableSaver:
             known.prepare, known.on_saved = prepare, on_saved
 
     def mark(self, name: str) -> None:
-        """The table changed; it is written soon."""
+        """The table changed; it will be written soon."""
         self._sources[name].is_changed = True
         self.unsaved.add(name)
         self._start()
@@ -121,7 +121,7 @@ class TableSaver:
 
         def finish(error: StoreError | None) -> None:
             if future.done():
-                return  # whoever waited gave up
+                return  # the waiter gave up
             if error is None:
                 future.set_result(None)
             else:
@@ -147,7 +147,7 @@ class TableSaver:
         self._timer = asyncio.get_running_loop().call_at(time, self._start)
 
     async def _save(self, source: _Source) -> StoreError | None:
-        """Write a table once, and tell those who wait how it went."""
+        """Write a table once, and notify the waiters."""
         loop = asyncio.get_running_loop()
         source.is_changed = False
         self.unsaved.add(source.name)
@@ -158,7 +158,7 @@ class TableSaver:
             await loop.run_in_executor(self._executor, source.prepare())
         except StoreError as failure:
             error = failure
-        except Exception as failure:  # a mistake of ours must not end the saving for good
+        except Exception as failure:  # a bug must not stop saving for good
             log.exception("%s could not be saved", source.name)
             error = StoreError(f"{failure.__class__.__name__}: {failure}")
         now = loop.time()
@@ -172,12 +172,12 @@ class TableSaver:
             try:
                 then(error)
             except Exception:
-                log.exception("%s: one that waited for the disk failed", source.name)
+                log.exception("%s: a callback that waited for the save failed", source.name)
         return error
 
     def _note_saved(self, source: _Source) -> None:
         if source.failures:
-            log.warning("%s is saved after %d failed tries", source.name, source.failures)
+            log.warning("%s was saved after %d failed tries", source.name, source.failures)
             source.failures = 0
         source.on_saved()
         if not source.is_changed:
@@ -189,10 +189,10 @@ class TableSaver:
         source.failed_at = now
         if source.failures == 1 or now - source.logged_at >= _LOG_AGAIN_S:
             source.logged_at = now
-            log.error("%s could not be saved: %s; this is tried again", source.name, error)
+            log.error("%s could not be saved: %s; retrying", source.name, error)
 
     async def close(self, *, everything: bool = True) -> None:
-        """Write every table once more, or those that changed, and stop. Raises TableUnsaved when that failed."""
+        """Write every table once more (or only changed ones) and stop. Raises TableUnsaved when that failed."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:

@@ -1,7 +1,7 @@
-"""The JSON tables under `config/`: topics, groups, offsets. Never half-written, readable by Java, and Java's by us.
+"""The JSON tables under `config/`: topics, groups, offsets. Never half-written; Java can read ours, and we read Java's.
 
 A save writes `<name>.tmp`, keeps the previous content as `<name>.bak` and renames; a load that finds the table
-missing, empty or unreadable takes the `.bak` and says so. Only when both are unreadable is it an error, because an
+missing, empty or unreadable uses the `.bak` and logs it. Only when both are unreadable is it an error, because an
 empty table would silently lose every offset.
 """
 
@@ -32,7 +32,7 @@ from eruca.errors import StoreError, TableCorrupt, WireError
 
 log = logging.getLogger(__name__)
 
-# How many entries of a large table are encoded at once: some tenths of a millisecond.
+# How many entries of a large table are encoded at once: a few tenths of a millisecond.
 _ENTRIES_AT_ONCE: Final = 500
 
 Table = TypeVar("Table", bound=JsonBody)
@@ -47,11 +47,11 @@ class TableFile(Generic[Table]):
         self._type = table_type
         self.file = JsonFile(disk, path, self._decode, encode_table)
         self.backup = JsonFile(disk, path.with_name(path.name + ".bak"), self._decode, encode_table)
-        # The size and checksum of what was saved last: reading that again to see whether it is a table takes long.
+        # The size and checksum of what was saved last: reading it again to check that it is a table takes long.
         self._known = (-1, 0)
 
     def load(self) -> Table:
-        """Read the table; a missing one is empty, a damaged one is taken from its backup."""
+        """Read the table; a missing one is empty, a damaged one is read from its backup."""
         problems: list[str] = []
         damaged = False
         for file in (self.file, self.backup):
@@ -76,9 +76,9 @@ class TableFile(Generic[Table]):
         return self._type()
 
     def save(self, table: Table) -> None:
-        """Replace the table in one step, keeping the previous content as its backup.
+        """Replace the table atomically, keeping the previous content as its backup.
 
-        Raises TableFull for one that is larger than `load` would read.
+        Raises TableFull for a table larger than `load` would read.
         """
         data, path = self.file.encode(table), self.file.path
         self._disk.make_directory(path.parent)
@@ -93,7 +93,7 @@ class TableFile(Generic[Table]):
         try:
             previous = self._disk.read_file(self.file.path)
             if _fingerprint(previous) != self._known:
-                self._decode(previous)  # somebody else wrote it
+                self._decode(previous)  # it was not written by us
             replace_file(self._disk, self.backup.path, previous)
         except WireError:
             return  # a damaged table must not replace a good backup
@@ -109,15 +109,15 @@ class _Part(JsonBody, kw_only=True):
     entries: dict[str, Any]
 
 
-# What is around the entries of a part.
+# What surrounds the entries of a part.
 _PART_HEAD, _PART_TAIL = b'{\n "entries": {', b"\n }\n}"
 
 
 def encode_table(table: JsonBody) -> bytes:
     """The table as JSON, indented as Java's are; integer keys are quoted, which Java reads as well as bare ones.
 
-    Large ones are written in parts: Python runs one thread at a time, and a table of 10,000 topics in one go would
-    keep the loop waiting for 10 ms.
+    Large tables are written in parts: Python runs one thread at a time, and encoding a table of 10,000 topics in one go
+    would block the loop for 10 ms.
     """
     large = [
         (field, entries)
@@ -146,7 +146,7 @@ def decode_table(table_type: type[Table], data: bytes) -> Table:
 
 
 def _modernise(table_type: type[JsonBody], plain: Any) -> Any:
-    """Bring the spellings of 3.x to 4.9's: `timestatmp`, and groups without their wrapper."""
+    """Convert the spellings of 3.x to those of 4.9: `timestatmp`, and groups without their wrapper."""
     if not isinstance(plain, dict):
         return plain
     version = plain.get("dataVersion")

@@ -9,12 +9,12 @@ Blocks of 24-byte cells in a chain of segments; a block has entries of one slot 
     |      due      |   position    |     size      |   an entry, `count` times
     +---------------+---------------+---------------+
 
-The CRC is that of position, count, slot and entries; where the last number of a header is 0, that of the entries alone,
+The CRC covers position, count, slot and entries; where the last number of a header is 0, only the entries,
 as an earlier version wrote it. The checkpoint has a CRC of its other fields.
 
-The log holds nothing that the queue of the timer topic and its records do not say. `checkpoint` says up to which
-offset of that queue it was read, how far the log is good, and up to which time everything was delivered; what is behind
-it is read again. So a lost or damaged log costs time and deliveries that were made before, never a message.
+The log holds nothing that is not also in the queue of the timer topic and its records. `checkpoint` records up to which
+offset of that queue it was read, how far the log is good, and up to which time everything was delivered; what comes
+after that is read again. So a lost or damaged log costs time and repeated deliveries, never a message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CELL_BYTES = 24
 SEGMENT_BYTES = 256 * 1024 * CELL_BYTES
 _HEADER = struct.Struct(">4sIqII")
 _BLOCK, _BLANK = b"ETB1", b"ETB0"
-# Position, count and slot; and the mark of a block whose CRC has them in it.
+# Position, count and slot; and the mark of a block whose CRC covers them.
 _HEAD = struct.Struct(">qIq")
 _WHOLE = 1
 _ENTRY_NUMBERS = 3
@@ -49,7 +49,7 @@ _VERSION = 1
 
 
 class TimerCheckpoint(msgspec.Struct, frozen=True, rename="camel"):
-    """How far the timer is."""
+    """How far the timer has got."""
 
     # Offset of the timer topic's queue: everything before it is in the log, or done.
     read_offset: int = 0
@@ -60,7 +60,7 @@ class TimerCheckpoint(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _OnDisk(msgspec.Struct, rename="camel"):
-    """The checkpoint as it is written, where the log begins, and a CRC of both; an earlier version had neither."""
+    """The checkpoint as it is written, with the start of the log and a CRC of both; an earlier version had neither."""
 
     read_offset: int
     log_end: int
@@ -78,7 +78,7 @@ def encode_checkpoint(checkpoint: TimerCheckpoint, log_start: int | None = None)
 
 
 def decode_checkpoint(data: bytes) -> tuple[TimerCheckpoint, int | None]:
-    """Read a checkpoint and where the log begins. Raises one of BAD_JSON."""
+    """Read a checkpoint and the start of the log. Raises one of BAD_JSON."""
     row = msgspec.json.decode(data, type=_OnDisk)
     crc, row.crc32 = row.crc32, None
     if crc is not None and zlib.crc32(msgspec.json.encode(row)) != crc:
@@ -87,7 +87,7 @@ def decode_checkpoint(data: bytes) -> tuple[TimerCheckpoint, int | None]:
 
 
 class _LogDamaged(StoreError):
-    """The log is not what the checkpoint says."""
+    """The log does not match its checkpoint."""
 
 
 class TimerLog:
@@ -116,12 +116,12 @@ class TimerLog:
     # -- opening -----------------------------------------------------------------------------------------------------
 
     def open(self) -> TimerCheckpoint | None:
-        """Read what is there; None when there is nothing, or nothing that can be relied on."""
+        """Read the files; None when there are none, or none that can be trusted."""
         try:
             saved = self._checkpoint.read()
             if saved is None:
                 if self._disk.list(self._chain.directory):
-                    log.error("the timer has no checkpoint: its log is made again from its queue")
+                    log.error("the timer has no checkpoint: rebuilding its log from its queue")
                 self.clear()
                 return None
             checkpoint, log_start = saved
@@ -133,7 +133,7 @@ class TimerLog:
                 raise _LogDamaged(f"the timer log begins at {self._chain.start} instead of {log_start}")
             self._scan(checkpoint.log_end)
         except StoreError as error:
-            log.error("the timer log is made again from its queue; messages may be delivered twice: %s", error)
+            log.error("rebuilding the timer log from its queue; messages may be delivered twice: %s", error)
             self.clear()
             return None
         self.end = self._synced = checkpoint.log_end
@@ -168,7 +168,7 @@ class TimerLog:
         self._last_slots[segment.start] = max(slot, self._last_slots.get(segment.start, 0))
 
     def clear(self) -> None:
-        """Begin anew with an empty log."""
+        """Start over with an empty log."""
         self._chain.close()
         directory = self._directory / "log"
         for name in self._disk.list(directory):
@@ -181,7 +181,7 @@ class TimerLog:
     # -- entries -----------------------------------------------------------------------------------------------------
 
     def append(self, slot: int, entries: array[int]) -> None:
-        """Add entries of a slot. Raises StoreError, and then nothing was added."""
+        """Add entries of a slot. If it raises StoreError, nothing was added."""
         before = self.end
         places: list[tuple[int, Segment]] = []
         at = 0
@@ -226,12 +226,12 @@ class TimerLog:
         return found
 
     def count_from(self, slot: int) -> int:
-        """How many entries a slot and those after it have."""
+        """The number of entries of a slot and all later ones."""
         later = [blocks for number, blocks in self._blocks.items() if number >= slot]
         return sum([self._find_block(position)[2] for blocks in later for position in blocks])
 
     def _find_block(self, position: int) -> tuple[Segment, int, int]:
-        """A block: its segment, where it begins in that, and how many entries it has."""
+        """A block: its segment, its place in the segment, and its number of entries."""
         segment = self._chain.find(position)
         if segment is None:
             raise StoreError(f"the timer log has lost its block at {position}")
@@ -239,7 +239,7 @@ class TimerLog:
         return segment, at, _HEADER.unpack_from(segment.buffer, at)[1]
 
     def forget_below(self, slot: int) -> list[Segment]:
-        """Forget the slots before one that are done and saved as such; gives segments to `dispose` of."""
+        """Forget the slots before `slot`, which are done and saved as such; returns segments to `dispose` of."""
         for done in [number for number in self._blocks if number < slot]:
             del self._blocks[done]
         detached: list[Segment] = []
@@ -254,14 +254,14 @@ class TimerLog:
     # -- the disk ----------------------------------------------------------------------------------------------------
 
     def dispose(self, detached: list[Segment]) -> None:
-        """Delete segments; first the checkpoint says that they are not missed."""
+        """Delete segments, after the checkpoint records that they are not needed."""
         if detached and self._saved is not None:
             self._write(self._saved)
         for segment in detached:
             self._chain.dispose(segment)
 
     def save(self, checkpoint: TimerCheckpoint, cancelled: dict[str, int] | None) -> None:
-        """Bring the log to the disk up to a checkpoint, what is cancelled if that changed, then the checkpoint."""
+        """Sync the log up to a checkpoint, then the cancellations if they changed, then the checkpoint."""
         self._sync(checkpoint.log_end)
         if cancelled is not None:
             self._cancelled.write(cancelled)
@@ -287,22 +287,22 @@ class TimerLog:
         self._synced = end
 
     def load_cancelled(self) -> dict[str, int]:
-        """What was cancelled, and until when that is to be remembered."""
+        """The cancelled messages, and how long each cancellation must be remembered."""
         return self._cancelled.read_or({}, "messages that were cancelled may be delivered")
 
     def discard(self) -> None:
-        """Delete everything: while this broker was a slave, its master's timer went on without telling this one."""
+        """Delete everything: while this broker was a slave, its master's timer went on and this one is outdated."""
         self._checkpoint.remove()  # first: without it nothing else counts
         self._cancelled.remove()
         self.clear()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._chain.close()
 
 
 def _find_crc(entries: bytes | memoryview, form: int, position: int, count: int, slot: int) -> int:
-    """The CRC of a block, as the last number of its header says that it is made."""
+    """The CRC of a block, computed in the form given by the last number of its header."""
     return zlib.crc32(entries, zlib.crc32(_HEAD.pack(position, count, slot)) if form == _WHOLE else 0)
 
 

@@ -1,4 +1,4 @@
-"""Bodies about clients: heartbeats, locks, connections, and what brokers ask them."""
+"""Bodies about clients: heartbeats, locks, connections, and requests from brokers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from eruca._wire.ext import Int32, Int64
 class _NamedLikeJava(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> _NamedLikeJava | None:
-        # Clients of other languages have been seen with other capitals.
+        # Some clients in other languages use different capitals.
         return cls.__members__.get(value.upper()) if isinstance(value, str) else None
 
     @classmethod
     def from_number(cls, value: Self | int) -> Self:
-        """Look up what the C++ client sends: the place in the enum, which Java reads as well as the name."""
+        """Look up what the C++ client sends: the place in the enum, which Java also accepts."""
         if isinstance(value, cls):
             return value
         members = list(cls)
@@ -46,14 +46,14 @@ class ConsumeType(_NamedLikeJava):
 
 
 class MessageModel(_NamedLikeJava):
-    """Each message to one member of the group, or to all."""
+    """Each message goes to one member of the group, or to all."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
 
 
 class ConsumeFromWhere(_NamedLikeJava):
-    """Where a group starts that has no offset. Three are deprecated and mean the last offset."""
+    """Where a group without an offset starts. Three are deprecated and mean the last offset."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
@@ -68,14 +68,14 @@ if TYPE_CHECKING:
     _AnyType: TypeAlias = ConsumeType
     _AnyModel: TypeAlias = MessageModel
 else:
-    # What a decoder lets in; `ConsumerData` turns the numbers into names.
+    # What a decoder accepts; `ConsumerData` converts the numbers to names.
     _AnyFromWhere = ConsumeFromWhere | int
     _AnyType = ConsumeType | int
     _AnyModel = MessageModel | int
 
 
 class SubscriptionData(JsonBody, kw_only=True):
-    """What a group wants of a topic. `code_set` has Java's hash of each tag; both sets are empty for "*"."""
+    """A group's subscription to a topic. `code_set` has Java's hash of each tag; both sets are empty for "*"."""
 
     class_filter_mode: bool = kept(False)
     code_set: list[Int32] = kept_list()
@@ -88,7 +88,7 @@ class SubscriptionData(JsonBody, kw_only=True):
 
 
 class ConsumerData(JsonBody, kw_only=True):
-    """One consumer group a client is in."""
+    """One consumer group of a client."""
 
     consume_from_where: _AnyFromWhere = kept(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
     consume_type: _AnyType = kept(ConsumeType.CONSUME_PASSIVELY)
@@ -104,13 +104,13 @@ class ConsumerData(JsonBody, kw_only=True):
 
 
 class ProducerData(JsonBody, kw_only=True):
-    """One producer group a client is in."""
+    """One producer group of a client."""
 
     group_name: str
 
 
 class HeartbeatData(JsonBody, kw_only=True):
-    """A client says it is alive and which groups it is in (34)."""
+    """A client reports that it is alive and its groups (34)."""
 
     client_id: str = msgspec.field(name="clientID")
     consumer_data_set: list[ConsumerData] = kept_list()
@@ -118,7 +118,7 @@ class HeartbeatData(JsonBody, kw_only=True):
 
 
 class CheckClientBody(JsonBody, kw_only=True):
-    """A client asks whether the broker can read its expression (46)."""
+    """A client asks whether the broker can parse its expression (46)."""
 
     client_id: str
     group: str
@@ -126,7 +126,7 @@ class CheckClientBody(JsonBody, kw_only=True):
 
 
 class LockBody(JsonBody, kw_only=True):
-    """A client wants to lock (41) or unlock (42) queues for ordered consuming."""
+    """A client requests to lock (41) or unlock (42) queues for ordered consuming."""
 
     client_id: str
     consumer_group: str
@@ -134,7 +134,7 @@ class LockBody(JsonBody, kw_only=True):
 
 
 class LockedBody(JsonBody, kw_only=True):
-    """The queues it got (answer to 41)."""
+    """The queues that were locked (answer to 41)."""
 
     locked: list[MessageQueue] = msgspec.field(name="lockOKMQSet", default_factory=lambda: [])
 
@@ -155,7 +155,7 @@ class Connection(JsonBody, kw_only=True):
 
 
 class ConsumerConnection(JsonBody, kw_only=True):
-    """Who is in a consumer group, and what it subscribes (answer to 203)."""
+    """The members of a consumer group and their subscriptions (answer to 203)."""
 
     connection_set: list[Connection] = kept_list()
     consume_from_where: ConsumeFromWhere | None = None
@@ -165,7 +165,7 @@ class ConsumerConnection(JsonBody, kw_only=True):
 
 
 class ProducerConnection(JsonBody, kw_only=True):
-    """Who is in a producer group (answer to 204)."""
+    """The members of a producer group (answer to 204)."""
 
     connection_set: list[Connection] = kept_list()
 
@@ -187,7 +187,7 @@ class ProducerTable(JsonBody, kw_only=True):
 
 
 class ConsumerStatusBody(JsonBody, kw_only=True):
-    """Offsets that clients have: of one client (answer to 221), by client id (answer to 223)."""
+    """Offsets held by clients: of one client (answer to 221), by client id (answer to 223)."""
 
     has_odd_keys: ClassVar[bool] = True
     has_queue_keys: ClassVar[bool] = True
@@ -231,7 +231,7 @@ def decode_reset_offsets(data: bytes) -> ResetOffsetBody:
 
 
 def encode_reset_offsets(body: ResetOffsetBody, *, as_list: bool = False) -> bytes:
-    """Write the offsets of a reset, as a list when the one who asked for it is written in C++."""
+    """Write the offsets of a reset, as a list when the requester is a C++ client."""
     if not as_list:
         return encode_json(body)
     return encode_json(
@@ -245,7 +245,7 @@ def encode_reset_offsets(body: ResetOffsetBody, *, as_list: bool = False) -> byt
 
 
 class ConsumeResult(_NamedLikeJava):
-    """What came of consuming a message directly."""
+    """The result of consuming a message directly."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"

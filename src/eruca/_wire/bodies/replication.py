@@ -1,4 +1,4 @@
-"""How a broker stands to the others of its name: the answer to `REPLICATION_STATE`, which only Eruca asks and gives."""
+"""A broker's place among the members of its name: the answer to `REPLICATION_STATE`, a request only Eruca has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class EpochStart(JsonBody, kw_only=True):
 
     epoch: Int64
     start: Int64
-    #: From here on the log may differ from what others had copied before; -1 when it does not.
+    #: From here on the log may differ from what others copied earlier; -1 when it does not.
     unsure: Int64 = kept(-1)
 
 
@@ -26,12 +26,12 @@ class FollowedMaster(JsonBody, kw_only=True):
     ha_address: str = kept("")
     lag_bytes: Int64 = kept(0)
     lag_ms: Int64 = kept(0)
-    required: int = kept(0)  # what the master said of itself when it was last heard of; 0: never
+    required: int = kept(0)  # as last reported by the master; 0: never
     sync: bool = kept(False)
 
 
 class SlaveState(JsonBody, kw_only=True):
-    """A master's view of one slave. A classic link does not say who is at its other end: broker id -1."""
+    """A master's view of one slave. On a classic link the slave is unknown: broker id -1."""
 
     address: str = kept("")
     broker_id: Int64 = kept(-1)
@@ -43,7 +43,7 @@ class SlaveState(JsonBody, kw_only=True):
 
 
 class DataVersions(JsonBody, kw_only=True):
-    """What slaves copy beside the log; a number grows with every change."""
+    """The versions of what slaves copy beside the log; a number grows with every change."""
 
     delays: Int64 = kept(0)
     groups: Int64 = kept(0)
@@ -67,26 +67,26 @@ class ReplicationState(JsonBody, kw_only=True):
     address: str = kept("")
     broker_id: Int64 = kept(0)
     broker_name: str = kept("")
-    check_crc: Int64 = kept(-1)  # of the bytes that were asked for; -1: none were, or they are not there
-    claimed_epoch: Int64 = kept(0)  # a name server has heard of a master of this epoch, and nobody proves it
+    check_crc: Int64 = kept(-1)  # of the requested bytes; -1: none were requested, or the log does not have them
+    claimed_epoch: Int64 = kept(0)  # a name server has heard of a master of this epoch, without proof
     configured_id: Int64 = kept(0)
     confirmed: Int64 = kept(0)
     diverged: list[DivergedTail] = kept_list()
     epoch: Int64 = kept(0)
     epochs: list[EpochStart] = kept_list()
-    epochs_joined: Int64 = kept(0)  # masterships up to this one are one entry of the list
+    epochs_joined: Int64 = kept(0)  # masterships up to this one are joined into one entry
     failover: str = kept("")  # "etcd", or empty: an operator promotes
     flushed: Int64 = kept(0)
     ha_address: str = kept("")
     last_store_time: Int64 = kept(0)
     log_start: Int64 = kept(0)
     master: FollowedMaster | None = None
-    members: list[str] = kept_list()  # service addresses of all members it has ever known, itself too
+    members: list[str] = kept_list()  # service addresses of all members it has ever known, including itself
     required: int = kept(1)  # copies of a message before it is acknowledged, this broker's included
     role: str = kept("")  # MASTER, SLAVE or FENCED
     slaves: list[SlaveState] = kept_list()
     store_id: str = kept("")  # the identity of the store; empty in older versions
-    store_id_given_at: Int64 = kept(0)  # where the log ended when it got it
+    store_id_given_at: Int64 = kept(0)  # where the log ended when it was assigned
     sync: bool = kept(False)
     tail: Int64 = kept(0)
     versions: DataVersions = msgspec.field(default_factory=DataVersions)

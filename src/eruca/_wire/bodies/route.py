@@ -25,7 +25,7 @@ class QueueData(JsonBody, kw_only=True):
     broker_name: str
     perm: Int32 = kept(6)
     read_queue_nums: Int32 = kept(0)
-    #: Name servers up to 4.8.0 misspell the flag; it moves to its place by itself.
+    #: Name servers up to 4.8.0 misspell the flag; it is moved to the right field automatically.
     topic_syn_flag: Int32 | None = None
     topic_sys_flag: Int32 = kept(0)
     write_queue_nums: Int32 = kept(0)

@@ -1,4 +1,4 @@
-"""What every JSON body has in common: how it is read and written, queues as map keys, data versions."""
+"""What all JSON bodies have in common: how they are read and written, queues as map keys, data versions."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ BodyT = TypeVar("BodyT", bound="JsonBody")
 
 
 class BodyError(WireError):
-    """A body is not what its request code promises."""
+    """A body is not of the type its request code requires."""
 
 
 def kept(value: Value) -> Value:
-    """Give a field a default that is written all the same: Java omits nulls, never zeros or false."""
+    """Declare a default that is written anyway: Java omits nulls, never zeros or false."""
     return msgspec.field(default_factory=lambda: value)
 
 
 def kept_list() -> list[Any]:
-    """Give a list field an empty default that is written all the same."""
+    """Declare an empty list as a default that is written anyway."""
     return msgspec.field(default_factory=lambda: [])
 
 
 def kept_dict() -> dict[Any, Any]:
-    """Give a map field an empty default that is written all the same."""
+    """Declare an empty map as a default that is written anyway."""
     return msgspec.field(default_factory=lambda: {})
 
 
 class JsonBody(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
-    """Base of bodies that are JSON. Fields are declared in the order of their names on the wire.
+    """Base of JSON bodies. Fields are declared in the order of their names on the wire.
 
-    Nearly every field has a default, as Java's beans have: peers of other languages and ages leave some out.
+    Nearly every field has a default, as Java's beans have: peers in other languages and older ones omit some.
     """
 
-    #: Java writes maps in this body whose keys are not strings, so reading may need the tolerant parser.
+    #: Java writes maps with keys that are not strings in this body, so reading may need the tolerant parser.
     has_odd_keys: ClassVar[bool] = False
-    #: Keys of maps in this body are queues; only our own writer can write those.
+    #: Maps in this body have queues as keys; only our own writer can write those.
     has_queue_keys: ClassVar[bool] = False
 
 
 class _QueueKey:
-    """What a decoder is told to expect where a queue is a map key: there it is a string that holds an object."""
+    """The type a decoder expects where a queue is a map key: a string that holds an object."""
 
     __slots__ = ()
 
@@ -63,12 +63,12 @@ class MessageQueue(msgspec.Struct, _QueueKey, frozen=True, order=True, rename="c
 if TYPE_CHECKING:
     QueueKey: TypeAlias = MessageQueue
 else:
-    # msgspec has no objects as map keys. It does have types it does not know, which it hands to `_decode_key`.
+    # msgspec has no objects as map keys. It passes types it does not know to `_decode_key`.
     QueueKey = _QueueKey
 
 
 class DataVersion(JsonBody):
-    """How new a table is. Two tables are the same when both numbers are."""
+    """The version of a table. Two tables are the same when both numbers are equal."""
 
     counter: Int64 = kept(0)
     timestamp: Int64 = kept(0)
@@ -80,7 +80,7 @@ _decode_queue: Final = msgspec.json.Decoder(MessageQueue, strict=False).decode
 
 
 def decode_json(body_type: type[BodyT], data: bytes) -> BodyT:
-    """Read a typed body. Raises BodyError that names the type and the field."""
+    """Read a typed body. Raises BodyError with the type and the field."""
     decoder = _DECODERS.get(body_type)
     if decoder is None:
         decoder = _DECODERS[body_type] = msgspec.json.Decoder(body_type, strict=False, dec_hook=_decode_key)
@@ -103,25 +103,25 @@ def _decode_body(decoder: msgspec.json.Decoder[Any], data: bytes, has_odd_keys: 
     try:
         return decoder.decode(strict)
     except msgspec.ValidationError:
-        # Java reads a null as "not there"; some clients send them for empty sets.
+        # Java treats null as absent; some clients send it for empty sets.
         if b"null" not in strict:
             raise
     return decoder.decode(_encode(_drop_nulls(fastjson.parse(strict))))
 
 
 def _decode_key(expected: type[Any], text: Any) -> Any:
-    """Read a queue in the place of a map key."""
+    """Read a queue that is a map key."""
     if expected is not _QueueKey:
         raise NotImplementedError
     try:
         return _decode_queue(text)
     except msgspec.DecodeError as error:
-        # A plain ValueError, because msgspec adds the place to those.
+        # A plain ValueError, because msgspec adds the place to it.
         raise ValueError(f"a map key is not a queue ({error})") from None
 
 
 def _drop_nulls(value: Any) -> Any:
-    # The depth is bounded: fastjson.parse refuses what is deeper.
+    # The depth is bounded: fastjson.parse refuses deeper nesting.
     if isinstance(value, dict):
         return {key: _drop_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -130,7 +130,7 @@ def _drop_nulls(value: Any) -> Any:
 
 
 def encode_json(body: JsonBody) -> bytes:
-    """Write a body so that Java, Go and Node clients read it: compact, integer keys quoted, queues as literals."""
+    """Write a body that Java, Go and Node clients can read: compact, integer keys quoted, queues as literals."""
     if body.has_queue_keys:
         return fastjson.write(body)
     return escape_separators(_encode(body))

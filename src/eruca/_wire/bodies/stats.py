@@ -1,4 +1,4 @@
-"""Bodies with numbers: offsets, lags, rates, and the inside of queues and consumers."""
+"""Bodies with numbers: offsets, lags, rates, and internals of queues and consumers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TopicStatsTable(JsonBody, kw_only=True):
 
 
 class ConsumeOffset(JsonBody, kw_only=True):
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     broker_offset: Int64 = kept(0)
     consumer_offset: Int64 = kept(0)
@@ -37,7 +37,7 @@ class ConsumeOffset(JsonBody, kw_only=True):
 
 
 class ConsumeStats(JsonBody, kw_only=True):
-    """How far a group is (answer to 208)."""
+    """The progress of a group (answer to 208)."""
 
     has_odd_keys: ClassVar[bool] = True
     has_queue_keys: ClassVar[bool] = True
@@ -47,7 +47,7 @@ class ConsumeStats(JsonBody, kw_only=True):
 
 
 class ConsumeStatsList(JsonBody, kw_only=True):
-    """How far every group of a broker is, by topic (answer to 317)."""
+    """The progress of every group of a broker, by topic (answer to 317)."""
 
     has_odd_keys: ClassVar[bool] = True
     has_queue_keys: ClassVar[bool] = True
@@ -64,7 +64,7 @@ class GroupList(JsonBody, kw_only=True):
 
 
 class QueueTimeSpan(JsonBody, kw_only=True):
-    """How old the messages of one queue are."""
+    """The age of the messages of one queue."""
 
     consume_timestamp: Int64 = msgspec.field(name="consumeTimeStamp", default_factory=lambda: 0)
     consume_timestamp_text: str | None = msgspec.field(name="consumeTimeStampStr", default=None)
@@ -77,7 +77,7 @@ class QueueTimeSpan(JsonBody, kw_only=True):
 
 
 class ConsumeTimeSpans(JsonBody, kw_only=True):
-    """How old the messages of a topic are, and how late a group is (answer to 303)."""
+    """The age of the messages of a topic, and how late a group is (answer to 303)."""
 
     consume_time_span_set: list[QueueTimeSpan] = kept_list()
 
@@ -121,7 +121,7 @@ class QueueEntries(JsonBody, kw_only=True):
 
 
 class ProcessQueueInfo(JsonBody, kw_only=True):
-    """What a consumer holds of one queue."""
+    """What a consumer holds for one queue."""
 
     cached_msg_count: Int32 = kept(0)
     cached_msg_max_offset: Int64 = kept(0)
@@ -140,7 +140,7 @@ class ProcessQueueInfo(JsonBody, kw_only=True):
 
 
 class ConsumeStatus(JsonBody, kw_only=True):
-    """How fast a consumer is with one topic."""
+    """How fast a consumer processes one topic."""
 
     consume_failed_msgs: Int64 = kept(0)
     consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default_factory=lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Bodies with the tables of a broker: topics, groups, offsets, and how it registers them."""
+"""Bodies with the tables of a broker: topics, groups, offsets, and its registration."""
 
 from __future__ import annotations
 
@@ -81,18 +81,18 @@ class ConsumerOffsets(JsonBody, kw_only=True):
 
 
 class TimerProgress(JsonBody, kw_only=True):
-    """How far the timer is: what stands before an offset of its queue and was due by a time is delivered."""
+    """The progress of the timer: messages before an offset of its queue and due by a time are delivered."""
 
     read_offset: Int64 = kept(0)
     through_ms: Int64 = kept(0)
 
 
 class DelayOffsets(JsonBody, kw_only=True):
-    """How far each delay level is (answer to 45)."""
+    """The progress of each delay level (answer to 45)."""
 
     has_odd_keys: ClassVar[bool] = True
 
-    # Ours, where the timer was ever used; Java passes over it.
+    # Eruca's own, if the timer was ever used; Java ignores it.
     eruca_timer: TimerProgress | None = None
     offset_table: dict[Int32, Int64] = kept_dict()
 
@@ -140,7 +140,7 @@ def _frame(data: bytes) -> bytes:
 def decode_registration(data: bytes, *, compressed: bool = False, version: int = 0x7FFFFFFF) -> RegisterBrokerBody:
     """Read a registration of a broker of `version`. Raises BodyError or WireError.
 
-    A large one is read topic by topic, so that a thread that does it lets others work.
+    A large registration is read topic by topic, so that a thread reading it lets others run.
     """
     if compressed:
         return _decode_compressed(decompress(data, COMPRESSION_ZLIB, REGISTRATION_BYTES_MAX))
@@ -187,7 +187,7 @@ def _decode_large(raw: _RawTable) -> TopicConfigTable:
 
 def _check_count(count: int) -> None:
     if count > REGISTRATION_TOPICS_MAX:
-        raise BodyError(f"registration: {count} topics, the most is {REGISTRATION_TOPICS_MAX}")
+        raise BodyError(f"registration: {count} topics, the maximum is {REGISTRATION_TOPICS_MAX}")
 
 
 def _decode_compressed(data: bytes) -> RegisterBrokerBody:
@@ -195,7 +195,7 @@ def _decode_compressed(data: bytes) -> RegisterBrokerBody:
     count, at = _read_int(data, at)
     _check_count(count)
     topics: dict[str, TopicConfig] = {}
-    # Every topic takes four bytes at least, so a count that lies ends at the first one that is not there.
+    # Every topic takes at least four bytes, so a wrong count fails at the first missing topic.
     for _ in range(count):
         line, at = _unframe(data, at)
         topic = _decode_topic(line)

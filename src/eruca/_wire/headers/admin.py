@@ -11,13 +11,13 @@ class CreateTopicHeader(Header, kw_only=True):
     """Create or change a topic (17)."""
 
     topic: str
-    default_topic: str | None = None  # nobody reads it
+    default_topic: str | None = None  # not used
     read_queue_nums: Int32
     write_queue_nums: Int32
     perm: Int32
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: Int32 | None = None
-    order: bool | None = None  # nobody reads it
+    order: bool | None = None  # not used
 
 
 class BrokerConfigAnswerHeader(Header):
@@ -27,20 +27,20 @@ class BrokerConfigAnswerHeader(Header):
 
 
 class ReplicationStateHeader(Header):
-    """How does a broker stand to the others of its name (90101), and what is the CRC of these bytes of its log?"""
+    """Request a broker's place among the members of its name (90101), and the CRC of these bytes of its log."""
 
     check_begin: Int64 = 0
-    check_end: Int64 = 0  # not behind the beginning: nothing is asked for
+    check_end: Int64 = 0  # not after the beginning: no bytes are requested
 
 
 class ChangeRoleHeader(Header):
     """Make a broker the master of its name, or a slave (90102)."""
 
-    role: str  # MASTER, SLAVE, or FENCED: no messages until one of the others follows
+    role: str  # MASTER, SLAVE, or FENCED: no messages until it gets another role
     epoch: Int64 = 0  # of the new mastership; 0: the broker chooses
     force: bool = False  # even if acknowledged messages are lost
-    master_address: str = ""  # whom a new slave follows; empty: name servers tell it
-    wait_position: Int64 = -1  # a new master must have the log up to here; -1: what it has will do
+    master_address: str = ""  # the master of a new slave; empty: found through name servers
+    wait_position: Int64 = -1  # a new master must have the log up to here; -1: no condition
 
 
 class DeleteGroupHeader(Header):
@@ -51,14 +51,14 @@ class DeleteGroupHeader(Header):
 
 
 class ConsumeStatsHeader(Header):
-    """How far is a group? (208)"""
+    """Request the progress of a group (208)."""
 
     consumer_group: str
     topic: str | None = None
 
 
 class BrokerConsumeStatsHeader(Header):
-    """How far are all groups of this broker? (317)"""
+    """Request the progress of all groups of this broker (317)."""
 
     is_order: bool
 
@@ -72,7 +72,7 @@ class CorrectionOffsetHeader(Header, kw_only=True):
 
 
 class CloneGroupOffsetHeader(Header):
-    """Give one group the offsets of another (314)."""
+    """Copy the offsets of one group to another (314)."""
 
     src_group: str
     dest_group: str
@@ -81,14 +81,14 @@ class CloneGroupOffsetHeader(Header):
 
 
 class StatsDataHeader(Header):
-    """Look one counter up (315)."""
+    """Look up one counter (315)."""
 
     stats_name: str
     stats_key: str
 
 
 class QueryConsumeQueueHeader(Header):
-    """Look into the entries of a consume queue (321)."""
+    """Read entries of a consume queue (321)."""
 
     topic: str
     queue_id: Int32
@@ -127,12 +127,12 @@ class WhiteAddressesHeader(Header):
     """Set the addresses that need no account (53)."""
 
     global_white_addrs: str
-    # Declared not-null by Java, but its own tools leave it out.
+    # Declared not-null by Java, but Java's own tools omit it.
     acl_file_full_path: str | None = None
 
 
 class AclVersionAnswerHeader(Header):
-    """How new the access control files are (answer to 52)."""
+    """The versions of the access control files (answer to 52)."""
 
     version: str
     all_acl_file_version: str | None = None  # JSON text: path to DataVersion
@@ -142,13 +142,13 @@ class AclVersionAnswerHeader(Header):
 
 
 class RegisterFilterServerHeader(Header):
-    """A filter server says it is alive (301)."""
+    """A filter server reports that it is alive (301)."""
 
     filter_server_addr: str
 
 
 class RegisterFilterServerAnswerHeader(Header):
-    """Which broker it serves (answer to 301)."""
+    """The broker it serves (answer to 301)."""
 
     broker_name: str
     broker_id: Int64

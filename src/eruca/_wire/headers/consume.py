@@ -1,4 +1,4 @@
-"""Headers of consuming: pull, offsets, lookups, and a client's coming and going."""
+"""Headers of consuming: pull, offsets, lookups, and leaving a group."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class PullMessageHeader(Header, kw_only=True):
     subscription: str | None = None
     subscription_version: Int64 = msgspec.field(name="subVersion")
     expression_type: str | None = None  # TAG or SQL92
-    # RocketMQ 5: the bytes an answer may have. A 4.x broker does not look at it.
+    # RocketMQ 5: the maximum bytes of an answer. A 4.x broker ignores it.
     max_message_bytes: Int32 | None = msgspec.field(default=None, name="maxMsgBytes")
     broker_name: str | None = msgspec.field(default=None, name="bname")
 
 
 class PullMessageAnswerHeader(Header):
-    """Where to go on (answers 0, 19, 20, 21 of 11). All four must be there: the Java client does not look."""
+    """Where to continue (answers 0, 19, 20, 21 of 11). All four are required: the Java client does not check."""
 
     written_in_order: ClassVar[bool] = True
 
@@ -40,7 +40,7 @@ class PullMessageAnswerHeader(Header):
     next_begin_offset: Int64
     min_offset: Int64
     max_offset: Int64
-    # Ours, where a slave took the place of a master before: the mastership of the log, so that a reader notices.
+    # Eruca's own, if a slave has replaced a master before: the mastership of the log, so that a reader notices.
     eruca_epoch: Int64 | None = None
 
 
@@ -83,7 +83,7 @@ class QueryMessageHeader(Header):
     max_num: Int32
     begin_timestamp: Int64
     end_timestamp: Int64
-    # Not a field of the Java class: "the key is a unique id". Java's broker insists on its map, not on this entry.
+    # Not a field of the Java class: "the key is a unique id". Java's broker requires the map, but not this entry.
     unique_key_query: bool | None = msgspec.field(default=None, name="_UNIQUE_KEY_QUERY")
 
 
@@ -120,7 +120,7 @@ class ConsumerStatusHeader(Header):
 
 
 class ConsumerRunningInfoHeader(Header):
-    """Ask a consumer what it is doing (307), through the broker."""
+    """Request the state of a consumer (307), through the broker."""
 
     consumer_group: str
     client_id: str

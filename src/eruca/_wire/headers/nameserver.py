@@ -33,7 +33,7 @@ class NamespaceHeader(Header):
 
 
 class RegisterBrokerHeader(Header):
-    """A broker says it is alive, and which topics it has (103)."""
+    """A broker reports that it is alive, and its topics (103)."""
 
     broker_name: str
     broker_addr: str
@@ -42,13 +42,13 @@ class RegisterBrokerHeader(Header):
     broker_id: Int64
     compressed: bool = False
     body_crc32: Int32 = 0  # 0: not checked
-    # Eruca's own: the epoch of its mastership, so that one that was replaced cannot push its successor aside. A broker
-    # without epochs does not send it, and Java does not look at it.
+    # Eruca's own: the epoch of its mastership, so that a replaced master cannot displace its successor. A broker
+    # without epochs does not send it, and Java ignores it.
     eruca_epoch: Int64 | None = None
     # Eruca's own: the identity of the store, so that a broker of another installation cannot take the name of this one.
     eruca_store: str | None = None
     # Eruca's own: the body has only the topics that changed since this version of the table, `counter:timestamp`, which
-    # the name server said in its last answer it has. Empty: the body has all topics, and the answer may say so.
+    # the name server reported in its last answer. Empty: the body has all topics, and the answer may report a version.
     eruca_base: str | None = None
 
 
@@ -57,10 +57,10 @@ class RegisterBrokerAnswerHeader(Header):
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
-    #: Ours, with the refusal of a master that was replaced: the epoch of the one that did.
+    #: Eruca's own, with the refusal of a replaced master: the epoch of its successor.
     eruca_epoch: Int64 | None = None
-    #: Ours: the version of the broker's table that this name server has now, `counter:timestamp`; empty when it took
-    #: nothing because it does not have the version that the registration is based on. Java's do not say.
+    #: Eruca's own: the version of the broker's table that this name server has now, `counter:timestamp`; empty when it
+    #: took nothing because it does not have the version the registration is based on. Java's name servers omit it.
     eruca_known: str | None = None
 
 
@@ -80,7 +80,7 @@ class DataVersionAnswerHeader(Header):
 
 
 class RouteHeader(Header):
-    """Where is this topic? (105)"""
+    """Request the route of a topic (105)."""
 
     topic: str
     accept_standard_json_only: bool | None = None

@@ -1,4 +1,4 @@
-"""Headers of the send family: 10, 310, 320, the replies 324, 325, 326, and what comes back."""
+"""Headers of the send family: 10, 310, 320, the replies 324, 325, 326, and their answers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ AnySendHeader: TypeAlias = SendMessageHeader | SendMessageV2Header
 
 
 class SendMessageAnswerHeader(Header):
-    """The message is stored: where. `message_id` of a batch is a comma-joined list."""
+    """Where the message was stored. `message_id` of a batch is a comma-joined list."""
 
     written_in_order: ClassVar[bool] = True
     added_to_map: ClassVar[frozenset[str]] = frozenset({"MSG_REGION", "TRACE_ON"})
@@ -68,14 +68,14 @@ class SendMessageAnswerHeader(Header):
 
 
 class SendRefusedHeader(Header):
-    """The message is not stored. The Java client reads both fields without a look whether they are there."""
+    """The message is not stored. The Java client reads both fields without checking that they are present."""
 
     region: str | None = msgspec.field(default=None, name="MSG_REGION")
     trace_on: bool | None = msgspec.field(default=None, name="TRACE_ON")
 
 
 class PushReplyHeader(Header):
-    """The broker brings a reply to the client that asked (326); the body is the reply."""
+    """The broker delivers a reply to the client that asked (326); the body is the reply."""
 
     producer_group: str
     topic: str
@@ -95,7 +95,7 @@ class PushReplyHeader(Header):
 
 
 class SendBackHeader(BrokerNamed):
-    """A consumer gives a message back to be delivered again later (36)."""
+    """A consumer returns a message to be delivered again later (36)."""
 
     offset: Int64  # its position in the commit log
     group: str
@@ -119,7 +119,7 @@ class EndTransactionHeader(BrokerNamed):
 
 
 class CheckTransactionHeader(Header):
-    """The broker asks a producer what became of a half message (39)."""
+    """The broker asks a producer for the outcome of a half message (39)."""
 
     half_offset: Int64 = msgspec.field(name="tranStateTableOffset")
     position: Int64 = msgspec.field(name="commitLogOffset")

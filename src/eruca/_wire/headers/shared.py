@@ -10,7 +10,7 @@ from eruca._wire.ext import Header, Int32, Int64
 
 
 class BrokerNamed(Header, kw_only=True):
-    """Base of requests that name the broker they mean (`bname`, clients from 4.9.5 on). Brokers ignore it."""
+    """Base of requests with the name of their broker (`bname`, clients from 4.9.5 on). Brokers ignore it."""
 
     inherited: ClassVar[frozenset[str]] = frozenset({"bname"})
 
@@ -18,7 +18,7 @@ class BrokerNamed(Header, kw_only=True):
 
 
 class EmptyHeader(Header):
-    """A header without fields. Java sends `"extFields":{}` for it, and some clients look into that map unasked."""
+    """A header without fields. Java sends `"extFields":{}` for it, and some clients read that map unconditionally."""
 
 
 class TopicHeader(Header):

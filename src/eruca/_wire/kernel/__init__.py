@@ -1,7 +1,7 @@
-"""Loops of the wire room that are compiled where there is a compiler: records, digests, batches, answers.
+"""Loops of the wire room, compiled where there is a compiler: records, digests, batches, answers.
 
-How kernels of all rooms are loaded is decided here. `ERUCA_PLAIN=1` in the environment leaves compiled ones aside: the
-same files run as plain Python, slower, where a debugger can look into them.
+This module decides how the kernels of all rooms are loaded. `ERUCA_PLAIN=1` in the environment disables compiled ones:
+the same files run as plain Python, slower, where a debugger can step through them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PLAIN = os.environ.get("ERUCA_PLAIN", "") not in {"", "0"}
 
 
 class PlainFinder:
-    """Finds the sources of kernels, also where they are compiled."""
+    """Finds the sources of kernels, even where they are compiled."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -28,9 +28,9 @@ class PlainFinder:
 
 
 def load_kernels(package: str, path: Sequence[str]) -> None:
-    """Import all kernels of a room, because one that is compiled may call another in C. Raises ImportError.
+    """Import all kernels of a room, because a compiled one may call another in C. Raises ImportError.
 
-    A compiled one without its source was left behind by an older version, and nobody asks for it.
+    A compiled kernel without its source is left over from an older version and is skipped.
     """
     for name in sorted(name.removesuffix(".py") for name in os.listdir(path[0]) if name.endswith(".py")):
         if name == "__init__":

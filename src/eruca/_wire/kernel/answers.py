@@ -1,6 +1,6 @@
-"""The answer to a send, which a broker writes most often.
+"""The answer to a send, the most frequent answer of a broker.
 
-The readable statement is how any command is encoded (`wire.frame.encode_command`).
+The readable reference is `wire.frame.encode_command`, which encodes any command.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # the compiler reads this
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -31,7 +31,7 @@ def encode_stored(
 ) -> bytes:
     """The answer to a send as a frame with a JSON header, in the field order of Java's map.
 
-    `told_to_all` is what all answers have between queue and message id: region, and whether traces are wanted.
+    `told_to_all` is the part of all answers between queue and message id: region, and whether traces are enabled.
     """
     header: bytes = b"".join(
         (

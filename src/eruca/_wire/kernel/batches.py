@@ -1,6 +1,6 @@
-"""Storing a batch as it came: from the body of a request to records of the log.
+"""Storing an encoded batch: from the body of a request to records of the log.
 
-A batch that has anything unusual goes the long way: `batch.decode_batch`, and `record.write_record` for each message.
+A batch with anything unusual takes the slow path: `batch.decode_batch`, and `record.write_record` for each message.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # the compiler reads this
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -55,12 +55,12 @@ _ITEM_HEAD_BYTES = cython.declare(cython.int, 20)
 def measure_batch(
     data: bytes, shared_bytes: cython.Py_ssize_t, fixed_bytes: cython.Py_ssize_t, properties_max: cython.Py_ssize_t
 ) -> tuple[int, int, int, int, int]:
-    """Look whether a batch is an ordinary one, as `write_batch` wants it.
+    """Check whether a batch is ordinary, as `write_batch` requires.
 
-    Gives how many messages it has, the bytes of their records, the bytes of their bodies, the most index entries they
-    need, and where the last one lies. A count of -1 says that it is not: a size lies, properties are too long or may
-    want the timer; what is wrong is for the long way to say. `shared_bytes` are those of the properties that all get,
-    `fixed_bytes` those of a record without body and properties.
+    Returns the number of messages, the bytes of their records, the bytes of their bodies, the most index entries they
+    need, and where the last one starts. A count of -1 means that it is not ordinary: a size is wrong, properties are
+    too long or may need the timer; the slow path reports what is wrong. `shared_bytes` is the size of the properties
+    that every message gets, `fixed_bytes` that of a record without body and properties.
     """
     p: cython.p_const_uchar = data
     end: cython.Py_ssize_t = len(data)
@@ -86,7 +86,7 @@ def measure_batch(
         start += 2
         if start + properties != at + total or properties + 1 + shared_bytes > properties_max:
             return -1, 0, 0, 0, 0
-        # UNIQ_KEY is one; every word of KEYS but for the last has a blank behind it.
+        # UNIQ_KEY is one; every word of KEYS but the last is followed by a space.
         words += 2
         last = at
         at += total
@@ -96,16 +96,16 @@ def measure_batch(
         bodies += body
         count += 1
         words += count_byte(p, start, at, 0x20)
-        # What every name of the timer that clients use begins with.
+        # The common prefix of all timer properties that clients use.
         if has_word(p, start, at, b"TIMER_D", 7):
             return -1, 0, 0, 0, 0
     return count, records, bodies, words, last
 
 
 def cut_batch(data: bytes, messages_max: cython.Py_ssize_t, bytes_max: cython.Py_ssize_t) -> list[int]:
-    """Where to cut a batch that was measured: the ends of pieces with at most so many messages and bytes.
+    """Where to cut a measured batch: the ends of pieces with at most this many messages and bytes.
 
-    A message that is larger by itself is a piece of its own.
+    A message that alone exceeds this is a piece of its own.
     """
     p: cython.p_const_uchar = data
     end: cython.Py_ssize_t = len(data)
@@ -142,7 +142,7 @@ def _put_properties(
     shared_size: cython.Py_ssize_t,
     joined: cython.Py_ssize_t,
 ) -> cython.void:
-    """Write the length of all properties, those of a message, a separator if there is none, and those that all get."""
+    """Write the length of all properties, those of a message, a separator if there is none, and the shared ones."""
     q[to] = joined >> 8
     q[to + 1] = joined & 0xFF
     to = copy(q, to + 2, p, own_at, own)
@@ -161,9 +161,9 @@ def make_head(
     store_host: bytes,
     reconsume_times: cython.int,
 ) -> bytes:
-    """What the heads of all records of a batch have in common; what differs is 0 in it."""
+    """The common part of the heads of all records of a batch; varying fields are 0."""
     if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6) or len(born_host) != V4_HOST_BYTES or len(store_host) != V4_HOST_BYTES:
-        raise ValueError("a batch is written for IPv4 hosts")
+        raise ValueError("a batch can only be written for IPv4 hosts")
     head = bytearray(HEAD_BYTES)
     view: cython.uchar[::1] = head
     q: cython.p_uchar = open_to_write(view)
@@ -186,9 +186,10 @@ def write_batch(
     position: cython.longlong,
     ids: Any,
 ) -> None:
-    """Write the messages of a batch that was measured: records of `size` bytes, and their offset ids.
+    """Write the messages of a measured batch: records of `size` bytes in total, and their offset ids.
 
-    `head` is what `make_head` gives, `tail` the topic with its length before it, `shared` the properties that all get.
+    `head` is the result of `make_head`, `tail` the topic preceded by its length, `shared` the properties every message
+    gets.
     """
     log_view: cython.uchar[::1] = log
     ids_view: cython.uchar[::1] = ids

@@ -6,7 +6,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # the compiler reads this
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -29,7 +29,7 @@ _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 @cython.inline
 @cython.exceptval(check=False)
 def _fold(h: cython.longlong) -> cython.longlong:
-    """The absolute value of the hash as Java's index has it: 0 where it does not fit."""
+    """The absolute value of the hash as in Java's index: 0 where it does not fit."""
     return (_WRAP - h) & _INT_MAX if h > _INT_MAX else h
 
 
@@ -44,9 +44,9 @@ def find_hashes(
     out: cython.p_longlong,
     room: cython.int,
 ) -> cython.int:
-    """What `digest_properties` does, with properties that lie from `start` to `size`.
+    """As `digest_properties`, for properties from `start` to `size`.
 
-    The hash of the tag goes to `out[0]`, those of the keys behind it, as many as there is `room` for. Returns how
+    The hash of the tag goes to `out[0]`, those of the keys after it, as many as there is `room` for. Returns how
     many keys there are.
     """
     end: cython.Py_ssize_t
@@ -92,7 +92,7 @@ def digest_properties(properties: bytes, prefix: cython.uint, with_keys: cython.
     """Return the hash of the TAGS property (0 for none) and the index hashes of UNIQ_KEY and KEYS, in one pass.
 
     `prefix` is the hash of `topic + "#"`, unsigned. As in Java the last entry of a name wins, and entries without
-    name or value do not count.
+    name or value are ignored.
     """
     p: cython.p_const_uchar = properties
     if cython.compiled:
@@ -111,7 +111,7 @@ def digest_properties(properties: bytes, prefix: cython.uint, with_keys: cython.
 
 @cython.cfunc
 def _digest_many(properties: bytes, prefix: cython.uint, count: cython.int) -> tuple[int, list[int]]:
-    """Digest properties with so many keys."""
+    """Digest properties with `count` keys."""
     p: cython.p_const_uchar = properties
     many = array("q", bytes(8 * count + 8))
     view: cython.longlong[::1] = many

@@ -1,6 +1,6 @@
-# Numbers, bytes and words in memory, compiled into each kernel: a call of another module for four bytes would cost more
-# than the bytes. `memory.py` states the same for kernels that run as plain Python. Nothing here looks whether a place is
-# inside; who calls knows.
+# Numbers, bytes and words in memory, compiled into each kernel: a call into another module would cost more than reading
+# four bytes. `memory.py` states the same for kernels that run as plain Python. Nothing here checks bounds; the caller
+# has done that.
 
 from libc.string cimport memchr, memcmp, memcpy
 
@@ -60,7 +60,7 @@ cdef inline Py_ssize_t find_byte(const unsigned char* p, Py_ssize_t at, Py_ssize
 
 
 cdef inline Py_ssize_t find_near(const unsigned char* p, Py_ssize_t at, Py_ssize_t end, int byte) noexcept:
-    # A byte that is near is found sooner by a loop than by a call.
+    # A byte that is near is found faster by a loop than by a call.
     while at < end and p[at] != byte:
         at += 1
     return at

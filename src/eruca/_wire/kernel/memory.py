@@ -1,6 +1,6 @@
-"""Numbers, bytes and words in memory, for kernels that run as plain Python; compiled ones have `memory.pxd` instead.
+"""Numbers, bytes and words in memory, for kernels that run as plain Python; compiled ones use `memory.pxd` instead.
 
-Memory is any buffer. Numbers are big-endian. What would not fit is cut off, as C does it.
+Memory is any buffer. Numbers are big-endian. Values that do not fit are truncated, as in C.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _pack_u32, _pack_u64 = _U32.pack_into, _U64.pack_into
 
 
 def read_u32(p: Any, at: int) -> int:
-    """Read four bytes as a number without sign."""
+    """Read four bytes as an unsigned number."""
     return _unpack_u32(p, at)[0]  # type: ignore[no-any-return]
 
 
 def read_i32(p: Any, at: int) -> int:
-    """Read four bytes as a number with sign."""
+    """Read four bytes as a signed number."""
     return _unpack_i32(p, at)[0]  # type: ignore[no-any-return]
 
 
 def read_i64(p: Any, at: int) -> int:
-    """Read eight bytes as a number with sign."""
+    """Read eight bytes as a signed number."""
     return _unpack_i64(p, at)[0]  # type: ignore[no-any-return]
 
 
@@ -45,13 +45,13 @@ def write_i64(p: Any, at: int, value: int) -> None:
 
 
 def copy(q: Any, to: int, p: Any, at: int, size: int) -> int:
-    """Copy bytes of `p` to a place in `q`; returns where the next go."""
+    """Copy bytes of `p` to a place in `q`; returns the place after them."""
     q[to : to + size] = p[at : at + size]
     return to + size
 
 
 def equals(p: Any, at: int, q: Any, to: int, size: int) -> bool:
-    """Are so many bytes at two places the same?"""
+    """Are `size` bytes at two places equal?"""
     return bool(p[at : at + size] == q[to : to + size])
 
 
@@ -64,7 +64,7 @@ def take(p: Any, at: int, end: int) -> bytes:
 
 
 def find_byte(p: Any, at: int, end: int, byte: int) -> int:
-    """Where a byte is, or `end`."""
+    """The place of a byte, or `end`."""
     try:
         index: int = p.find(_BYTES[byte], at, end)
     except AttributeError:  # a view of memory has no such method
@@ -73,17 +73,17 @@ def find_byte(p: Any, at: int, end: int, byte: int) -> int:
     return end if index < 0 else index
 
 
-# The same for a byte that is near, which is for C to tell apart.
+# The same for a byte that is expected to be near; only the C version distinguishes them.
 find_near = find_byte
 
 
 def count_byte(p: Any, at: int, end: int, byte: int) -> int:
-    """How often a byte is there."""
+    """Count the occurrences of a byte."""
     return bytes(p[at:end]).count(byte)
 
 
 def has_word(p: Any, at: int, end: int, word: bytes, size: int) -> bool:
-    """Is a word anywhere from one place to another?"""
+    """Does a word occur between two places?"""
     return word[:size] in bytes(p[at:end])
 
 
@@ -91,7 +91,7 @@ def has_word(p: Any, at: int, end: int, word: bytes, size: int) -> bool:
 
 
 def hash_text(p: Any, at: int, end: int, begun: int) -> int:
-    """Continue Java's string hash over UTF-8 text; returns it without sign."""
+    """Continue Java's string hash over UTF-8 text; returns it unsigned."""
     return hash_continue(begun, bytes(p[at:end]).decode("utf-8", "replace")) & 0xFFFFFFFF
 
 

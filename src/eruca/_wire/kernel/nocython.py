@@ -1,4 +1,4 @@
-"""What kernels need of the `cython` module when they run as plain Python, whether Cython is installed or not."""
+"""The parts of the `cython` module that kernels need when they run as plain Python, with or without Cython."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def cfunc(function: Function) -> Function:
-    """Leave the function as it is."""
+    """Return the function unchanged."""
     return function
 
 
@@ -18,22 +18,22 @@ inline = cfunc
 
 
 def cclass(kind: type[Any]) -> type[Any]:
-    """Leave the class as it is."""
+    """Return the class unchanged."""
     return kind
 
 
 def exceptval(*_: Any, **__: Any) -> Callable[[Function], Function]:
-    """Leave the function as it is."""
+    """Return the function unchanged."""
     return cfunc
 
 
 def cast(_: Any, value: Any) -> Any:
-    """Leave the value as it is."""
+    """Return the value unchanged."""
     return value
 
 
 def declare(_: Any, value: Any) -> Any:
-    """Leave the value as it is."""
+    """Return the value unchanged."""
     return value
 
 

@@ -1,7 +1,7 @@
-"""Reading records: passing whole runs of them, what dispatch needs of each, and messages for consumers.
+"""Reading records: skipping runs of them, the fields dispatch needs, and messages for consumers.
 
-A record is valid when `find_parts` says so, its CRC is right where that is looked at, and, in the log, it lies where it
-claims to.
+A record is valid when `find_parts` accepts it, its CRC is right (where it is checked), and, in the log, its position
+is the one it claims.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # the compiler reads this
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -57,12 +57,12 @@ _COPY_BYTES_MAX = cython.declare(cython.int, 2048)
 @cython.inline
 @cython.exceptval(-1, check=False)
 def _has_wrong_crc(p: cython.p_const_uchar, whole: Any, parts: cython.p_longlong) -> cython.int:
-    """Is the body of a record another one than its CRC says? That of an empty body is not looked at, as in Java."""
+    """Does the body of a record not match its CRC? An empty body is not checked, as in Java."""
     at: cython.Py_ssize_t = parts[BODY]
     end: cython.Py_ssize_t = parts[BODY_END]
     if at == end:
         return 0
-    # A copy of a short body costs less than a view of it.
+    # Copying a short body costs less than a view of it.
     body = take(p, at, end) if end - at <= _COPY_BYTES_MAX else memoryview(whole)[at:end]
     crc: cython.ulonglong = crc32(body)
     return (crc & CRC_MASK) != read_u32(p, parts[0] + CRC_AT)
@@ -80,9 +80,9 @@ def inspect_record(
     anywhere: cython.bint,
     make: Any,
 ) -> Any:
-    """What `make`, called with what `record.RecordView` takes, returns for the record at `at`; or why there is none.
+    """Call `make` with the arguments of `record.RecordView` for the record at `at`, or return why there is none.
 
-    The record must claim to lie at `position`, or `anywhere`.
+    The record must claim to be at `position`, or anywhere with `anywhere`.
     """
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar = open_to_read(view)
@@ -116,8 +116,8 @@ def inspect_record(
 def skip_records(
     buffer: Any, at: cython.Py_ssize_t, end: cython.Py_ssize_t, base: cython.longlong, check_crc: cython.bint
 ) -> tuple[int, int, int, int]:
-    """Walk valid records from `at`; returns where the first bytes that are none lie, how many were passed, and the
-    store times of the first and of the last one.
+    """Walk valid records from `at`; returns where they end, how many were passed, and the store times of the first and
+    the last one.
 
     `base` is the position of the buffer's first byte. A record whose end may have been lost ends the walk as well.
     """
@@ -149,7 +149,7 @@ def read_records(
     count_max: cython.longlong,
     trust: cython.bint = False,
 ) -> list[tuple[int, int, bytes, int, int, int, int, bytes]]:
-    """Read what dispatch needs of up to `count_max` valid records from `at` on, without a look at their CRCs.
+    """Read the fields dispatch needs from up to `count_max` valid records from `at` on, without checking their CRCs.
 
     Each is (position, size, topic, queue id, queue offset, sysFlag, store time, properties). A record whose end may
     have been lost ends the run, unless the caller trusts it.
@@ -184,10 +184,10 @@ def read_records(
 def decode_records(
     data: Any, at: cython.Py_ssize_t, make: Any, check_crc: cython.bint, count_max: cython.longlong
 ) -> tuple[list[Any], int, int]:
-    """Decode up to `count_max` records that lie one after the other from `at` on.
+    """Decode up to `count_max` consecutive records from `at` on.
 
-    Returns what `make`, called with what `record.Record` takes, returned for each, where the first bytes lie that are
-    none or were left, and what is wrong with them: VALID if nothing is.
+    Returns the results of `make`, called with the arguments of `record.Record` for each, the place of the first bytes
+    not decoded, and what is wrong with them: VALID if nothing is.
     """
     view: cython.const[cython.uchar][::1] = data
     p: cython.p_const_uchar = open_to_read(view)

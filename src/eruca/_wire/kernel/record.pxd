@@ -1,5 +1,5 @@
-# What a valid record is, compiled into each kernel; its layout is drawn in `wire/record.py`. `record.py` beside this file
-# states the same for plain Python.
+# What a valid record is, compiled into each kernel; its layout is drawn in `wire/record.py`. `record.py` beside this
+# file states the same for plain Python.
 
 from eruca._wire.kernel.memory cimport copy, read_i32, read_i64, read_u32, write_i64, write_u32
 
@@ -10,14 +10,14 @@ cdef extern from *:
     const unsigned int MAGIC "ERUCA_RECORD_MAGIC"
 
 cdef enum:
-    # Bytes of a record beside body, topic and properties, and those before the body, with two IPv4 hosts.
+    # Bytes of a record apart from body, topic and properties, and those before the body, with two IPv4 hosts.
     FIXED_BYTES = 91
     HEAD_BYTES = 88
     V4_HOST_BYTES = 8
     V6_HOST_BYTES = 20
     TOPIC_BYTES_MAX = 255
     PROPERTIES_BYTES_MAX = 65535
-    # Where fields lie.
+    # Offsets of fields.
     CRC_AT = 8
     QUEUE_ID_AT = 12
     FLAG_AT = 16
@@ -33,29 +33,29 @@ cdef enum:
     RECONSUME_BEFORE = 16
     PREPARED_BEFORE = 12
     BODY_BYTES_BEFORE = 4
-    # Bits of sysFlag. Both kinds of records of a transaction that have no entry in a queue have the hidden bit.
+    # Bits of sysFlag. Both kinds of transaction records that have no entry in a queue have the hidden bit.
     HIDDEN = 0x4
     TRANSACTION_MASK = 0xC
     BORN_HOST_V6 = 0x10
     STORE_HOST_V6 = 0x20
     CRC_MASK = 0x7FFFFFFF
-    # Where the parts of a record lie, as `find_parts` notes them.
+    # Indexes of the parts of a record that `find_parts` fills in.
     BEGIN = 0
     BODY = 1
     BODY_END = 2
     PROPERTIES = 3
     END = 4
     PARTS = 5
-    # Hashes of the keys of one record for which there is memory at hand; more are the exception.
+    # How many key hashes of one record fit the memory at hand; more are the exception.
     HASHES_MAX = 32
-    # What `find_parts` says of bytes.
+    # Results of `find_parts`.
     VALID = 0
     NOT_A_RECORD = 1
     HEAD_TOO_LARGE = 2
     BODY_TOO_LARGE = 3
     TOPIC_TOO_LARGE = 4
     WRONG_SUM = 5
-    # What readers say of a record beside that.
+    # Further results of readers.
     WRONG_POSITION = 6
     WRONG_CRC = 7
     WRONG_TOPIC = 8

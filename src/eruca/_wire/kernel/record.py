@@ -1,4 +1,4 @@
-"""What a valid record is, for kernels that run as plain Python; compiled ones have `record.pxd` instead.
+"""What a valid record is, for kernels that run as plain Python; compiled ones use `record.pxd` instead.
 
 The layout is drawn in `wire.record`.
 """
@@ -9,14 +9,14 @@ import struct
 from typing import Any
 
 MAGIC = 0xDAA320A7
-# Bytes of a record beside body, topic and properties, and those before the body, with two IPv4 hosts.
+# Bytes of a record apart from body, topic and properties, and those before the body, with two IPv4 hosts.
 FIXED_BYTES = 91
 HEAD_BYTES = 88
 V4_HOST_BYTES = 8
 V6_HOST_BYTES = 20
 TOPIC_BYTES_MAX = 255
 PROPERTIES_BYTES_MAX = 65535
-# Where fields lie.
+# Offsets of fields.
 CRC_AT = 8
 QUEUE_ID_AT = 12
 FLAG_AT = 16
@@ -32,29 +32,29 @@ STORE_HOST_AT = 64
 RECONSUME_BEFORE = 16
 PREPARED_BEFORE = 12
 BODY_BYTES_BEFORE = 4
-# Bits of sysFlag. Both kinds of records of a transaction that have no entry in a queue have the hidden bit.
+# Bits of sysFlag. Both kinds of transaction records that have no entry in a queue have the hidden bit.
 HIDDEN = 0x4
 TRANSACTION_MASK = 0xC
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 CRC_MASK = 0x7FFFFFFF
-# Where the parts of a record lie, as `find_parts` notes them.
+# Indexes of the parts of a record that `find_parts` fills in.
 BEGIN = 0
 BODY = 1
 BODY_END = 2
 PROPERTIES = 3
 END = 4
 PARTS = 5
-# Hashes of the keys of one record for which there is memory at hand; more are the exception.
+# How many key hashes of one record fit the memory at hand; more are the exception.
 HASHES_MAX = 32
-# What `find_parts` says of bytes.
+# Results of `find_parts`.
 VALID = 0
 NOT_A_RECORD = 1
 HEAD_TOO_LARGE = 2
 BODY_TOO_LARGE = 3
 TOPIC_TOO_LARGE = 4
 WRONG_SUM = 5
-# What readers say of a record beside that.
+# Further results of readers.
 WRONG_POSITION = 6
 WRONG_CRC = 7
 WRONG_TOPIC = 8
@@ -73,14 +73,14 @@ _unpack_i64 = struct.Struct(">q").unpack_from
 
 
 def find_shift(sys_flag: int) -> int:
-    """How much longer than two IPv4 hosts the hosts are."""
+    """How many bytes longer the hosts are than two IPv4 hosts."""
     return (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
 
 
 def find_parts(p: Any, at: int, end: int, parts: Any) -> int:
-    """Is a record at `at`, all of it before `end`? Notes where its parts lie, or says why there is none.
+    """Is there a record at `at` that ends before `end`? Fills in the places of its parts, or returns why there is none.
 
-    What a record claims about its position and the CRC of its body are for the caller to look at.
+    The caller checks the record's claimed position and the CRC of its body.
     """
     if at < 0 or end - at < FIXED_BYTES:
         return NOT_A_RECORD
@@ -112,10 +112,10 @@ def find_parts(p: Any, at: int, end: int, parts: Any) -> int:
 
 
 def may_be_cut(p: Any, parts: Any) -> bool:
-    """Might a power loss have taken the end of a valid record? Who reads the log looks more closely then.
+    """Might a power loss have taken the end of a valid record? Readers of the log then look more closely.
 
-    Topic and properties have no checksum. Their last letter is not a zero, and neither is the first byte of a sector
-    that has only letters of them, unless it was lost (or another writer was strange).
+    Topic and properties have no checksum. Their last byte is not zero, and neither is the first byte of a sector
+    that lies entirely inside them, unless it was lost (or another writer was unusual).
     """
     end = parts[END]
     if p[end - 1 if end > parts[PROPERTIES] else end - 3] == 0:
@@ -152,7 +152,7 @@ def write_head(
     prepared: int,
     body_size: int,
 ) -> int:
-    """Write the head of a record whose hosts are as long as sysFlag says; returns where the body goes."""
+    """Write the head of a record whose hosts are as long as sysFlag says; returns the place of the body."""
     head = _HEADS[sys_flag >> 4 & 3]
     head.pack_into(
         q,

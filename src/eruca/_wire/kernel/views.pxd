@@ -1,5 +1,5 @@
-# Where the bytes of a typed view lie, compiled into each kernel; `views.py` states the same for plain Python. Not part of
-# `memory`, because a kernel without typed views would be three times as large with them.
+# The bytes of a typed view, compiled into each kernel; `views.py` states the same for plain Python. Not part of
+# `memory`, because it would make kernels without typed views three times as large.
 
 
 cdef inline const unsigned char* open_to_read(const unsigned char[::1] view) noexcept:

@@ -1,4 +1,4 @@
-"""Where the bytes of a buffer lie, for kernels that run as plain Python; compiled ones have `views.pxd` instead."""
+"""The bytes of a buffer, for kernels that run as plain Python; compiled ones use `views.pxd` instead."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def open_to_read(view: Any) -> Any:
-    """The bytes of a view, to be read by their place."""
+    """The bytes of a view, for reading by place."""
     return view
 
 
 def open_to_write(view: Any) -> Any:
-    """The bytes of a view, to be written by their place."""
+    """The bytes of a view, for writing by place."""
     return memoryview(view)

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from eruca.errors import WireError
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # the compiler reads this
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -54,7 +54,7 @@ def write_record(
     topic: bytes,
     properties: bytes,
 ) -> None:
-    """Write one record into a buffer; raises WireError for hosts of another kind, ValueError for what does not fit."""
+    """Write one record into a buffer; raises WireError for hosts of the wrong kind, ValueError if it does not fit."""
     view: cython.uchar[::1] = buffer
     q: cython.p_uchar = open_to_write(view)
     body_size: cython.Py_ssize_t = len(body)
@@ -62,10 +62,10 @@ def write_record(
     properties_size: cython.Py_ssize_t = len(properties)
     born_size: cython.Py_ssize_t = V6_HOST_BYTES if sys_flag & BORN_HOST_V6 else V4_HOST_BYTES
     store_size: cython.Py_ssize_t = V6_HOST_BYTES if sys_flag & STORE_HOST_V6 else V4_HOST_BYTES
-    # What is wrong here would be written outside the buffer.
+    # Without these checks, bytes could be written outside the buffer.
     if len(born_host) != born_size or len(store_host) != store_size:
         raise WireError(
-            f"sysFlag {sys_flag} wants hosts of {born_size} and {store_size} bytes, "
+            f"sysFlag {sys_flag} requires hosts of {born_size} and {store_size} bytes, "
             f"not {len(born_host)} and {len(store_host)}"
         )
     if size != FIXED_BYTES + find_shift(sys_flag) + body_size + topic_size + properties_size:

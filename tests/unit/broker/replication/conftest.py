@@ -19,7 +19,7 @@ __all__ = ["make_producer"]
 
 @pytest.fixture(autouse=True)
 def allow_cuts(forbid_blocking_calls: BlockBuster) -> None:
-    """Let the loop stand still while a log is cut: nobody may read meanwhile, and it happens once after a failover."""
+    """Allow the loop to block while a log is cut: no reader may run meanwhile, and it happens once after a failover."""
     for function in forbid_blocking_calls.functions.values():
         function.can_block_in("eruca/_store/lineage/lineage.py", {"truncate"})
         # A topic was deleted and made again.

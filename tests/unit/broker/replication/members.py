@@ -1,4 +1,4 @@
-"""Brokers of one name with a name server, in this process, hurried: what the tests of roles stand on."""
+"""Brokers of one name with a name server, in this process, with short intervals: the basis of the role tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HURRY: dict[str, Any] = {
     "ha_heartbeat_ms": 100,
     "ha_reconnect_ms": 20,
     "ha_metadata_ms": 20,
-    # No test waits for it: who is there answers, however busy the machine is.
+    # No test waits for it: members that are up respond, however busy the machine is.
     "slave_timeout_ms": 8000,
     "transaction_check_interval_ms": 3_600_000,
 }
@@ -38,7 +38,7 @@ async def wait_until(is_so: Callable[[], object], what: str = "") -> None:
 
 
 class ShiftedClock(SystemClock):
-    """The system's time and a shift, so that what is far can be made near."""
+    """The system's time plus a shift, so that tests need not wait."""
 
     def __init__(self) -> None:
         self.shift_ms = 0
@@ -48,12 +48,12 @@ class ShiftedClock(SystemClock):
         return super().now_ms() + self.shift_ms
 
     def monotonic(self) -> float:
-        """Seconds, shifted as well: time has passed, and nobody has set a clock."""
+        """Seconds, shifted as well: time has passed, and no clock was set."""
         return super().monotonic() + self.shift_ms / 1000
 
 
 class Group:
-    """The members of one broker name, their name server, and whoever talks to them."""
+    """The members of one broker name, their name server, and their clients."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -9,7 +9,7 @@ from eruca._broker.options import BrokerRole
 from tests.unit.broker.conftest import MakeBroker
 from tests.unit.store.samples import wait_for
 
-# Short, so that nothing is waited for long, but never what a test waits for by itself.
+# Short, so that no test waits long, but never shorter than what a test measures.
 INTERVALS: dict[str, Any] = {"ha_reconnect_ms": 20, "ha_metadata_ms": 50, "ha_catch_up_bytes": 0}
 
 

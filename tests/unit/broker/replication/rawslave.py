@@ -1,4 +1,4 @@
-"""Slaves made of a socket: they say what a test wants and keep what they hear."""
+"""Slaves made of a plain socket: they send what a test wants and record what they receive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECONDS_MAX = PATIENCE_S
 
 
 class RawSlave:
-    """A slave made of a socket: it says what a test wants and keeps what it hears."""
+    """A slave made of a plain socket: it sends what a test wants and records what it receives."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -54,7 +54,7 @@ class RawSlave:
         self.say(HELLO_MAGIC + encode_fenced(Hello(epoch, broker_id, position, begin, zlib.crc32(check), address)))
 
     async def read(self) -> bool:
-        """Take what came; False when the master has closed."""
+        """Read once; return False if the master has closed the connection."""
         async with asyncio.timeout(SECONDS_MAX):
             try:
                 data = await self._reader.read(1 << 20)
@@ -71,7 +71,7 @@ class RawSlave:
     _is_fenced = False
 
     async def read_log(self, size: int) -> bytes:
-        """Read until so many bytes of log have come, and give them; they must lie one behind the other."""
+        """Read until this many bytes of the log have arrived, and return them; they must be contiguous."""
         while sum(len(chunk.data) for chunk in self.log_chunks) < size:
             assert await self.read(), "the master closed"
         chunks = [chunk for chunk in self.log_chunks if chunk.data]
@@ -81,7 +81,7 @@ class RawSlave:
 
     @property
     def log_chunks(self) -> list[LogChunk] | list[Chunk]:
-        """What came of the log, and heartbeats."""
+        """Return the chunks of the log that arrived, and heartbeats."""
         return [frame for frame in self.frames if isinstance(frame, Chunk)] if self._is_fenced else self.chunks
 
     async def wait_until_closed(self) -> None:
@@ -90,12 +90,12 @@ class RawSlave:
             pass
 
     async def close(self) -> None:
-        """Go."""
+        """Close the connection."""
         self._writer.close()
 
 
 class FencedSlave(RawSlave):
-    """One that speaks as an Eruca."""
+    """A slave that uses the fenced protocol."""
 
     _is_fenced = True
 

@@ -73,7 +73,7 @@ ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 
 
 async def prepare(broker: Broker, peer: Peer) -> None:
-    """Have a message that can be given back, a half that can be committed, and the topics of both."""
+    """Prepare a message that can be sent back, a half that can be committed, and the topics of both."""
     assert (await try_send(peer)).code == ResponseCode.SLAVE_NOT_AVAILABLE
     assert (await send_half(peer)).code == ResponseCode.SLAVE_NOT_AVAILABLE
     assert (await give_back(peer)).code == ResponseCode.SUCCESS  # without a slave there is nothing to wait for

@@ -1,4 +1,4 @@
-"""When a sender is told that its message is safe: what disk and slaves say, who counts more, and when time is over."""
+"""When a sender is told that its message is safe: disk and slaves, which takes precedence, and timeouts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINK = 1
 
 
 class Desk:
-    """A store, and the place where those who stored something wait."""
+    """A store, and the acknowledgement of what is stored in it."""
 
     def __init__(self, store: MessageStore, background: StoreBackground, options: BrokerOptions) -> None:
         self.store = store
@@ -52,7 +52,7 @@ class Desk:
         self.told: list[tuple[int, ResponseCode]] = []
 
     def put(self, *, waits: bool = True) -> int:
-        """Store a message and wait for it; gives where it ends."""
+        """Store a message and wait for it; return where it ends."""
         message = self.store.append(make_message())
         end = message.position + message.size
         self.acknowledgement.when_done(end, lambda code: self.told.append((end, code)), waits=waits)
@@ -64,13 +64,13 @@ class Desk:
         self.report(position, link)
 
     def report(self, position: int, link: int = LINK) -> None:
-        """A slave says what it has."""
+        """Report the position of a slave."""
         self.acknowledgement.condition.report(link, position)
         self.acknowledgement.release()
 
     @property
     def codes(self) -> list[ResponseCode]:
-        """What was told so far."""
+        """The results so far."""
         return [code for _, code in self.told]
 
 
@@ -138,7 +138,7 @@ async def test_a_disk_that_takes_too_long_is_said_and_left_alone() -> None:
         await wait_for(lambda: len(desk.told) == 3)
         assert desk.codes[1:] == [ResponseCode.FLUSH_DISK_TIMEOUT] * 2
         disk.broken_sync = False
-        # It may take its time now.
+        # From now on it may be slow.
         desk.store.options = replace(desk.store.options, sync_flush_timeout_ms=NEVER_MS)
         desk.put()
         await wait_for(lambda: len(desk.told) == 4)
@@ -190,7 +190,7 @@ async def test_a_slave_that_takes_too_long_is_said() -> None:
         await wait_for(lambda: len(desk.told) == 2)
         assert desk.codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT] * 2
         desk.report(second)
-        assert len(desk.told) == 2  # nobody is told twice
+        assert len(desk.told) == 2  # no sender is told twice
         third = desk.put()
         desk.report(third)
         assert desk.codes[2] is ResponseCode.SUCCESS
@@ -202,7 +202,7 @@ async def test_a_slave_that_goes_is_waited_for_until_it_comes_back_or_time_is_ov
         desk.join()
         end = desk.put()
         desk.acknowledgement.condition.remove(LINK)
-        desk.put()  # too late to wait for anybody
+        desk.put()  # too late to wait for any slave
         assert desk.codes == [ResponseCode.SLAVE_NOT_AVAILABLE]
         desk.join(2, position=end)
         assert desk.told[1] == (end, ResponseCode.SUCCESS)
@@ -245,14 +245,14 @@ async def test_both_must_have_it() -> None:
         desk.join()
         end = desk.put()
         await wait_for(lambda: desk.store.flusher.flushed == end)
-        assert not desk.told  # the slave has not
+        assert not desk.told  # the slave has not confirmed
         desk.report(end)
         assert desk.codes == [ResponseCode.SUCCESS]
         disk.broken_sync = True
         end = desk.put()
         desk.report(end)
         await wait_for(lambda: desk.store.flusher.sync_failures > 0)
-        assert len(desk.told) == 1  # the disk has not
+        assert len(desk.told) == 1  # the disk has not confirmed
         disk.broken_sync = False
         await wait_for(lambda: len(desk.told) == 2)
         assert desk.codes[1] is ResponseCode.SUCCESS

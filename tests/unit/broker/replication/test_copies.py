@@ -1,4 +1,4 @@
-"""What failover is told of a broker: the epoch that its log really has, and a bound of what may be acknowledged."""
+"""What failover knows of a broker: the real epoch of its log, and a bound of what may be acknowledged."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_readers_saw_must_not_be_taken_back_either() -> None:
     broker.store.log.readable_end = 1000
     broker.replication.reads = reads = SimpleNamespace(is_bounding=True, certain=400)
     assert copies.measure().confirmed == 400
-    # Alone in the set, a master shows all it has; whoever joins after that needs all of it.
+    # Alone in the set, a master shows everything; a member that joins after that needs all of it.
     reads.certain = EVERYTHING
     assert copies.measure().confirmed == 1000
     reads.certain, broker.store.log.readable_end = 400, 2000

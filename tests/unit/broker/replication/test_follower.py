@@ -1,4 +1,4 @@
-"""A slave copies its master's log: from nothing, after a pause, over a bad wire, and after the logs have parted."""
+"""A slave copies its master's log: from nothing, after a pause, over a bad connection, and after divergence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fill(broker: Broker, count: int, size: int = 100, *, mark: bytes = b"x") -> 
 
 
 def be_java(broker: Broker) -> None:
-    """Let a master know nothing of what only Eruca asks, and give an empty slave its last segment as Java does."""
+    """Make a master refuse Eruca's own requests, and send an empty slave only its last segment, as Java does."""
     del broker.ports.handlers[RequestCode.REPLICATION_STATE]
     broker.live.change(ha_copy_oldest=False)
 
@@ -185,7 +185,7 @@ async def test_the_link_survives_silence(make_broker: MakeBroker) -> None:
     slave = await make_slave(make_broker, master, **quick)
     await wait_for(lambda: bool(master.replication.server.list_slaves()))
     (link,) = master.replication.server.links
-    await asyncio.sleep(3.5)  # what is shown is that nothing happens; tests/unit/core/replication shows it in no time
+    await asyncio.sleep(3.5)  # shows that nothing happens; tests/unit/core/replication shows it without waiting
     assert master.replication.server.links == [link]
     assert is_connected(slave)
 
@@ -207,7 +207,7 @@ async def test_a_slave_with_synchronous_flush_reports_what_its_disk_has(
     assert flusher.flushed == (tail if flush is FlushMode.SYNC else 0)
 
 
-# -- logs that part ----------------------------------------------------------------------------------------------------
+# -- diverged logs -----------------------------------------------------------------------------------------------------
 
 
 async def test_what_only_the_slave_has_is_set_aside_and_cut_off(make_broker: MakeBroker) -> None:
@@ -216,7 +216,7 @@ async def test_what_only_the_slave_has_is_set_aside_and_cut_off(make_broker: Mak
     second = await make_slave(make_broker, first)
     await wait_until_equal(first, second)
     common = read_log(first)
-    # The second takes over while the first does not hear of it, and both store something.
+    # The second takes over while the first does not notice, and both store something.
     await second.replication.roles.become_master(1000, why="a test says so")
     fill(second, 5, mark=b"2")
     lost = fill(first, 3, mark=b"1")
@@ -246,7 +246,7 @@ async def test_a_master_that_was_replaced_is_not_followed(
         await asyncio.to_thread(slave.store.lineage.adopt_epochs, [], 5000)
         await slave.stop()
         slave = await make_slave(make_broker, master)
-        await wait_for(lambda: "and 5000 has begun since" in caplog.text)
+        await wait_for(lambda: "but epoch 5000 has started since" in caplog.text)
     assert not is_connected(slave)
     assert not master.replication.server.links
 
@@ -274,11 +274,11 @@ async def test_only_a_master_of_the_same_name_is_followed(
     await wait_for(lambda: is_connected(first))
     with caplog.at_level(logging.WARNING, LOGGER):
         await make_slave(make_broker, first, 2)
-        await wait_for(lambda: "is no master at the moment" in caplog.text)
+        await wait_for(lambda: "is not a master at the moment" in caplog.text)
         assert is_connected(first)
         master.live.change(name="another")
         first.replication.follower._drop_link("a test says so")
-        await wait_for(lambda: "is a broker of another" in caplog.text)
+        await wait_for(lambda: "has the broker name another" in caplog.text)
 
 
 async def test_the_same_trouble_is_not_said_every_time(
@@ -291,7 +291,7 @@ async def test_the_same_trouble_is_not_said_every_time(
     def find_master() -> tuple[str, str]:
         nonlocal asked
         asked += 1
-        return (address, ha_address) if asked % 2 else ("", "")  # two troubles take turns
+        return (address, ha_address) if asked % 2 else ("", "")  # two problems alternate
 
     with caplog.at_level(logging.WARNING, LOGGER):
         slave = await make_broker(
@@ -327,10 +327,10 @@ async def test_a_full_disk_is_said_once_and_with_what_to_do(
     said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert len(said) == 2
     assert "create a segment: No space left on device (free space" in said[0]
-    assert said[1] == f"the log of the master at {master.standing.ha_address} is copied again"
+    assert said[1] == f"copying the log of the master at {master.standing.ha_address} again"
 
 
-# -- a bad wire --------------------------------------------------------------------------------------------------------
+# -- a bad connection --------------------------------------------------------------------------------------------------
 
 Change = Callable[[int, bytearray], None]
 MakeProxy = Callable[[Broker, Change], Awaitable[str]]
@@ -338,7 +338,7 @@ MakeProxy = Callable[[Broker, Change], Awaitable[str]]
 
 @pytest.fixture
 async def make_proxy() -> AsyncIterator[MakeProxy]:
-    """Stands between slave and master, and changes what the master sends on its n-th connection."""
+    """A proxy between slave and master that changes what the master sends on its n-th connection."""
     servers: list[asyncio.Server] = []
     tasks: set[asyncio.Task[None]] = set()
 
@@ -381,7 +381,7 @@ async def make_proxy() -> AsyncIterator[MakeProxy]:
 
 
 async def make_slave_behind(make_broker: MakeBroker, master: Broker, proxy: str, **options: Any) -> Broker:
-    """A slave that copies through a proxy, and asks the master itself how it stands."""
+    """A slave that copies through a proxy, and asks the master directly for its state."""
     slave = await make_broker(name="slave", role=BrokerRole.SLAVE, broker_id=1, ha_master=proxy, **INTERVALS | options)
     slave.replication.follower._find_master = lambda: (master.standing.address, proxy)
     return slave
@@ -445,7 +445,7 @@ async def test_a_slave_far_behind_says_when_it_has_caught_up(
         await wait_until_equal(master, slave)
     said = [record.getMessage() for record in caplog.records]
     size = len(read_log(master))
-    assert f"{size} bytes of the master's log are missing here and are copied" in said
+    assert f"copying {size} missing bytes of the master's log" in said
     assert f"caught up with the master at {master.standing.ha_address}" in said
     assert f"slave {slave.standing.address} (configured id 1) has caught up" in said
 
@@ -530,7 +530,7 @@ async def test_a_state_with_a_digit_that_changed_on_its_way_is_not_believed(
     handlers[RequestCode.REPLICATION_STATE] = tell_wrong
     with caplog.at_level(logging.WARNING, LOGGER):
         slave = await make_slave(make_broker, master)
-        await wait_for(lambda: "damaged" in caplog.text or "does not tell its state" in caplog.text)
+        await wait_for(lambda: "damaged" in caplog.text or "did not return its state" in caplog.text)
     assert not is_connected(slave)
     assert slave.store.lineage.seen_epoch == 0
     handlers[RequestCode.REPLICATION_STATE] = tell

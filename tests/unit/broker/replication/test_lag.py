@@ -7,7 +7,7 @@ from eruca._broker.replication.lag import LagMeter
 
 def test_a_slave_that_has_everything_is_not_behind() -> None:
     meter = LagMeter()
-    assert meter.measure_ms(0, 100, 5.0) == 0  # nobody knows yet
+    assert meter.measure_ms(0, 100, 5.0) == 0  # not known yet
     meter.note(100, 1.0, 0)
     assert meter.measure_ms(100, 100, 5.0) == 0
     assert meter.measure_ms(150, 100, 5.0) == 0
@@ -25,7 +25,7 @@ def test_the_lag_is_the_time_since_the_log_went_beyond_the_slave() -> None:
 def test_what_came_right_after_a_mark_counts_from_that_mark() -> None:
     meter = LagMeter()
     meter.note(100, 1.0, 0)
-    meter.note(200, 1.001, 0)  # too soon for a mark of its own
+    meter.note(200, 1.001, 0)  # too soon for another mark
     assert meter.measure_ms(100, 200, 3.0) == 2000
 
 

@@ -1,4 +1,4 @@
-"""Our clients when a master goes: producers find the next one at once, consumers go on from a slave and come back."""
+"""Our clients when a master stops: producers find the next one at once, consumers continue from a slave and return."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.broker.replication.members import Group, wait_for_copy, wait_unt
 from tests.unit.client.conftest import MakeProducer
 
 # Routes are polled so seldom that it is not the polling that finds the new master.
-OPTIONS = ClientOptions(ip="127.0.0.1", route_interval_ms=3_600_000)
+OPTIONS = ClientOptions(ip="127.0.0.1", route_interval=3600)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def make_producer(group: Group, make_producer: MakeProducer) -> MakeProducer:
 
 
 class Reader:
-    """A consumer that counts what it is given."""
+    """A consumer that counts the messages it gets."""
 
     def __init__(self, group: Group, **how: Any) -> None:
         usual: dict[str, Any] = {
@@ -68,7 +68,7 @@ async def make_pair(group: Group, **options: Any) -> tuple[Broker, Broker]:
 
 
 async def kill(group: Group, broker: Broker) -> None:
-    """End a broker as a kill does: it says goodbye to nobody."""
+    """Stop a broker as a kill does: it does not unregister."""
     broker.standing.may_register = False
     await group.remove(broker)
 
@@ -92,7 +92,7 @@ async def test_a_send_waits_for_the_next_master(group: Group, make_producer: Mak
     await slave.replication.roles.become_master(1000, why="the test says so")
     begun = asyncio.get_running_loop().time()
     await work
-    # Long before its time is over.
+    # Long before its timeout.
     assert asyncio.get_running_loop().time() - begun < 15.0
     assert bodies_of(slave) == [b"before", b"between"]
 
@@ -137,18 +137,18 @@ async def test_consumers_go_on_from_the_slave_and_back_to_the_master(group: Grou
         await peer.send("T", body=b"%d" % number)
     await wait_for_copy(slave, master)
     port = master.standing.port
-    # One message at a time, so that the master goes in the middle.
+    # One message at a time, so that the master stops in the middle.
     limits = PullLimits(error_pause_ms=50, suspend_ms=500, batch=1, count_max=1)
     async with Reader(group, limits=limits) as reader:
         await wait_until(lambda: len(reader.seen) >= 5)
         await kill(group, master)
         await wait_until(lambda: len(reader.seen) == 40, "the rest comes from the slave")
-        # And what is done is committed there.
+        # And the offsets are committed there.
         await wait_until(lambda: slave.offsets.get("readers", "T", 0) == 40)
         master = await group.add(0, port=port)
         await group.connect(master).send("T", body=b"new")
         await wait_until(lambda: reader.has(b"new"), "it comes back to the master")
-        # Which is told how far the group got without it.
+        # It learns how far the group got without it.
         await wait_until(lambda: master.offsets.get("readers", "T", 0) == 41)
     assert set(reader.seen.values()) == {1}
 
@@ -245,5 +245,5 @@ async def test_consumers_follow_the_suggestion_of_the_broker(group: Group, monke
         await wait_until(lambda: len(reader.seen) == 100)
     assert set(reader.seen.values()) == {1}
     assert given[slave] >= 80
-    # What was read there is committed at the master.
+    # Offsets of what was read there are committed at the master.
     assert master.offsets.get("readers", "T", 0) == 100

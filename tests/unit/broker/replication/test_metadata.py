@@ -1,4 +1,4 @@
-"""What a slave has besides the log: topics, groups, offsets; and a promotion that goes on where the master was."""
+"""What a slave has besides the log: topics, groups, offsets; and a promotion that continues where the master was."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_topics_groups_and_offsets_are_copied(group: Group) -> None:
     await peer.send("Orders", body=b"1")
     await commit(peer, 1, topic="Orders")
     await wait_until(lambda: slave.offsets.get("G", "Orders", 0) == 1)
-    # Each table comes by itself, perhaps the later ones in the next round.
+    # Each table arrives separately, perhaps the later ones in the next round.
     await wait_until(lambda: slave.topics.get("Orders") is not None and slave.groups.find("G") is not None)
     topic, found = slave.topics.get("Orders"), slave.groups.find("G")
     assert topic is not None and topic.write_queue_nums == 3
@@ -96,7 +96,7 @@ async def test_a_topic_that_was_deleted_does_not_come_back_with_a_promotion(grou
     await wait_until(lambda: slave.topics.data_version == version)
     await wait_until(lambda: slave.replication.metadata.topics_position == tail_of(master))
     await slave.replication.metadata.stop()
-    # A topic whose settings do not come any more, though its first message does.
+    # A topic whose settings never arrive, although its first message does.
     await peer.send("Young")
     await wait_for_copy(slave, master)
     await group.remove(master)
@@ -259,7 +259,7 @@ async def test_marks_that_were_cut_off_are_forgotten(group: Group) -> None:
 
 
 class JavaMaster:
-    """Answers what a Java broker answers its slaves, on its main port and its fast one."""
+    """Answers its slaves as a Java broker does, on its main port and its fast one."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, RequestCode]] = []
@@ -303,7 +303,7 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
         server = Server(java.table(name).handlers, refuse_unknown, ServerSettings(host="127.0.0.1", port=number))
         await server.start()
         servers.append(server)
-    # The fast port is two below, which two free ports are not; so it is told.
+    # The fast port is two below, which is not the case for two free ports; so it is passed in.
     main, fast = servers
     monkeypatch.setattr("eruca._broker.replication.metadata.FAST_PORT_BELOW", main.port - fast.port)
     looks = Metadata(
@@ -332,7 +332,7 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
     assert found is not None and found.retry_max_times == 5
     assert slave.offsets.get("JG", "J", 0) == 11
     assert slave.schedule.snapshot().offset_table == {3: 4}
-    # Who takes over from it waits for a slave too.
+    # Its successor waits for a slave too.
     assert slave.replication.members.mode == (True, 2)
     await slave.replication.roles.become_master(1100, why="the test says so")
     assert slave.standing.role is BrokerRole.SYNC_MASTER

@@ -1,4 +1,4 @@
-"""Metrics of replication follow what a broker says of itself, and what is gone is not shown any more."""
+"""Replication metrics follow the state of a broker, and what is gone is no longer shown."""
 
 from __future__ import annotations
 

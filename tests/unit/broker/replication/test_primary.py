@@ -1,4 +1,4 @@
-"""The master's port for slaves: what comes out of it, what is believed, and who is shown the door."""
+"""The master's port for slaves: what it sends, what it believes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ async def test_a_slave_that_comes_again_takes_the_place_of_its_old_link(broker: 
     assert len(broker.replication.server.list_slaves()) == 1
 
 
-# -- who is shown the door ---------------------------------------------------------------------------------------------
+# -- refused connections -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ async def test_slaves_that_come_and_go_are_in_the_log(
         await wait_for(lambda: not broker.replication.server.links)
     assert [record.getMessage() for record in caplog.records] == [
         f"slave me:1 (configured id 1) connected (fenced) at position 0, {size} bytes behind",
-        f"slave me:1 (configured id 1) is lost at position {size}: it closed the connection",
+        f"lost slave me:1 (configured id 1) at position {size}: it closed the connection",
     ]
 
 
@@ -348,9 +348,9 @@ async def test_a_second_slave_with_the_same_id_is_refused_and_told_why(
     await wait_for(lambda: len(master.replication.server.list_slaves()) == 1)
     second.hello(master, address="other:1")
     await second.wait_until_closed()
-    assert "brokerId 1 is that of me:1" in second.refusal
+    assert "brokerId 1 is used by me:1" in second.refusal
     (slave,) = master.replication.server.list_slaves()
-    assert slave.address == "me:1" and "brokerId 1 is that of me:1" in caplog.text
+    assert slave.address == "me:1" and "brokerId 1 is used by me:1" in caplog.text
     # The same broker may connect again before its first connection is known to be lost.
     again.hello(master)
     await first.wait_until_closed()

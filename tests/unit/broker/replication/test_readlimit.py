@@ -63,7 +63,7 @@ async def hold(peer: Peer, offset: int = 0, **fields: Any) -> asyncio.Task[Answe
     return task
 
 
-# -- when it is so -----------------------------------------------------------------------------------------------------
+# -- when it applies ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_a_master_that_asks_for_no_copy_shows_everything(make_broker: Make
 
 
 async def make_left_alone(group: Group) -> tuple[Broker, Peer]:
-    """A master whose slave has gone: both have the first message, and the second was not acknowledged."""
+    """A master that lost its slave: both have the first message, and the second was not acknowledged."""
     master, slave = await make_pair(group)
     peer = group.connect(master)
     await peer.send("T", body=b"both")
@@ -152,7 +152,7 @@ async def test_a_store_from_before_is_shown(group: Group) -> None:
 
 
 async def join(broker: Broker, connect: Connect) -> RawSlave:
-    """A slave that has what is there, and reports the rest when it is told to."""
+    """A slave that has everything so far, and reports the rest on demand."""
     slave = await connect(broker, FencedSlave)
     slave.hello(broker, tail_of(broker))
     slave.say(encode_fenced(Report(broker.replication.roles.epoch, tail_of(broker))))
@@ -168,7 +168,7 @@ def confirm(broker: Broker, position: int | None = None) -> None:
 
 @pytest.fixture
 async def broker(make_broker: MakeBroker, make_peer: MakePeer, connect: Connect) -> Broker:
-    """A master with a topic, and a slave that reports when it is told to."""
+    """A master with a topic, and a slave that reports on demand."""
     broker = await make_broker(**SYNC_ON)
     await join(broker, connect)
     await make_peer(broker).make_topic("T")
@@ -182,7 +182,7 @@ async def test_a_held_pull_wakes_in_the_turn_of_the_report(broker: Broker, make_
     for number in range(3):
         sends.append(asyncio.create_task(try_send(peer, body=b"%d" % number)))
         await wait_until(lambda number=number: broker.acknowledgement.waiting == number + 1)  # type: ignore[misc]
-    # One that is parked behind them waits for them just so.
+    # A pull parked behind them waits for them in the same way.
     late = await hold(make_peer(broker))
     queue = broker.store.queues.get("T", 0)
     assert queue is not None
@@ -270,7 +270,7 @@ async def test_the_option_changes_while_the_broker_runs(make_broker: MakeBroker,
     assert await read(peer) == [b"0", b"1"]
     await change(peer, "true")
     assert (await read(peer), await find_max(peer)) == ([], 0)
-    # Who has read more already waits where it is.
+    # A reader that has already read more waits at its offset.
     task = await hold(make_peer(broker), 2)
     await change(peer, "auto")
     assert await read(peer) == [b"0", b"1"]
@@ -337,13 +337,13 @@ async def test_alone_in_the_set_a_master_shows_everything(make_broker: MakeBroke
 
 
 async def cut_off(master: Broker, slave: Broker) -> None:
-    """Let a master lose its slave, which goes on running."""
+    """Make a master lose its slave, which keeps running."""
     await slave.replication.follower.stop()
     await wait_until(lambda: not is_available(master))
 
 
 async def promote(slave: Broker) -> None:
-    """Let a slave take over."""
+    """Make a slave take over."""
     await slave.replication.roles.become_master(slave.replication.roles.epoch + 1000, why="the test says so")
 
 
@@ -357,7 +357,7 @@ async def follow(old: Broker, new: Broker) -> None:
 async def test_what_was_never_acknowledged_takes_nobodys_place(
     group: Group, chosen: ReadConfirmed, got: list[bytes]
 ) -> None:
-    """A reader that goes on from its own position; without the option it skips a message, as in RocketMQ."""
+    """A reader that continues from its own position; without the option it skips a message, as in RocketMQ."""
     master, slave = await make_pair(group, read_confirmed=chosen)
     peer = group.connect(master)
     await peer.send("T", body=b"both")

@@ -60,7 +60,7 @@ def test_it_follows_the_one_that_replaced_it() -> None:
 
 
 def test_it_follows_the_one_it_was_told_to_make_room_for() -> None:
-    """It had heard of the epoch of its successor before it stopped, and must not begin a later one."""
+    """It knew the epoch of its successor before it stopped, and must not start a later one."""
     newer = judge_return(replace(RETURNING, seen_epoch=1100), [make(OTHER, "MASTER", 1100)])
     assert newer is not None
     assert (newer.epoch, newer.place) == (1100, (OTHER, "10.0.0.2:10912"))
@@ -90,7 +90,7 @@ def test_a_slave_that_has_heard_of_a_newer_one_keeps_it_back() -> None:
 
 
 def test_a_slave_with_more_of_our_log_keeps_a_sync_master_back() -> None:
-    """A power loss took what was acknowledged, and the slave still has it."""
+    """A power loss cost acknowledged messages, and the slave still has them."""
     newer = judge_return(RETURNING, [make(tail=1500)])
     assert isinstance(newer, NewerMaster) and newer.place is None
     assert "500 bytes of epoch 1" in newer.reason
@@ -98,7 +98,7 @@ def test_a_slave_with_more_of_our_log_keeps_a_sync_master_back() -> None:
 
 
 def test_a_slave_with_a_mastership_that_a_power_loss_took_keeps_a_sync_master_back() -> None:
-    """The log of that mastership is gone to where it began and further; its slave has what was acknowledged in it."""
+    """The log of that mastership is lost completely and more; its slave has what was acknowledged in it."""
     lost = replace(RETURNING, seen_epoch=2, epochs=(Epoch(1, 0), Epoch(2, 1200)))
     newer = judge_return(lost, [make(epoch=2, tail=1500, epochs=((1, 0), (2, 1200)))])
     assert newer is not None and newer.place is None

@@ -143,7 +143,7 @@ async def test_a_fenced_master_takes_and_acknowledges_nothing(group: Group, monk
     await wait_until(lambda: master.acknowledgement.condition.is_available(tail_of(master)), "the slave counts")
     peer = group.connect(master)
     await peer.send("T")
-    # It is there, and takes nothing any more.
+    # It responds, but does not accept messages any more.
     monkeypatch.setattr(slave.replication.follower, "on_frames", lambda frames: None)
     waiting = asyncio.create_task(try_send(peer, body=b"waits"))
     await wait_until(lambda: master.acknowledgement.waiting)
@@ -170,7 +170,7 @@ async def test_a_master_that_made_room_for_its_successor_does_not_lead_after_a_r
     master, slave = await make_pair(group)
     await group.connect(master).send("T", body=b"both")
     await wait_for_copy(slave, master)
-    # As an operator's tool does it, up to where the old master is killed before it is told whom to follow.
+    # As an operator's tool does it, up to where the old master is killed before it is told which broker to follow.
     await master.replication.roles.fence("the test says so", epoch=1100)
     await slave.replication.roles.become_master(1100, why="the test says so")
     await group.remove(master)
@@ -295,7 +295,7 @@ async def test_roles_change_back_and_forth_while_messages_come(group: Group) -> 
     await work
     await wait_for_copy(new, old)
     assert read_log(new) == read_log(old)
-    # What was stored and then waited for something when its master was fenced is there, but was not acknowledged.
+    # A message that was stored and still waiting when its master was fenced exists, but was not acknowledged.
     stored, acknowledged = bodies_of(new), set(taken)
     assert [body for body in stored if body in acknowledged] == taken
     assert len(set(stored)) == len(stored) and bodies_of(old) == stored

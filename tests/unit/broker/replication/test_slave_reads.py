@@ -1,4 +1,4 @@
-"""Reading from slaves: who is sent there, what a slave corrects, and what it refuses."""
+"""Reading from slaves: which readers are redirected, what a slave corrects, and what it refuses."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_the_slave_a_group_wants_is_suggested(group: Group) -> None:
 
 @pytest.mark.parametrize("offset", [9, 5000])
 async def test_a_slave_corrects_no_offsets(group: Group, offset: int) -> None:
-    """It may only be behind: whoever was further on its master must not be sent back."""
+    """It may just be behind: a reader that was further on its master must not be sent back."""
     _, slave = await make_pair(group)
     answer = await pull(group.connect(slave), offset)
     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -125,7 +125,7 @@ async def test_a_slave_makes_no_topics_and_groups(group: Group) -> None:
 
 
 def refused_requests() -> list[tuple[RequestCode, Any, Any, int]]:
-    """What a slave does not do, and with which code it says so."""
+    """What a slave does not do, and the response codes."""
     topic = CreateTopicHeader(
         topic="New", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6, order=False
     )

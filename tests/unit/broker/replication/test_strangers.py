@@ -1,4 +1,4 @@
-"""Brokers that share a name and nothing else, and frames that lie about masterships: nobody's log is cut for them."""
+"""Brokers that share only a name, and forged frames about masterships: no log is cut for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAST_INT64 = 2**63 - 1
 
 @pytest.fixture
 async def elsewhere(tmp_path: Path) -> AsyncIterator[Group]:
-    """Another installation, with a name server of its own."""
+    """Another installation, with its own name server."""
     group = Group(tmp_path / "elsewhere")
     await group.start()
     yield group
@@ -46,7 +46,7 @@ def bodies_of(broker: Broker, topic: str = "T") -> list[bytes]:
 
 
 def register_rounds(group: Group, broker: Broker) -> Any:
-    """Wait until a broker has told its name server several times that it is there."""
+    """Wait until a broker has registered several times."""
     return asyncio.gather(*[broker.registration.register_all() for _ in range(3)])
 
 
@@ -167,7 +167,7 @@ async def test_a_slave_with_a_log_of_its_own_is_never_cut_for_a_stranger(
         await fill(group, ours, 5)
         await group.remove(ours)
         ours = await group.add(0)
-    # A master's store, whose configuration somebody has changed to that of a slave.
+    # A master's store, whose configuration was changed to that of a slave.
     slave = await elsewhere.add(0, BrokerRole.SLAVE, nameservers=group.nameserver.address)
     await wait_until(lambda: "another store" in caplog.text, "it says why")
     assert len(bodies_of(slave)) == 101 and bodies_of(slave)[0] == b"theirs 0"
@@ -209,7 +209,7 @@ async def test_a_log_that_differs_is_not_cut_though_the_list_is_the_same(group: 
     await group.remove(master)
     other = await elsewhere.add(0)
     await fill(elsewhere, other, 40, word=b"diff")
-    # As if somebody had copied the small file and not the log.
+    # As if the small file had been copied, but not the log.
     copied = (await group.add(0)).store.lineage.store_id
     await asyncio.to_thread(lambda: other.store.lineage.save(store_id=copied))
     tail = tail_of(other)

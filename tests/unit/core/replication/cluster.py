@@ -50,7 +50,7 @@ class Member:
     leads: bool = False
     condition: SyncCondition = field(default_factory=lambda: SyncCondition(2, 1 << 20))
     follower: ReplicaLink = field(default_factory=lambda: ReplicaLink(ReplicaLimits(report_flushed=True), 0.0))
-    # Whom it asked for its epochs last; the connection comes later, when much may have happened.
+    # Which member it last asked for its epochs; the connection comes later, when much may have happened.
     asked: tuple[Member, int] | None = None
     #: What was cut off because no master has it.
     set_aside: list[bytes] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Member:
 
 @dataclass(eq=False)
 class Connection:
-    """A slave's connection to a master, and the bytes that are under way."""
+    """A slave's connection to a master, and the bytes in flight."""
 
     number: int
     slave: Member
@@ -109,7 +109,7 @@ class Cluster:
             self.tell_master(connection, primary.LogGrew(0, member.tail))
 
     def acknowledge(self, member: Member) -> None:
-        """Tell producers what is on two disks. It must never differ from what was told before, by whomever."""
+        """Confirm to producers what is on two disks. It must never contradict an earlier confirmation of any master."""
         if not member.leads:
             return
         end = min(member.condition.confirmed, member.flushed)
@@ -233,7 +233,7 @@ class Cluster:
         return [each for each in self.connections if each.master is master]
 
     def cut(self, connection: Connection) -> None:
-        """A connection is gone, with all that was under way."""
+        """A connection is lost, with everything in flight."""
         if connection in self.connections:
             self.connections.remove(connection)
             connection.master.condition.remove(connection.number)
@@ -276,7 +276,7 @@ class Cluster:
     # -- what operators and fate do ------------------------------------------------------------------------------------
 
     def step_down(self, member: Member) -> None:
-        """Follow nobody and lead nobody, until told otherwise."""
+        """Follow no one and lead no one, until instructed otherwise."""
         member.leads = False
         member.asked = None
         for connection in [*self.connections]:
@@ -345,7 +345,7 @@ class Cluster:
                 pass
 
     def heal(self) -> None:
-        """Everything works again: one master, and everybody follows it."""
+        """Everything works again: one master, and all others follow it."""
         self.promote([*self.members])
         (master,) = (each for each in self.members if each.leads)
         slaves = [each for each in self.members if each is not master]

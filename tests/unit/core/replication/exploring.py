@@ -1,4 +1,4 @@
-"""A walk through all states of one side of a link, breadth first, with a look at every step of it."""
+"""A breadth-first walk through all states of one side of a link, with a check at every step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Reached(ABC, Generic[MachineT, EventT]):
 
     @abstractmethod
     def note(self, event: EventT) -> None:
-        """Remember what an event says about the world outside the machine."""
+        """Remember what an event implies about the world outside the machine."""
 
     @abstractmethod
     def fingerprint(self) -> tuple[object, ...]:
@@ -47,7 +47,7 @@ SeenT = TypeVar("SeenT", bound=Reached[Any, Any])
 def explore(
     first: SeenT, steps: Sequence[tuple[float, EventT]], depth: int
 ) -> Iterator[tuple[SeenT, EventT, list[Any], SeenT, bool]]:
-    """Walk through all states that a number of events leads to; says of each step whether it led to a new one."""
+    """Walk through all states that a number of events leads to; returns for each step whether it reached a new one."""
     known = {first.fingerprint()}
     waiting = deque([first])
     while waiting:

@@ -25,7 +25,7 @@ A = (Epoch(1, 0), Epoch(1000, 50), Epoch(2000, 80))
         (A, 60, A, 100, 60),
         (A, 100, A, 60, 60),
         (A, 0, A, 100, 0),
-        # Nobody has counted yet: nothing tells the logs apart.
+        # No epochs yet: nothing distinguishes the logs.
         ((), 30, (), 50, 30),
         ((), 30, A, 100, 0),
         ((Epoch(5, 20),), 30, (), 50, 20),
@@ -119,7 +119,7 @@ class Member:
         self.leads = True
 
     def follow(self, master: Member, count: int) -> bool:
-        """Copy some bytes from a master; gives whether it is followed at all."""
+        """Copy some bytes from a master; returns whether it is followed."""
         if last_epoch(master.epochs) < self.seen:
             return False
         self.leads = False

@@ -38,7 +38,7 @@ OLD = replace(OURS, store_id="")
         (replace(OURS, given_at=100), replace(STRANGER, given_at=200), True, Kinship.SAME),
         (replace(OURS, given_at=100), replace(STRANGER, given_at=200), None, Kinship.STRANGER),
         (replace(OURS, given_at=100), STRANGER, True, Kinship.STRANGER),
-        # A master of an older version says neither who it is nor what its bytes are.
+        # A master of an older version reports neither its identity nor its bytes.
         (OLD, replace(SUCCESSOR, store_id=""), None, Kinship.UNPROVEN),
         (OURS, replace(SUCCESSOR, store_id=""), None, Kinship.STRANGER),
     ],
@@ -87,7 +87,7 @@ def test_a_short_list_and_a_long_one_part_where_they_did(kept: int) -> None:
     theirs = [*long[:8], Epoch(1000, 77)]
     short, joined = join_oldest(long, 0, kept)
     assert find_common_end(short, 120, theirs, 200, joined=joined) == find_common_end(long, 120, theirs, 200) or (
-        joined > 8  # inside of what was joined only the bytes tell
+        joined > 8  # inside the joined part only the bytes tell
     )
     assert find_common_end(theirs, 200, short, 120, joined=joined) == find_common_end(
         short, 120, theirs, 200, joined=joined

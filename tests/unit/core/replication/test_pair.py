@@ -28,7 +28,7 @@ class Pair:
         self.follower = ReplicaLink(ReplicaLimits(), 0.0)
         self.confirmed = -1
         self.chunks: list[tuple[float, int]] = []
-        # What is under way: an event for one of them, and the bytes that come with it.
+        # What is in flight: an event for one of them, and the bytes that come with it.
         self.network: deque[tuple[primary.Event | None, replica.Event | None, bytes]] = deque()
         self.tell_slave(replica.Connected(copied, copied, EPOCH if fenced else None))
 
@@ -125,7 +125,7 @@ def test_the_slave_gets_everything_whatever_the_limits_are(seed: int, fenced: bo
     pair.run(pair.now + 10.0)
     assert pair.copy == pair.log
     assert pair.confirmed == len(pair.log)
-    # Silence is no reason to part as long as both sides keep their beat.
+    # Silence is no reason to disconnect as long as both sides send heartbeats.
     pair.run(pair.now + 300.0)
     assert pair.confirmed == len(pair.log)
 

@@ -55,7 +55,7 @@ STEPS = (*((0.0, event) for event in EVENTS), *((pause, Tick()) for pause in PAU
 
 @dataclass
 class Seen(exploring.Reached[PrimaryLink, Event]):
-    """A state that was reached: the machine, what went before, and what the slave said on the way."""
+    """A state that was reached: the machine, what happened before, and what the slave reported on the way."""
 
     tail: int = 3
     reported: int = -1
@@ -110,7 +110,7 @@ def check_step(before: Seen, event: Event, actions: list[Action], after: Seen) -
         first = sends[0].position
         assert position - max(link.confirmed, min(first, position)) <= limits.window_bytes or len(sends) == 1
         assert len(sends) == 1 or sum(chunk.size for chunk in sends) <= limits.turn_bytes
-    # What is confirmed never falls, and is what the slave said, never more than it was sent.
+    # The confirmed position never decreases, and is what the slave reported, never more than it was sent.
     assert link.confirmed >= old.confirmed
     confirms = [action.position for action in actions if isinstance(action, Confirm)]
     if confirms:
@@ -119,7 +119,7 @@ def check_step(before: Seen, event: Event, actions: list[Action], after: Seen) -
         assert link.confirmed <= link.position or not link.is_fenced
     else:
         assert link.confirmed == old.confirmed
-    # A fenced link goes on only in its own epoch, and only when both logs were found to be one.
+    # A fenced link continues only in its own epoch, and only when both logs were found to be the same.
     if link.is_fenced and link.state is LinkState.STREAMING:
         assert link.hello is not None
         assert link.hello.epoch == EPOCH
@@ -133,7 +133,7 @@ def check_step(before: Seen, event: Event, actions: list[Action], after: Seen) -
 
 
 def check_time(after: Seen) -> None:
-    """A link that is not told anything ends, and wakes its driver in time for it."""
+    """A link without events ends, and wakes its driver in time for it."""
     link = copy.copy(after.link)
     now = after.now
     for _ in range(100):
@@ -156,7 +156,7 @@ LIMITS = [
 
 
 def check_all(limits: LinkLimits, depth: int) -> int:
-    """Check every step of every state; gives the number of states."""
+    """Check every step of every state; returns the number of states."""
     first = Seen(PrimaryLink(limits, 0.0, epoch=EPOCH, start=0, tail=3))
     walk = exploring.check_all(first, STEPS, depth, check_step=check_step, check_time=check_time)
     # Every state was met with every kind of event.

@@ -69,11 +69,11 @@ class Seen(Reached[ReplicaLink, Event]):
 
 def check_step(before: Seen, event: Event, actions: list[Action], after: Seen) -> None:
     old, link = before.link, after.link
-    # A slave without a connection says nothing, and only Connected changes that.
+    # A slave without a connection sends nothing, and only Connected changes that.
     if old.state is not FollowerState.FOLLOWING and not isinstance(event, Connected | Lost):
         assert actions == []
         assert link.state is old.state
-    # Close is the last word on a connection; the next thing is Lost, which gives the time of the next try.
+    # Close is the last action on a connection; Lost follows, which returns the time of the next try.
     closes = [action for action in actions if isinstance(action, Close)]
     assert len(closes) == (link.state is FollowerState.CLOSING and old.state is not FollowerState.CLOSING) or (
         isinstance(event, Connected) and len(closes) == 1

@@ -1,11 +1,11 @@
 """Scenario files: a conversation with one machine, as text that can be read without the code.
 
-    # comments, then what the machine is made with
+    # comments, then the parameters of the machine
     primary epoch=5 start=0 tail=1000
-    at 0.0 report position=0          something happens
-      heartbeat 0                     what is to be done, one line each; none: nothing
+    at 0.0 report position=0          an event
+      heartbeat 0                     the resulting actions, one per line; none: nothing
 
-A file is right when the machine, told the same things, gives the same file again.
+A file is right when replaying its events produces the same file again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Handle = Callable[[Any, float], list[Any]]
 
 
 def make_primary(given: dict[str, int]) -> Handle:
-    """The master's side. Small numbers unless the file says otherwise."""
+    """The master's side. Small numbers unless the file sets others."""
     begin = {name: given.pop(name, default) for name, default in (("epoch", 0), ("start", 0), ("tail", 0))}
     sizes = {"segment_bytes": 1000, "transfer_bytes": 400, "fenced_transfer_bytes": 600, "live_bytes": 500}
     limits = LinkLimits(**{**sizes, **given})  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def read_values(words: list[str]) -> dict[str, int]:
 
 
 def replay(text: str) -> str:
-    """Tell a machine what a scenario tells; give the scenario with what the machine does."""
+    """Feed a scenario's events to a machine; returns the scenario with the machine's actions."""
     return "".join(line + "\n" for line in _replay_lines(text))
 
 
@@ -116,5 +116,5 @@ def _replay_lines(text: str) -> Iterator[str]:
             event = EVENTS[kind][words[2]](**read_values(words[3:]))
             yield from (f"  {describe(action)}" for action in handle(event, float(words[1])))
         else:
-            # An expected action: the machine has to say it itself.
+            # An expected action: the machine has to produce it itself.
             assert line.startswith("  "), f"not a line of a scenario: {line}"

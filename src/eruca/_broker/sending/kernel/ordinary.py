@@ -1,7 +1,7 @@
 """Whether a message is an ordinary one, as nearly all are.
 
-The readable statement is what a broker does with every other message (`broker.sending.send`): it asks for one property
-after the other.
+The readable version of this check is how a broker handles every other message (`broker.sending.send`): it looks up one
+property after the other.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -21,8 +21,8 @@ else:
 
 compiled: bool = cython.compiled
 
-# Bytes of a separator, "WAIT", the sign behind a name, and "true". Senders that wait for disk and slaves, which are
-# nearly all, say so with every message, and a record does not keep it.
+# Bytes of a separator, "WAIT", the separator after a name, and "true". Senders that wait for disk and slaves, which are
+# nearly all, set it in every message, and a record does not keep it.
 _WAIT_BYTES = cython.declare(cython.int, 10)
 _WAIT_NAME_BYTES = cython.declare(cython.int, 5)
 
@@ -37,15 +37,16 @@ def _has_at(
     word: cython.p_const_uchar,
     size: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Is a word at a place, all of it inside?"""
+    """Whether a word is at an index and ends before `end`."""
     return at >= 0 and at + size <= end and equals(p, at, word, 0, size)
 
 
 def take_ordinary(properties: str, added: bytes) -> bytes | None:
-    """The properties as the record of an ordinary message has them: without WAIT, and with others `added`.
+    """Return the properties for the record of an ordinary message: without WAIT, and with `added` appended.
 
-    None when the message is not an ordinary one, or might not be: it is delayed, half of a transaction or stored once,
-    its sender does not wait, or it has what is to be added. Names are looked for wherever they might be taken for one.
+    Returns None if the message is not ordinary, or might not be: it is delayed, part of a transaction or stored once,
+    its sender does not wait, or it already has the property to be added. Names are searched wherever they could be a
+    name.
     """
     raw: bytes = properties.encode()
     p: cython.p_const_uchar = raw
