@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eruca import __version__
@@ -192,7 +192,7 @@ def test_help_teaches_by_example(command: str) -> None:
 
 
 def test_main_help_and_version() -> None:
-    assert "Examples:" in run("--help").stdout
+    assert "Start here:" in run("--help").stdout
     assert list(COMMANDS) == main.list_commands(main.make_context("eruca", ["--help"], resilient_parsing=True))
     assert run("--version").stdout == f"eruca, version {__version__}\n"
     assert "stat" in run("store", "-h").stdout
@@ -248,6 +248,8 @@ plain_values = st.recursive(
 
 
 @given(plain_values)
+@example(1e-05)
+@example(1e16)
 def test_yaml_says_what_was_put_in(value: Any) -> None:
     assert yaml.safe_load(format_yaml(value)) == value
 
