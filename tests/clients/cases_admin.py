@@ -37,7 +37,7 @@ from tests.patience import PATIENCE_S
 
 async def _ask_running(session: Session, consumer: Consumer, stacks: bool = False) -> ConsumerRunningInfo:
     header = ConsumerRunningInfoHeader(
-        consumer_group=consumer.group, client_id=consumer.session.client_id, jstack_enable=stacks
+        consumer_group=consumer.group, client_id=consumer._session.client_id, jstack_enable=stacks
     )
     info = await ask_broker(session, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
     assert isinstance(info, ConsumerRunningInfo)
@@ -139,7 +139,7 @@ async def case_a_group_that_is_not_there_is_not_asked(nameserver: str, topic: st
 
 async def _consume_directly(session: Session, consumer: Consumer, offset_id: str, broker: str) -> ConsumeDirectlyResult:
     header = ConsumeDirectlyHeader(
-        consumer_group=consumer.group, client_id=consumer.session.client_id, message_id=offset_id, broker_name=broker
+        consumer_group=consumer.group, client_id=consumer._session.client_id, message_id=offset_id, broker_name=broker
     )
     result = await ask_broker(session, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
     assert isinstance(result, ConsumeDirectlyResult)
@@ -288,7 +288,7 @@ async def case_consumers_say_how_far_they_are(nameserver: str, topic: str, group
             (queue,) = consumer.queues
             header = ConsumerStatusHeader(topic=topic, group=group)
             status = await ask_broker(producer.session, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
-            assert status.consumer_table == {consumer.session.client_id: {queue: 5}}
+            assert status.consumer_table == {consumer._session.client_id: {queue: 5}}
 
 
 async def case_the_broker_knows_producers(nameserver: str, topic: str, group: str) -> None:

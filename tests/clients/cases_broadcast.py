@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, Producer
+from eruca import ClientOptions, Consumer, Message, Offsets, Producer
 from eruca.errors import ConfigError
 from tests.clients.stage import (
     QUICK_OPTIONS,
@@ -30,7 +30,13 @@ from tests.clients.stage import (
 def _make(nameserver: str, group: str, directory: str, subscribe: Any = (), name: str = "one", **more: Any) -> Consumer:
     options = ClientOptions(instance=name, **QUICK_OPTIONS)
     return make_consumer(
-        nameserver, group, subscribe, broadcast=True, offsets_directory=Path(directory), options=options, **more
+        nameserver,
+        group,
+        subscribe,
+        broadcast=True,
+        offsets=Offsets(directory=Path(directory)),
+        options=options,
+        **more,
     )
 
 

@@ -6,8 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
-from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer, Receipt
-from eruca._client.group.pulling import PullLimits
+from eruca import (
+    ClientOptions,
+    Consumer,
+    Flow,
+    Message,
+    MessageQueue,
+    Offsets,
+    Producer,
+    Rebalance,
+    Receipt,
+    Retry,
+)
 from eruca._client.session.session import Session
 from eruca._wire.catalog import build_request
 from eruca._wire.codes import RequestCode
@@ -26,15 +36,17 @@ READ, WRITE = 4, 2
 _POLL_SECONDS = 0.02
 _STEADY_SECONDS = 0.3
 # Groups and queues are looked at often, so that nothing waits for an interval of the defaults.
+QUICK_FLOW = Flow(hold=1.0, error_pause=0.1)
+QUICK_RETRY = Retry(suspend=0.05)
+QUICK_REBALANCE = Rebalance(interval=0.3, lock_interval=0.5)
 QUICK: dict[str, Any] = {
     "start": "earliest",
-    "rebalance_interval_ms": 300,
-    "offsets_interval_ms": 200,
-    "lock_interval_ms": 500,
-    "suspend": 0.05,
+    "flow": QUICK_FLOW,
+    "retry": QUICK_RETRY,
+    "rebalance": QUICK_REBALANCE,
+    "offsets": Offsets(interval=0.2),
     "drain": 5.0,
 }
-QUICK_LIMITS = PullLimits(suspend_ms=1000, error_pause_ms=100)
 # Routes of topics that somebody else makes are learnt by asking.
 QUICK_OPTIONS: dict[str, Any] = {"route_interval_ms": 200}
 
@@ -48,7 +60,6 @@ def whole(case: _Case) -> _Case:
 def make_consumer(nameserver: str, group: str, subscribe: Any = (), **settings: Any) -> Consumer:
     """A consumer with short intervals."""
     settings.setdefault("options", ClientOptions(**QUICK_OPTIONS))
-    settings.setdefault("limits", QUICK_LIMITS)
     return Consumer(nameserver, group=group, subscribe=subscribe, **{**QUICK, **settings})
 
 

@@ -41,7 +41,7 @@ class NotedRedelivery:
     async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
         await self.send_back(record, queue, level)
 
-    async def bury(self, record: Record, attempts: int) -> None:
+    async def bury(self, record: Record, delivery: int) -> None:
         self.tried += 1
         if self.failures:
             self.failures -= 1
@@ -91,7 +91,7 @@ def make_ordered(function: Any, redelivery: NotedRedelivery, **how: Any) -> Orde
         ConsumeObserver("G"),
         namespace="",
         suspend_s=0.01,
-        max_attempts=how.pop("max_attempts", None),
+        max_deliveries=how.pop("max_deliveries", None),
         concurrency=how.pop("lanes", 20),
     )
     settings = {"concurrency": 1, "batch": 1, "auto_commit": True, **how}
@@ -457,8 +457,8 @@ async def test_a_failure_is_tried_again_before_anything_behind_it() -> None:
     seen: list[tuple[int, int]] = []
 
     async def handle(message: Message) -> None:
-        seen.append((message.offset, message.attempts))
-        if message.offset == 1 and message.attempts < 2:
+        seen.append((message.offset, message.delivery))
+        if message.offset == 1 and message.delivery < 3:
             raise ValueError("again")
 
     service, inbox = make_ordered(handle, NotedRedelivery()), make_inbox()
@@ -475,7 +475,7 @@ async def test_what_failed_too_often_is_buried_and_the_queue_goes_on() -> None:
     async def handle(message: Message) -> Outcome:
         return Outcome.LATER if message.offset == 0 else Outcome.DONE
 
-    service, inbox = make_ordered(handle, redelivery, max_attempts=1), make_inbox()
+    service, inbox = make_ordered(handle, redelivery, max_deliveries=2), make_inbox()
     put(service, inbox, make_records(0, 1))
     await wait_for(lambda: inbox.commit_offset == 2)
     assert redelivery.buried == [0]
