@@ -174,7 +174,7 @@ async def case_one_message_may_be_consumed_now(nameserver: str, topic: str, grou
             assert results[2].consume_result in (ConsumeResult.CR_LATER, ConsumeResult.CR_THROW_EXCEPTION)
             assert not any(result.order for result in results)
             # The queue is where it was.
-            assert list(consumer.list_offsets(topic).values()) == [3]
+            assert list(consumer._member.list_offsets(topic).values()) == [3]
 
 
 async def case_one_message_may_be_consumed_now_in_order(nameserver: str, topic: str, group: str) -> None:
@@ -232,7 +232,7 @@ async def case_a_running_group_may_be_sent_to_the_end(nameserver: str, topic: st
         async with consumer:
             await wait_until(lambda: seen == [b"0"], "at work")
             await _reset(producer.session, topic, group, -1)
-            await wait_until(lambda: list(consumer.list_offsets(topic).values()) == [10], "at the end")
+            await wait_until(lambda: list(consumer._member.list_offsets(topic).values()) == [10], "at the end")
             released.set()
             await producer.send(topic, b"next")
             await wait_until(lambda: len(seen) == 2, "the next message")

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 
-from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer
+from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer, Rebalance
 from eruca._client.session.session import Session
 from eruca._core.allocation import (
     AverageStrategy,
@@ -16,6 +16,7 @@ from eruca._core.allocation import (
     ConsistentHashStrategy,
     MachineRoomStrategy,
     NearbyRoomStrategy,
+    Strategy,
     sort_clients,
     sort_queues,
 )
@@ -103,7 +104,7 @@ async def case_a_member_that_vanishes_is_replaced(nameserver: str, topic: str, g
         make_consumer(nameserver, group, topic) as lost,
     ):
         await _wait_until_shared(one, lost)
-        await lost.session.caller.close()
+        await lost._session.caller.close()
         await wait_for_queues(one, 4)
 
 
@@ -143,9 +144,9 @@ async def case_consistent_hash_moves_few(nameserver: str, topic: str, group: str
         members = await _join(stack, [make_consumer(nameserver, group, topic, strategy=strategy) for _ in range(3)])
 
         def agree() -> bool:
-            ids = [member.session.client_id for member in members]
+            ids = [member._session.client_id for member in members]
             rule = ConsistentHashStrategy()
-            return all(m.queues == sorted(rule.allocate(group, m.session.client_id, queues, ids)) for m in members)
+            return all(m.queues == sorted(rule.allocate(group, m._session.client_id, queues, ids)) for m in members)
 
         await wait_until(agree, "shared by the ring")
         before = {queue: member for member in members for queue in member.queues}
@@ -260,7 +261,7 @@ async def case_a_change_in_a_quiet_moment_repeats_nothing(nameserver: str, topic
 
 
 def _sum_offsets(members: tuple[Consumer, ...], topic: str) -> int:
-    return sum(offset for member in members for offset in member.list_offsets(topic).values())
+    return sum(offset for member in members for offset in member._member.list_offsets(topic).values())
 
 
 async def case_client_ids_never_collide(nameserver: str, topic: str, group: str) -> None:

@@ -169,7 +169,7 @@ async def case_wrong_handlers_are_refused(nameserver: str, topic: str, group: st
     with pytest.raises(ConfigError):
         consumer.handler(f"{topic}-2", auto_commit=False)(work)
     with pytest.raises(ConfigError):
-        consumer.handler(f"{topic}-2", batch=5000)(work)
+        consumer.handler(f"{topic}-2", batch=5000)(work)  # type: ignore[type-var]
     with pytest.raises(ConfigError):
         consumer.handler(f"{topic}-2", concurrency=0)(work)
     with pytest.raises(InvalidName):
@@ -307,7 +307,7 @@ async def _watch_cached(consumer: Consumer, limit: int, sent: int) -> None:
 
 
 def _count_cached(consumer: Consumer) -> int:
-    return sum(info.cached_msg_count for info in consumer.describe_running(False).mq_table.values())
+    return sum(info.cached_msg_count for info in consumer._member.describe_running(False).mq_table.values())
 
 
 async def case_no_more_is_pulled_than_may_wait(nameserver: str, topic: str, group: str) -> None:
@@ -410,7 +410,7 @@ async def case_the_queue_of_a_receipt_is_that_of_its_message(nameserver: str, to
             group,
             topic,
             options=options,
-            rebalance=replace(QUICK_REBALANCE, on_change=lambda assigned, revoked: told.extend(assigned)),
+            rebalance=replace(QUICK_REBALANCE, on_change=listen),
         ) as consumer:
             (message,) = await read_messages(consumer, 1)
             assert message.queue == receipt.queue

@@ -205,7 +205,7 @@ async def case_a_handler_may_commit_by_itself(nameserver: str, topic: str, group
     (queue,) = await _send(nameserver, topic, group, 8)
     async with consumer:
         await wait_until(lambda: len(seen) == 8, "8 messages")
-        assert consumer.list_offsets(topic) == {queue: 5}
+        assert consumer._member.list_offsets(topic) == {queue: 5}
     # What was not committed comes again.
     consumer = make_consumer(nameserver, group)
     collector = Collector(consumer, topic, ordered=True)
@@ -231,7 +231,7 @@ async def case_a_handler_may_roll_back_by_itself(nameserver: str, topic: str, gr
     async with consumer:
         await wait_until(lambda: len(seen) == 8, "8 calls")
         assert seen == [b"0", b"1", b"2", b"3", b"2", b"3", b"4", b"5"]
-        await wait_until(lambda: consumer.list_offsets(topic) == {queue: 6}, "committed")
+        await wait_until(lambda: consumer._member.list_offsets(topic) == {queue: 6}, "committed")
 
 
 async def case_a_clean_restart_goes_on_in_order(nameserver: str, topic: str, group: str) -> None:

@@ -386,7 +386,9 @@ async def case_paused_queues_do_not_starve_others(nameserver: str, topic: str, g
         (first,) = await poll_until(consumer, 1, max_messages=1)
         one, two = sorted(consumer.assignment, key=lambda queue: queue != first.queue)
         # Both have more ready than there is room for.
-        await wait_until(lambda: all(len(inbox.ready) >= 8 for inbox in consumer._inboxes.values()), "both are full")
+        await wait_until(
+            lambda: all(len(inbox.ready) >= 8 for inbox in consumer._member.inboxes.values()), "both are full"
+        )
         consumer.pause([one])
         found = await poll_until(consumer, 40)
         assert [message.offset for message in found] == list(range(40))
@@ -531,7 +533,7 @@ async def case_a_message_goes_back(nameserver: str, topic: str, group: str) -> N
         messages = await poll_until(consumer, 2)
         await consumer.send_back(messages[1], delay_level=1)
         async with make_pull(nameserver, group) as retries:
-            await retries.assign(await wait_for_topic(retries.session, f"%RETRY%{group}", 1))
+            await retries.assign(await wait_for_topic(retries._session, f"%RETRY%{group}", 1))
             (again,) = await poll_until(retries, 1)
             assert (again.body, again.topic, again.delivery) == (b"1", topic, 2)
 

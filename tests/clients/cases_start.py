@@ -265,7 +265,7 @@ async def case_an_offset_that_is_gone_is_corrected(nameserver: str, topic: str, 
         await producer.session.calls.write_offset(address, group, queue, 1000, wait=True)
         async with make_consumer(nameserver, group, topic) as consumer:
             await wait_for_queues(consumer, 1)
-            await wait_until(lambda: consumer.list_offsets(topic) == {queue: 3}, "the offset corrected")
+            await wait_until(lambda: consumer._member.list_offsets(topic) == {queue: 3}, "the offset corrected")
             await producer.send(topic, b"new")
             assert [message.body for message in await read_messages(consumer, 1)] == [b"new"]
 
@@ -295,7 +295,7 @@ async def case_groups_do_not_disturb_each_other(nameserver: str, topic: str, gro
         make_consumer(nameserver, f"{group}-a", topic) as one,
         make_consumer(nameserver, f"{group}-b", topic) as two,
     ):
-        assert one.session is two.session
+        assert one._session is two._session
         for consumer in (one, two):
             assert [message.body for message in await read_messages(consumer, 5)] == list_numbers(5)
 

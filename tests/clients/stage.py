@@ -117,7 +117,8 @@ class Collector:
 
     def __init__(self, consumer: Consumer, topic: str, **settings: Any) -> None:
         self.messages: list[Message] = []
-        consumer.handler(topic, **settings)(self.keep)
+        register: Callable[[Any], Any] = consumer.handler(topic, **settings)
+        register(self.keep)
 
     async def keep(self, message: Message) -> None:
         """The handler."""
@@ -138,9 +139,14 @@ class Collector:
 # -- what is stored ------------------------------------------------------------------------------------------------
 
 
+def find_session(client: Producer | Consumer) -> Session:
+    """The session of a client."""
+    return client._session if isinstance(client, Consumer) else client.session
+
+
 async def fetch(client: Producer | Consumer, receipt: Receipt) -> Message:
     """Read the message a receipt is about."""
-    return (await fetch_queue(client.session, receipt.queue, 1, receipt.offset))[0]
+    return (await fetch_queue(find_session(client), receipt.queue, 1, receipt.offset))[0]
 
 
 async def fetch_queue(session: Session, queue: MessageQueue, count: int, offset: int = 0) -> list[Message]:
@@ -224,8 +230,8 @@ async def create_topic(client: Producer | Consumer, topic: str, queues: int = 4,
     header = CreateTopicHeader(
         topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=perm
     )
-    await ask_broker(client.session, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    await wait_for_topic(client.session, topic, queues if perm & READ else 0)
+    await ask_broker(find_session(client), RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    await wait_for_topic(find_session(client), topic, queues if perm & READ else 0)
 
 
 async def send_numbered(producer: Producer, topic: str, numbers: Iterable[int], **how: Any) -> list[Receipt]:

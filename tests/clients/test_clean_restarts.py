@@ -88,7 +88,7 @@ async def check_nothing_is_left(make: Callable[[], Consumer], topic: str, sent: 
     """Assert that the group is known to be at the end, so that nothing comes to whoever starts next."""
     async with make() as consumer:
         await wait_for_queues(consumer, QUEUES)
-        assert sum(consumer.list_offsets(topic).values()) == len(sent)
+        assert sum(consumer._member.list_offsets(topic).values()) == len(sent)
 
 
 # --- consumers of one process -----------------------------------------------------------------------------------

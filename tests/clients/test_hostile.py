@@ -314,7 +314,8 @@ async def _handle(world: World, **how: Any) -> None:
         world.read(message)
         return world.rng.choice(outcomes)
 
-    consumer.handler(TOPIC, **how)(work_plainly if plain else work)
+    register: Callable[[Any], Any] = consumer.handler(TOPIC, **how)
+    register(work_plainly if plain else work)
     async with open_consumer(world, consumer) as is_started:
         if is_started:
             await asyncio.sleep(_STAY_S)

@@ -209,7 +209,7 @@ async def test_a_broken_strategy_does_not_end_the_sharing_of_queues() -> None:
 
     async with (
         serve(lambda request: None) as peer,
-        make_consumer(peer, subscribe=TOPIC, rebalance=Rebalance(strategy=Moody())) as consumer,
+        make_consumer(peer, subscribe=TOPIC, rebalance=Rebalance(interval=0.05, strategy=Moody())) as consumer,
     ):
         await wait_until(lambda: len(consumer.queues) == 4)
         assert [queue.queue_id for queue in consumer.queues] == [0, 1, 2, 3]
@@ -254,7 +254,7 @@ async def test_messages_at_offsets_a_broker_lost_and_gave_again_are_delivered() 
             has_lost = True
             await wait_until(lambda: len(seen) == 12)
             assert seen[10:] == [(3, b"again"), (4, b"again")]
-            await wait_until(lambda: consumer.list_offsets(TOPIC) == {MessageQueue(BROKER, 0, TOPIC): 5})
+            await wait_until(lambda: consumer._member.list_offsets(TOPIC) == {MessageQueue(BROKER, 0, TOPIC): 5})
 
 
 @pytest.mark.parametrize("fault", ["topic", "queue", "twice", "backwards", "before", "next"])

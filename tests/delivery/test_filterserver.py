@@ -113,7 +113,7 @@ async def test_filtered_pulls_reach_a_consumer_and_its_offsets_advance(up: Up, f
     got: list[str] = []
     wanted = ClassFilter(NAME, modules.want_first("A"))
     async with PullConsumer(up.address, group="readers") as watcher, consume(up, "readers", wanted, "Letters", got):
-        assert await list_filter_servers(watcher.session, "Letters") == [filter_server.facts["filterserver"]]
+        assert await list_filter_servers(watcher._session, "Letters") == [filter_server.facts["filterserver"]]
         await wait_until(lambda: len(got) >= len(expected), "all wanted messages")
 
         async def is_done() -> bool:

@@ -78,7 +78,7 @@ async def main(settings: MemberSettings) -> None:
     members = [make_member(settings, settings.first + number) for number in range(settings.count)]
     await asyncio.gather(*[member.start() for member in members])
     for number, member in enumerate(members, settings.first):
-        tell(event="started", member=number, client=member.session.client_id)
+        tell(event="started", member=number, client=member._session.client_id)
     await asyncio.to_thread(sys.stdin.read)
     tell(event="closing")
     await asyncio.gather(*[member.close() for member in members])

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -313,11 +314,10 @@ async def test_a_mistake_in_a_background_task_is_not_its_end(
 # -- coming and going ----------------------------------------------------------------------------------------------
 
 
-async def test_a_start_without_a_cluster_is_bounded(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("eruca._client.push.membership.START_SECONDS_MAX", 0.2)
-    async with Consumer("127.0.0.1:1", group="billing", subscribe="orders") as consumer:
+async def test_a_start_without_a_cluster_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = Consumer("127.0.0.1:1", group="billing", subscribe="orders")
+    consumer._member.settings = replace(consumer._member.settings, start_seconds_max=0.2)
+    async with consumer:
         assert consumer.queues == []
         assert "group billing has started without all its queues" in caplog.text
     assert _SESSIONS == {}
@@ -401,7 +401,7 @@ async def test_spans_are_asked_for_at_the_start(
         assert [span.name for span in spans.get_finished_spans()] == ["process orders"]
 
 
-# -- SIGTERM -------------------------------------------------------------------------------------------------------
+# -- signals -------------------------------------------------------------------------------------------------------
 
 TERMINATED = """
 import asyncio, sys
@@ -424,30 +424,42 @@ async def main():
     finally:
         print("cleaned up", flush=True)
 
-asyncio.run(main())
 """
 
 
-def test_sigterm_lets_async_consumers_end_what_they_began() -> None:
+# How the loop is run, the signal, and what the process ends with: SIGINT raises KeyboardInterrupt.
+SIGNALS = [
+    ("asyncio.run(main())", signal.SIGTERM, 128 + signal.SIGTERM),
+    ("asyncio.run(main())", signal.SIGINT, -signal.SIGINT),
+    ("asyncio.new_event_loop().run_until_complete(main())", signal.SIGTERM, 128 + signal.SIGTERM),
+    ("asyncio.new_event_loop().run_until_complete(main())", signal.SIGINT, -signal.SIGINT),
+]
+
+
+@pytest.mark.parametrize(("run", "number", "code"), SIGNALS)
+def test_signals_let_async_consumers_end_what_they_began(run: str, number: signal.Signals, code: int) -> None:
     with EmbeddedBroker(hurry=True) as broker:
         broker.create_topic("work")
         with sync.Producer(broker.nameserver, group="shop") as producer:
             producer.send("work", b"x")
         process = subprocess.Popen(
-            [sys.executable, "-c", TERMINATED, broker.nameserver], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", TERMINATED + run, broker.nameserver],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         assert process.stdout is not None
         try:
             said = {process.stdout.readline(), process.stdout.readline()}
             assert said == {"began one\n", "began two\n"}
-            os.kill(process.pid, signal.SIGTERM)
+            os.kill(process.pid, number)
             rest, _ = process.communicate(timeout=30)
         finally:
             process.kill()
             process.wait()
         assert sorted(rest.split("\n")[:2]) == ["ended one", "ended two"]
         assert rest.endswith("cleaned up\n")
-        assert process.returncode == 128 + signal.SIGTERM
+        assert process.returncode == code
 
 
 # -- event loops ---------------------------------------------------------------------------------------------------
@@ -469,8 +481,8 @@ def test_a_client_in_a_second_event_loop_says_what_is_wrong(kind: Any, caplog: p
         async def start() -> None:
             await client.start()
             # Else Python complains of connections, which nobody can close when their loop has ended.
-            links = list(client.session.caller._addresses)
-            await client.session.caller.close()
+            links = list(client._session.caller._addresses)
+            await client._session.caller.close()
             await wait_until(lambda: not any(link.is_open for link in links))
             await asyncio.sleep(0)
 

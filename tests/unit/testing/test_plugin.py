@@ -46,7 +46,7 @@ async def test_retries_come_at_once(eruca_producer, eruca_consumer, eruca_topic)
 
     await consumer.start()  # and the fixture closes it
     await eruca_producer.send(eruca_topic, b"hello")
-    assert [await asyncio.wait_for(seen.get(), 30) for _ in range(3)] == [0, 1, 2]
+    assert [await asyncio.wait_for(seen.get(), 30) for _ in range(3)] == [1, 2, 3]
 """
 
 PLAIN_TESTS = """

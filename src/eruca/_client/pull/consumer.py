@@ -74,9 +74,9 @@ class PullConsumer(Client):
         check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now what would fail later
         self.group = wrap(self.options.namespace, group)
-        subscriptions = make_subscriptions(subscribe, self.options.namespace, 0)
+        subscriptions, patterns = make_subscriptions(subscribe, self.options.namespace, 0)
         self._watched = {wrap(self.options.namespace, check_topic(topic)): tell for topic, tell in watch.items()}
-        if self._watched and subscriptions:
+        if self._watched and (subscriptions or patterns):
             raise ConfigError(
                 "watch= is for consumers that assign", hint="Rebalance(on_change=...) is called for subscribed topics"
             )
@@ -89,7 +89,7 @@ class PullConsumer(Client):
             offsets=offsets,
         )
         # What the session and the messages see; everything that users do not call is there.
-        self._member = PullMember(self.group, settings, subscriptions)
+        self._member = PullMember(self.group, settings, subscriptions, patterns)
         self._auto_commit = auto_commit
         self._poll_batch = check_count("poll_batch", poll_batch, most=_POLL_COUNT_MAX)
         self._decode = deserializer
@@ -100,6 +100,7 @@ class PullConsumer(Client):
         namespace = self.options.namespace
         topics = {queue.topic: None for queue in self._member.inboxes} | self._member.subscriptions
         shown = [unwrap(namespace, topic) for topic in topics]
+        shown += [repr(known.pattern.pattern) for known in self._member.patterns]
         return describe_client(self, unwrap(namespace, self.group), shown, was_closed=self._ended.is_set())
 
     # -- coming and going --------------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ class PullConsumer(Client):
         if member.membership is not None:
             member.membership.session.check_loop()
             return
-        is_member = bool(member.subscriptions)
+        is_member = member.is_subscribed
         session = Session.acquire(self.options, consumer_group=self.group if is_member else "", clock=self._clock)
         self._ended.clear()
         member.started_ms = session.clock.now_ms()
@@ -125,6 +126,7 @@ class PullConsumer(Client):
         member.membership = membership = PullMembership(
             session,
             member.subscriptions,
+            member.patterns,
             self._watched,
             settings,
             make_offsets(session, self.group, broadcast=settings.broadcast, directory=settings.offsets.directory),
@@ -189,7 +191,7 @@ class PullConsumer(Client):
         Each goes on where the group is, or at `start`; a queue that was assigned before goes on where it is.
         """
         membership = self._require_started()
-        if self._member.subscriptions:
+        if self._member.is_subscribed:
             raise ConfigError(
                 "a consumer that subscribes to topics cannot be assigned queues",
                 hint="leave out subscribe=, or use a second consumer",
@@ -231,7 +233,7 @@ class PullConsumer(Client):
         What is here is returned at once; `timeout=None` waits as long as it takes. Messages of earlier polls are done.
         """
         membership = self._require_started()
-        if not self._member.subscriptions and not membership.is_assigned:
+        if not self._member.is_subscribed and not membership.is_assigned:
             raise ConfigError("nothing is subscribed or assigned", hint="subscribe= topics, or await assign(queues)")
         count = self._poll_batch if max_messages is None else max_messages
         check_count("max_messages", count, most=_POLL_COUNT_MAX)
@@ -390,7 +392,7 @@ class PullConsumer(Client):
             await membership.holdings.commit_handed_out()
             return
         for queue in offsets:
-            if self._member.subscriptions and not self._member.settings.broadcast:
+            if self._member.is_subscribed and not self._member.settings.broadcast:
                 self._find_inbox(queue)  # where another member is, is not ours to say
             await membership.session.routes.get(self._name(queue).topic)
         await membership.holdings.commit_offsets({self._name(queue): offset for queue, offset in offsets.items()})

@@ -6,7 +6,7 @@ from eruca._client.group.observing import ConsumeObserver
 from eruca._client.group.redelivery import DELIVERIES_MAX, Redelivery
 from eruca._client.group.running import describe_member, describe_running
 from eruca._client.group.settings import GroupSettings
-from eruca._client.group.subscriptions import Subscription
+from eruca._client.group.subscriptions import Subscription, TopicPattern
 from eruca._client.message import Message
 from eruca._client.pull.holdings import PullInbox
 from eruca._client.pull.membership import PullMembership
@@ -26,14 +26,22 @@ from eruca.errors import ClientClosed
 class PullMember:
     """The inside of a PullConsumer, which is what users see."""
 
-    def __init__(self, group: str, settings: GroupSettings, subscriptions: dict[str, Subscription]) -> None:
+    def __init__(
+        self, group: str, settings: GroupSettings, subscriptions: dict[str, Subscription], patterns: list[TopicPattern]
+    ) -> None:
         self.group = group
         self.settings = settings
         self.subscriptions = subscriptions
+        self.patterns = patterns
         self.started_ms = 0
         # While the consumer is started.
         self.membership: PullMembership | None = None
         self._observer = ConsumeObserver(group)
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Does it share the queues of its topics with other members, and not assign them by itself?"""
+        return bool(self.subscriptions or self.patterns)
 
     def require_started(self) -> PullMembership:
         """What a started consumer has. Raises ClientClosed."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
 from eruca._client.group.balance import Balance, Taken
 from eruca._client.group.changes import QueueChanges
+from eruca._client.group.discovery import Discovery
 from eruca._client.group.offsets import OffsetStore
 from eruca._client.group.settings import GroupSettings
 from eruca._client.group.starting import StartOffsets
-from eruca._client.group.subscriptions import SQL92, Sql, Subscription, Wanted, make_subscription
+from eruca._client.group.subscriptions import SQL92, Sql, Subscription, TopicPattern, Wanted, make_subscription
 from eruca._client.message import Decode, Settle
 from eruca._client.namespaces import unwrap_queue
 from eruca._client.pull.holdings import Holdings
@@ -37,6 +38,7 @@ class PullMembership:
         self,
         session: Session,
         subscriptions: dict[str, Subscription],
+        patterns: Sequence[TopicPattern],
         watched: Mapping[str, OnQueues],
         settings: GroupSettings,
         offsets: OffsetStore,
@@ -80,6 +82,12 @@ class PullMembership:
             tell=self._changes.tell,
         )
         self._balance.set_topics(subscriptions)
+        self._discovery: Discovery | None = None
+        if patterns:
+            interval_s = to_seconds("Rebalance.interval", rebalance.interval)
+            self._discovery = Discovery(
+                session, patterns, subscriptions, self._balance, interval_s, lambda topic, pattern: None
+            )
         self._committing = Repeating("the commit of offsets", self._commit_newest, lambda: commit_s)
 
     # -- coming and going --------------------------------------------------------------------------------------------
@@ -92,9 +100,12 @@ class PullMembership:
         """
         await self.offsets.open()
         routes = self.session.routes
+        if self._discovery is not None:
+            await self._discovery.begin()
         for topic in [*self._subscriptions, *self._watched]:
             routes.watch(topic)
-            self._watching.append(topic)
+            if self._discovery is None or topic not in self._discovery.found:
+                self._watching.append(topic)
             try:
                 route = await routes.get(topic)
             except NoRoute as error:
@@ -105,17 +116,22 @@ class PullMembership:
             elif self._subscriptions[topic].kind == SQL92:
                 await self.reader.check_sql([self._subscriptions[topic]])
         routes.on_change.append(self._on_route_change)
-        if self._subscriptions:
+        is_member = bool(self._subscriptions) or self._discovery is not None
+        if is_member:
             await self.session.heartbeat()
             self._balance.start()
         if self._auto_commit:
             self._committing.start()
-        if self._subscriptions:
+        if self._discovery is not None:
+            self._discovery.start()
+        if is_member:
             await self._balance.wait_settled(self._settings.start_seconds_max)
 
     async def stop(self, *, is_clean: bool) -> None:
         """Commit what was handed out, or what is known to be done, and let go of every queue."""
         await self._balance.stop()
+        if self._discovery is not None:
+            await self._discovery.stop()
         await self._committing.stop()
         await self.holdings.stop_fetching()
         await self._changes.tell_last(self._settings.drain_s)

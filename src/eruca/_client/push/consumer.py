@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
@@ -9,11 +10,18 @@ from eruca._client.group.lag import Lag, find_lag
 from eruca._client.group.observing import ConsumeHook
 from eruca._client.group.settings import Flow, GroupSettings, Offsets, Rebalance, Retry, Start
 from eruca._client.group.starting import describe_start
-from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
+from eruca._client.group.subscriptions import (
+    Subscribe,
+    Topic,
+    Wanted,
+    make_pattern,
+    make_subscription,
+    make_subscriptions,
+)
 from eruca._client.message import Decode, Message
 from eruca._client.namespaces import check_own_group, unwrap, unwrap_queue, wrap
 from eruca._client.options import ClientOptions, choose_options
-from eruca._client.push.handlers import Batch, Concurrency, Single, make_handler
+from eruca._client.push.handlers import Batch, Concurrency, HandlerEntry, Single, make_handler
 from eruca._client.push.member import PushMember
 from eruca._client.session.session import Session
 from eruca._client.stopping import Client, describe_client, run_until_stopped
@@ -41,7 +49,9 @@ class Consumer(Client):
     ...         await message.ack()
 
     `start` says where a group begins that has never consumed a queue: "latest" (what is sent from now on), "earliest",
-    or a time. `broadcast` gives every member all messages. Plain functions as handlers run in threads. `flow`, `retry`,
+    or a time. `subscribe` takes topics, or a mapping from topics to tags or Sql. A regular expression as a topic,
+    `re.compile("orders-.*")`, stands for all topics whose whole name matches, also for those that are made later.
+    `broadcast` gives every member all messages. Plain functions as handlers run in threads. `flow`, `retry`,
     `rebalance` and `offsets` have defaults that suit most consumers.
     """
 
@@ -81,7 +91,7 @@ class Consumer(Client):
             self.options,
             self.group,
             settings,
-            make_subscriptions(subscribe, self.options.namespace, 0),
+            *make_subscriptions(subscribe, self.options.namespace, 0),
             trace=trace,
             hooks=hooks,
             decode=deserializer,
@@ -92,6 +102,7 @@ class Consumer(Client):
     def __repr__(self) -> str:
         namespace, member = self.options.namespace, self._member
         topics = [unwrap(namespace, topic) for topic in member.subscriptions if not topic.startswith(RETRY_PREFIX)]
+        topics += [repr(known.pattern.pattern) for known in member.patterns]
         return describe_client(self, unwrap(namespace, self.group), topics, was_closed=self._was_closed)
 
     # -- handlers ----------------------------------------------------------------------------------------------------
@@ -100,7 +111,7 @@ class Consumer(Client):
     @overload
     def handler(  # type: ignore[overload-overlap]
         self,
-        topic: str,
+        topic: Topic,
         tags: Wanted = "*",
         *,
         concurrency: Concurrency = 20,
@@ -111,7 +122,7 @@ class Consumer(Client):
     @overload
     def handler(
         self,
-        topic: str,
+        topic: Topic,
         tags: Wanted = "*",
         *,
         concurrency: Concurrency = 20,
@@ -121,7 +132,7 @@ class Consumer(Client):
     ) -> Callable[[Batch], Batch]: ...
     def handler(
         self,
-        topic: str,
+        topic: Topic,
         tags: Wanted = "*",
         *,
         concurrency: Concurrency = 20,
@@ -129,7 +140,7 @@ class Consumer(Client):
         ordered: bool = False,
         auto_commit: bool = True,
     ) -> Callable[[Any], Any]:
-        """Have a function work on the messages of a topic; use it as a decorator.
+        """Have a function work on the messages of a topic, or of all topics that match; use it as a decorator.
 
         `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
         or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
@@ -138,12 +149,17 @@ class Consumer(Client):
         """
 
         def register(function: Any) -> Any:
-            wrapped = wrap(self.options.namespace, check_topic(topic))
             if not auto_commit and not ordered:
                 raise ConfigError("auto_commit=False is for ordered handlers")
-            subscription = make_subscription(wrapped, tags, 0)
-            handler = make_handler(wrapped, function, concurrency=concurrency, batch=batch, auto_commit=auto_commit)
-            self._member.add_handler(handler, subscription, ordered=ordered)
+
+            def make(name: str) -> HandlerEntry:
+                return make_handler(name, function, concurrency=concurrency, batch=batch, auto_commit=auto_commit)
+
+            if isinstance(topic, re.Pattern):
+                self._member.add_pattern(make_pattern(topic, tags), make, ordered=ordered)
+            else:
+                wrapped = wrap(self.options.namespace, check_topic(topic))
+                self._member.add_handler(make(wrapped), make_subscription(wrapped, tags, 0), ordered=ordered)
             return function
 
         return register
@@ -218,7 +234,7 @@ class Consumer(Client):
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        if self._member.handlers:
+        if self._member.has_handlers:
             raise ConfigError("a consumer with handlers cannot be iterated", hint="use a second consumer")
         return self
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from eruca._client.group.discovery import Discovery
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.introducing import introduce
 from eruca._client.group.observing import ConsumeHook, ConsumeObserver
@@ -14,7 +15,7 @@ from eruca._client.group.redelivery import DELIVERIES_MAX, Redelivery
 from eruca._client.group.running import describe_member, describe_running
 from eruca._client.group.settings import GroupSettings
 from eruca._client.group.settling import Settlement
-from eruca._client.group.subscriptions import Subscription, make_subscription
+from eruca._client.group.subscriptions import Subscription, TopicPattern, make_subscription
 from eruca._client.message import Decode, Message, Outcome
 from eruca._client.namespaces import wrap_queue
 from eruca._client.options import ClientOptions
@@ -58,6 +59,7 @@ class PushMember:
         group: str,
         settings: GroupSettings,
         subscriptions: dict[str, Subscription],
+        patterns: list[TopicPattern],
         *,
         trace: bool | str,
         hooks: Iterable[ConsumeHook],
@@ -66,7 +68,10 @@ class PushMember:
         self.group = group
         self.settings = settings
         self.subscriptions = subscriptions
+        self.patterns = patterns
         self.handlers: dict[str, HandlerEntry] = {}
+        # Make the handlers of topics that match.
+        self._makers: dict[TopicPattern, Callable[[str], HandlerEntry]] = {}
         self.is_ordered = False
         self.observer = ConsumeObserver(group, hooks)
         self.stream = MessageStream(self.is_open)
@@ -83,6 +88,12 @@ class PushMember:
         self._service: ConcurrentService | OrderedService | None = None
         self._redelivery: Redelivery | None = None
         self._trace: ConsumeTrace | None = None
+        self._discovery: Discovery | None = None
+
+    @property
+    def has_handlers(self) -> bool:
+        """Do handlers work on messages, and not whoever iterates?"""
+        return bool(self.handlers or self._makers)
 
     @property
     def is_started(self) -> bool:
@@ -100,15 +111,27 @@ class PushMember:
 
     def add_handler(self, handler: HandlerEntry, subscription: Subscription, *, ordered: bool) -> None:
         """Know a handler of a topic. Raises ConfigError."""
-        if self._session is not None:
-            raise ConfigError("the consumer is started already", hint="register handlers before it starts")
         if handler.topic in self.handlers:
             raise ConfigError(f"{handler.topic} has a handler already", hint="one group has one handler a topic")
-        if self.handlers and ordered != self.is_ordered:
-            raise ConfigError("ordered and concurrent handlers do not go together", hint="use two groups")
+        self._check_order(ordered=ordered)
         self.handlers[handler.topic] = handler
-        self.is_ordered = ordered
         self.subscriptions[handler.topic] = subscription
+
+    def add_pattern(self, pattern: TopicPattern, make: Callable[[str], HandlerEntry], *, ordered: bool) -> None:
+        """Know a handler of all topics that match. Raises ConfigError."""
+        make(pattern.pattern.pattern)  # raises now what would fail later
+        if any(known.pattern == pattern.pattern for known in self._makers):
+            raise ConfigError(f"{pattern.pattern.pattern} has a handler already")
+        self._check_order(ordered=ordered)
+        self._makers[pattern] = make
+        self.patterns = [known for known in self.patterns if known.pattern != pattern.pattern] + [pattern]
+
+    def _check_order(self, *, ordered: bool) -> None:
+        if self._session is not None:
+            raise ConfigError("the consumer is started already", hint="register handlers before it starts")
+        if self.has_handlers and ordered != self.is_ordered:
+            raise ConfigError("ordered and concurrent handlers do not go together", hint="use two groups")
+        self.is_ordered = ordered
 
     async def start(self, clock: Clock | None) -> None:
         """Join the group and begin to consume."""
@@ -123,18 +146,31 @@ class PushMember:
         self._renew_subscriptions()
         try:
             self.membership = membership = await self._make_membership(session)
+            if self.patterns:
+                self._discovery = membership.make_discovery(self.patterns, self._on_found)
+                await self._discovery.begin()
             session.add_consumer(self)
             await introduce(session, self.group, self.subscriptions, broadcast=self.settings.broadcast)
             await membership.start()
+            if self._discovery is not None:
+                self._discovery.start()
         except BaseException:
             await self.close()
             raise
 
+    def _on_found(self, topic: str, pattern: TopicPattern) -> None:
+        make = self._makers.get(pattern)
+        if make is not None and topic not in self.handlers:
+            assert self._service is not None
+            self.handlers[topic] = handler = make(topic)
+            self._service.add_handler(handler)
+
     def _check_subscriptions(self) -> None:
-        if not self.subscriptions:
+        if not self.subscriptions and not self.patterns:
             raise ConfigError("nothing is subscribed", hint='subscribe={"topic": "*"}, or @consumer.handler("topic")')
         silent = self.subscriptions.keys() - self.handlers.keys() - {RETRY_PREFIX + self.group}
-        if self.handlers and silent:
+        silent |= {known.pattern.pattern for known in self.patterns if known not in self._makers}
+        if self.has_handlers and silent:
             raise ConfigError(
                 f"{', '.join(sorted(silent))} is subscribed but has no handler",
                 hint="a consumer has handlers for all its topics, or none and is iterated",
@@ -199,6 +235,8 @@ class PushMember:
             await self.membership.stop()
         elif self._service is not None:
             await self._service.close(0.0)
+        if self._discovery is not None:
+            await self._discovery.stop()
         if self._trace is not None:
             self.observer.hooks.remove(self._trace)
             await self._trace.close()
@@ -210,7 +248,7 @@ class PushMember:
 
     def _forget(self) -> None:
         self.stream.clear()
-        self.membership = self._service = self._redelivery = self._trace = None
+        self.membership = self._service = self._redelivery = self._trace = self._discovery = None
 
     # -- queues and messages -----------------------------------------------------------------------------------------
 
@@ -237,7 +275,7 @@ class PushMember:
 
     def _deliver(self, inbox: Inbox, records: list[Record]) -> None:
         """Hand over what was pulled: to a handler, or to whoever iterates."""
-        if self.handlers:
+        if self.has_handlers:
             assert self._service is not None
             self._service.deliver(inbox, records)
             return

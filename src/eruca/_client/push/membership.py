@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from eruca._client.group.balance import Balance, Taken
 from eruca._client.group.changes import QueueChanges
+from eruca._client.group.discovery import Discovery
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.offsets import OffsetStore
 from eruca._client.group.pausing import Pauses
 from eruca._client.group.pulling import Puller
 from eruca._client.group.settings import GroupSettings
 from eruca._client.group.starting import StartOffsets
-from eruca._client.group.subscriptions import Subscription
+from eruca._client.group.subscriptions import Subscription, TopicPattern
 from eruca._client.push.concurrent import ConcurrentService
 from eruca._client.push.locking import QueueLocks
 from eruca._client.push.ordered import OrderedService
@@ -125,6 +126,13 @@ class Membership:
             await self._locks.unlock(self._locks.asked | self.inboxes.keys())
         self.inboxes.clear()
         await self.offsets.close()
+
+    def make_discovery(
+        self, patterns: Sequence[TopicPattern], on_found: Callable[[str, TopicPattern], None]
+    ) -> Discovery:
+        """What keeps the topics that match patterns subscribed."""
+        interval_s = to_seconds("Rebalance.interval", self._settings.rebalance.interval)
+        return Discovery(self.session, patterns, self._subscriptions, self._balance, interval_s, on_found)
 
     def wake(self) -> None:
         """Look again which queues are ours."""

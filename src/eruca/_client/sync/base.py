@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
@@ -68,7 +69,8 @@ class PlainClient(Generic[Twin]):
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # its constructor may have failed
-            if self._thread is not None and not self._is_shown and not self._thread.is_forked:
+            is_open = self._thread is not None and not self._is_shown and not self._thread.is_forked
+            if is_open and not sys.is_finalizing():  # then it was closed with the process
                 warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=1)
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, overload
 from eruca._client.group.lag import Lag
 from eruca._client.group.observing import ConsumeHook
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Retry, Start
-from eruca._client.group.subscriptions import Subscribe, Wanted
+from eruca._client.group.subscriptions import Subscribe, Topic, Wanted
 from eruca._client.message import Decode, Outcome
 from eruca._client.message import Message as AsyncMessage
 from eruca._client.options import ClientOptions
@@ -105,7 +105,7 @@ class Consumer(RunningClient[AsyncConsumer]):
     @overload
     def handler(  # type: ignore[overload-overlap]
         self,
-        topic: str,
+        topic: Topic,
         tags: Wanted = "*",
         *,
         concurrency: Concurrency = 20,
@@ -116,7 +116,7 @@ class Consumer(RunningClient[AsyncConsumer]):
     @overload
     def handler(
         self,
-        topic: str,
+        topic: Topic,
         tags: Wanted = "*",
         *,
         concurrency: Concurrency = 20,
@@ -126,7 +126,7 @@ class Consumer(RunningClient[AsyncConsumer]):
     ) -> Callable[[Batch], Batch]: ...
     def handler(
         self,
-        topic: str,
+        topic: Topic,
         tags: Wanted = "*",
         *,
         concurrency: Concurrency = 20,
@@ -134,7 +134,7 @@ class Consumer(RunningClient[AsyncConsumer]):
         ordered: bool = False,
         auto_commit: bool = True,
     ) -> Callable[[Any], Any]:
-        """Have a function work on the messages of a topic; use it as a decorator.
+        """Have a function work on the messages of a topic, or of all topics that match; use it as a decorator.
 
         `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
         or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
