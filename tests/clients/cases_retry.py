@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 from eruca import Consumer, Message, Outcome, Producer, Retry
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX

@@ -1,4 +1,4 @@
-"""What members of a group are told and can ask: changes of queues, lag, topics by pattern, values, a forgotten close."""
+"""What members of a group are told and can ask: changes of queues, lag, topics by pattern, values, a forgotten end."""
 
 from __future__ import annotations
 

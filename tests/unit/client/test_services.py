@@ -427,7 +427,7 @@ def test_concurrency_is_a_number_or_auto() -> None:
         make_handler("T", lambda _: None, concurrency=cast(Any, "many"), batch=1, auto_commit=True)
 
 
-# -- single messages of a batch -----------------------------------------------------------------------------------------
+# -- single messages of a batch ----------------------------------------------------------------------------------------
 
 
 async def test_what_was_acknowledged_before_a_failure_does_not_come_again() -> None:

@@ -99,5 +99,5 @@ def test_a_value_is_decoded_once_and_when_it_is_read() -> None:
 def test_a_body_that_cannot_be_decoded_names_its_message(decode: Any) -> None:
     message = make_message(b"{", {}, decode)
     for _ in range(2):
-        with pytest.raises(SerializationError, match="the body of <Message .* cannot be decoded"):
+        with pytest.raises(SerializationError, match=r"the body of <Message .* cannot be decoded"):
             message.value  # noqa: B018
