@@ -37,7 +37,7 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.utils.json import dumps, loads
 
-from eruca._client.group.pulling import PullLimits
+from eruca._client.group.settings import Flow, Retry
 from eruca._client.message import Message
 from eruca._client.options import ClientOptions
 from eruca._client.produce.producer import Producer
@@ -56,7 +56,7 @@ _NOT_IN_NAMES = re.compile(r"[^%|a-zA-Z0-9_-]")
 # The first of the broker's delay levels, one second, so that a requeued message does not spin.
 _REQUEUE_LEVEL = 1
 # Celery counts its own retries, so the broker must not make a requeued message a dead letter.
-_ATTEMPTS_MAX = 1_000_000
+_DELIVERIES_MAX = 1_000_000
 _BURY_PAUSE_S = 5.0
 # The longest wait of a worker between two checks.
 _LOOK_UP_S = 1.0
@@ -163,7 +163,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         properties = payload["properties"]
         # A tag identifies one delivery, and this message may have had others.
         properties["delivery_tag"] = tag = self._next_delivery_tag()
-        if message.attempts:
+        if message.delivery > 1:
             properties.setdefault("delivery_info", {})["redelivered"] = True
         if queue in self._without_ack:
             self.connection.spawn(message.ack())
@@ -368,9 +368,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             group=f"{group_prefix}-{topic}",
             subscribe=topic,
             start="earliest",
-            max_attempts=_ATTEMPTS_MAX,
+            retry=Retry(max_deliveries=_DELIVERIES_MAX),
             # A task at the head of a queue that waits for its time must not delay those behind it.
-            limits=PullLimits(span_max=None),
+            flow=Flow(span_max=None),
             options=self._make_options(),
         )
         if self._thread is None:

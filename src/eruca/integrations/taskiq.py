@@ -17,7 +17,7 @@ from typing import Any
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
-from eruca._client.group.pulling import PullLimits
+from eruca._client.group.settings import Flow
 from eruca._client.options import ClientOptions
 from eruca._client.produce.producer import Producer
 from eruca._client.push.consumer import Consumer
@@ -57,7 +57,7 @@ class ErucaBroker(AsyncBroker):
         self._nameservers = nameservers
         self._options = options or ClientOptions()
         # A long task at the head of a queue must not delay those behind it.
-        defaults: dict[str, Any] = {"start": "earliest", "limits": PullLimits(span_max=None)}
+        defaults: dict[str, Any] = {"start": "earliest", "flow": Flow(span_max=None)}
         self._consumer_options = defaults | consumer_options
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None

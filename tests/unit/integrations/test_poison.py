@@ -74,7 +74,7 @@ def test_what_is_not_kombu_s_becomes_a_dead_letter(broker: EmbeddedBroker, caplo
     # Nothing of it holds up the offset of the group.
     with sync.Consumer(broker.nameserver, group="celery-celery-poison", subscribe="celery-poison") as consumer:
         (queue_of_topic,) = consumer.queues
-        assert consumer._twin.inboxes[queue_of_topic].commit_offset == len(POISON) + 1
+        assert consumer._twin._member.inboxes[queue_of_topic].commit_offset == len(POISON) + 1
 
 
 def test_a_dead_letter_waits_for_its_broker(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
