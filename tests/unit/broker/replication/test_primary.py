@@ -239,7 +239,7 @@ async def test_a_slave_that_comes_again_takes_the_place_of_its_old_link(broker: 
     second = await connect_fenced(connect, broker)
     second.hello(broker)
     await first.wait_until_closed()
-    assert "again" in first.refusal
+    assert "reconnected" in first.refusal
     assert len(broker.replication.server.list_slaves()) == 1
 
 
