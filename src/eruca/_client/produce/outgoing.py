@@ -240,7 +240,7 @@ def find_delay_level(delay: Duration, *, instead: str = "timer= takes any delay 
     above = [level for level in DELAY_LEVELS_MS if level > wanted][:1]
     near = " and ".join(_show_level(level) for level in (*below, *above))
     raise MessageIllegal(
-        f"delay={delay!r}: brokers have no delay level of {wanted / 1000:g} s",
+        f"delay={wanted / 1000:g} s: brokers have no such delay level",
         hint=f"the nearest {'are' if below and above else 'is'} {near}" + (f"; {instead}" if instead else ""),
     )
 
