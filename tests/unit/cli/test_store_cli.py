@@ -152,7 +152,7 @@ def test_an_error_is_one_line_with_a_hint(root: Path, tmp_path: Path, command: s
     check_one_line(run("store", command, root, "--option", "nonsense=5"), "it has")
     check_one_line(run("store", command, root, "--option", "maxIndexNum"), "KEY=VALUE")
     check_one_line(run("store", command, root, "--option", "maxIndexNum=many"), "whole number")
-    check_one_line(run("store", command, root, "--option", "maxIndexNum=0"), "least")
+    check_one_line(run("store", command, root, "--option", "maxIndexNum=0"), "the minimum is")
     bad = tmp_path / "bad.conf"
     bad.write_bytes(b"\xff\xfe")
     check_one_line(run("store", command, root, "-c", bad), "cannot be read")
