@@ -110,11 +110,11 @@ def make_subscriptions(
     """Read all that a user subscribes to: a topic or pattern, several, or a mapping from them to expressions."""
     if isinstance(subscribe, str | re.Pattern):
         subscribe = [subscribe]
-    wanted: dict[Topic, Wanted] = {}
-    wanted.update(subscribe if isinstance(subscribe, Mapping) else dict.fromkeys(subscribe, "*"))
+    wanted: Iterable[tuple[Topic, Wanted]]
+    wanted = subscribe.items() if isinstance(subscribe, Mapping) else [(topic, "*") for topic in subscribe]
     topics: dict[str, Subscription] = {}
     patterns: list[TopicPattern] = []
-    for topic, text in wanted.items():
+    for topic, text in wanted:
         if isinstance(topic, re.Pattern):
             patterns.append(make_pattern(topic, text))
         else:
