@@ -1,7 +1,7 @@
 """Retry, and what becomes of a message that never works: the dead letters.
 
-A handler that raises gets its message again, each time after a longer while. After `max_deliveries` deliveries the broker
-moves the message to the dead letter topic of the group, where somebody can look at it, repair it and send it again.
+A handler that raises gets its message again, each time after a longer while. After `max_deliveries` deliveries, the
+broker moves the message to the dead letter topic of the group, where somebody can repair it and send it again.
 
     python examples/retry_to_dead_letter.py
     python examples/retry_to_dead_letter.py --nameserver 127.0.0.1:9876     the waits are 10 and 30 seconds there
