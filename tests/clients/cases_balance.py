@@ -141,7 +141,9 @@ async def case_consistent_hash_moves_few(nameserver: str, topic: str, group: str
     queues = sort_queues(await _prepare(nameserver, topic, group, 16))
     strategy = "consistent-hash"
     async with AsyncExitStack() as stack:
-        members = await _join(stack, [make_consumer(nameserver, group, topic, strategy=strategy) for _ in range(3)])
+        members = await _join(
+            stack, [make_consumer(nameserver, group, topic, rebalance=_by(strategy)) for _ in range(3)]
+        )
 
         def agree() -> bool:
             ids = [member._session.client_id for member in members]
@@ -181,7 +183,9 @@ async def case_a_machine_room_keeps_its_queues(nameserver: str, topic: str, grou
     async with make_consumer(nameserver, f"{group}-1", topic, rebalance=_by(MachineRoomStrategy(["room-1"]))) as nobody:
         nearby = NearbyRoomStrategy(AverageStrategy(), Rooms())
         async with AsyncExitStack() as stack:
-            members = await _join(stack, [make_consumer(nameserver, group, topic, strategy=nearby) for _ in range(2)])
+            members = await _join(
+                stack, [make_consumer(nameserver, group, topic, rebalance=_by(nearby)) for _ in range(2)]
+            )
             await wait_until(lambda: [_numbers(member) for member in members] == [[0, 1], [2, 3]], "shared by rooms")
         assert nobody.queues == []
     assert len(queues) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -15,6 +16,7 @@ from eruca import ClientOptions, Consumer, Flow, Message, MessageQueue, Outcome,
 from eruca.errors import ClientClosed, ConfigError, InvalidName, RequestRefused
 from tests.clients.stage import (
     PATIENCE_SECONDS,
+    QUICK_OPTIONS,
     QUICK_REBALANCE,
     Collector,
     create_topic,
@@ -22,6 +24,7 @@ from tests.clients.stage import (
     find_broker,
     list_numbers,
     make_consumer,
+    poll,
     read_messages,
     send_numbered,
     wait_for_queues,
@@ -522,3 +525,56 @@ async def case_thousands_of_messages_pass(nameserver: str, topic: str, group: st
             await producer.send_batch(topic, [b"%d" % number for number in range(start, start + 100)])
         await wait_until(lambda: len(collector.messages) >= 10_000, "10,000 messages")
     assert Counter(collector.bodies) == Counter(list_numbers(10_000))
+
+
+# -- single messages of a batch, topics by pattern, lag ------------------------------------------------------------
+
+
+async def case_only_what_was_not_acknowledged_comes_again(nameserver: str, topic: str, group: str) -> None:
+    async with Producer(nameserver, group=group) as producer:
+        await create_topic(producer, topic, 1)
+        await producer.send_batch(topic, list_numbers(6))
+    seen: list[tuple[bytes, int]] = []
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, batch=6, concurrency=1)
+    async def work(messages: list[Message]) -> None:
+        seen.extend([(message.body, message.delivery) for message in messages])
+        if messages[0].delivery == 1:
+            for message in messages:
+                if int(message.body) % 2:
+                    await message.ack()
+                else:
+                    message.retry_level = 1
+            raise ValueError("as wanted")
+
+    async with consumer:
+        await wait_until(lambda: len(seen) >= 9, "three of them again")
+    assert sorted(seen) == sorted([(body, 1) for body in list_numbers(6)] + [(b"0", 2), (b"2", 2), (b"4", 2)])
+
+
+async def case_topics_that_match_are_consumed(nameserver: str, topic: str, group: str) -> None:
+    consumer = make_consumer(nameserver, group, start="latest")
+    seen: list[tuple[str, bytes]] = []
+
+    @consumer.handler(re.compile(f"{topic}-.*"))
+    async def work(message: Message) -> None:
+        seen.append((message.topic, message.body))
+
+    async with Producer(nameserver, group=group, options=ClientOptions(**QUICK_OPTIONS)) as producer:
+        await create_topic(producer, f"{topic}-1", 1)
+        await create_topic(producer, topic, 1)
+        async with consumer:
+            assert {queue.topic for queue in consumer.queues} == {f"{topic}-1"}
+            await producer.send(topic, b"not this")
+            await producer.send(f"{topic}-1", b"1")
+            await create_topic(producer, f"{topic}-2", 1)
+            await producer.send(f"{topic}-2", b"2")
+            await wait_until(lambda: len(seen) == 2, "both")
+            await wait_until_idle(consumer)
+    assert sorted(seen) == [(f"{topic}-1", b"1"), (f"{topic}-2", b"2")]
+
+
+async def wait_until_idle(consumer: Consumer) -> None:
+    """Wait until nothing is behind."""
+    await poll(consumer.lag, lambda lag: lag.total == 0)

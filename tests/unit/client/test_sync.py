@@ -744,11 +744,13 @@ nameserver, topic, directory = sys.argv[1:]
 producer = Producer(nameserver, group="shop")
 producer.start()
 producer.send_batch(topic, [b"1", b"2"], shard="s")
+kept = []
 for broadcast in (False, True):
     consumer = Consumer(
         nameserver, group="u-" + topic, subscribe=topic, start="earliest", broadcast=broadcast,
         offsets=Offsets(directory=Path(directory)),
     )
+    kept.append(consumer)
     consumer.start()
     for _ in range(2):
         message = next(consumer)
