@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from eruca import ClientOptions
 
 # For a consumer of a topic that does not exist yet: it looks every half second instead of every half minute.
-IMPATIENT = ClientOptions(route_interval_ms=500)
+IMPATIENT = ClientOptions(route_interval=0.5)
 
 
 def tell(line: str) -> None:

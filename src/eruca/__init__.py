@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from eruca._client.message import Message as Message
     from eruca._client.message import Outcome as Outcome
     from eruca._client.options import ClientOptions as ClientOptions
+    from eruca._client.produce.checks import Decision as Decision
     from eruca._client.produce.outgoing import Outgoing as Outgoing
     from eruca._client.produce.outgoing import Receipt as Receipt
     from eruca._client.produce.outgoing import SendStatus as SendStatus
     from eruca._client.produce.producer import Producer as Producer
-    from eruca._client.produce.transactions import Decision as Decision
     from eruca._client.produce.transactions import Half as Half
     from eruca._client.produce.transactions import TransactionalProducer as TransactionalProducer
     from eruca._client.produce.transactions import TransactionReceipt as TransactionReceipt
@@ -34,7 +34,7 @@ _PUBLIC = {
     "ClassFilter": "eruca._client.group.subscriptions",
     "ClientOptions": "eruca._client.options",
     "Consumer": "eruca._client.push.consumer",
-    "Decision": "eruca._client.produce.transactions",
+    "Decision": "eruca._client.produce.checks",
     "Half": "eruca._client.produce.transactions",
     "Message": "eruca._client.message",
     "MessageQueue": "eruca._wire.bodies",

@@ -134,6 +134,10 @@ class EtcdRefused(ErucaError):
         self.code = code
 
 
+class SerializationError(ErucaError):
+    """A serializer cannot turn an object into a body, or a deserializer cannot turn a body into an object."""
+
+
 class NoRoute(ErucaError):
     """No name server knows where a topic is; the hint says why and what to do."""
 

@@ -11,8 +11,9 @@ from eruca._client.group.pulling import PullLimits
 from eruca._client.group.subscriptions import ClassFilter, Sql
 from eruca._client.message import Outcome
 from eruca._client.options import ClientOptions
+from eruca._client.produce.checks import Decision
 from eruca._client.produce.outgoing import Outgoing, Receipt, SendStatus
-from eruca._client.produce.transactions import Decision, Half, TransactionReceipt
+from eruca._client.produce.transactions import Half, TransactionReceipt
 from eruca._client.sync.base import Message
 from eruca._client.sync.consumer import Consumer
 from eruca._client.sync.producer import Producer

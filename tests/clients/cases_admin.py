@@ -60,7 +60,7 @@ async def case_a_consumer_says_what_it_is_doing(nameserver: str, topic: str, gro
         await send_numbered(producer, topic, range(5), tags="a")
         async with consumer:
             await wait_until(lambda: len(working) == 5, "5 messages")
-            info = await _ask_running(producer.session, consumer)
+            info = await _ask_running(producer._session, consumer)
             assert info.properties["PROP_CONSUME_ORDERLY"] == "false"
             assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
             assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "3"
@@ -89,7 +89,7 @@ async def case_a_consumer_shows_its_stacks(nameserver: str, topic: str, group: s
         await producer.send(topic, b"x")
         async with consumer:
             await asyncio.wait_for(started.wait(), PATIENCE_S)
-            info = await _ask_running(producer.session, consumer, stacks=True)
+            info = await _ask_running(producer._session, consumer, stacks=True)
             assert info.jstack is not None
             assert "MainThread" in info.jstack and "cases_admin.py" in info.jstack
             released.set()
@@ -103,7 +103,7 @@ async def case_an_ordered_consumer_says_which_queues_are_locked(nameserver: str,
         await send_numbered(producer, topic, range(4))
         async with consumer:
             await collector.wait(4)
-            info = await _ask_running(producer.session, consumer)
+            info = await _ask_running(producer._session, consumer)
             assert info.properties["PROP_CONSUME_ORDERLY"] == "true"
             assert [info.mq_table[queue].locked for queue in consumer.queues] == [True, True]
             assert all(info.mq_table[queue].last_lock_timestamp > 0 for queue in consumer.queues)
@@ -123,7 +123,7 @@ async def case_failures_are_counted(nameserver: str, topic: str, group: str) -> 
         await send_numbered(producer, topic, range(5))
         async with consumer:
             await wait_until(lambda: calls == 5, "5 calls")
-            info = await _ask_running(producer.session, consumer)
+            info = await _ask_running(producer._session, consumer)
             assert info.status_table[topic].consume_failed_msgs == 2
 
 
@@ -131,7 +131,7 @@ async def case_a_group_that_is_not_there_is_not_asked(nameserver: str, topic: st
     header = ConsumerRunningInfoHeader(consumer_group=f"{group}-none", client_id="nobody", jstack_enable=False)
     async with Producer(nameserver, group=group) as producer:
         with pytest.raises(RequestRefused):
-            await ask_broker(producer.session, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+            await ask_broker(producer._session, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
 
 
 # -- one message now -----------------------------------------------------------------------------------------------
@@ -161,11 +161,11 @@ async def case_one_message_may_be_consumed_now(nameserver: str, topic: str, grou
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         receipts = [await producer.send(topic, body) for body in (b"good", b"later", b"raise")]
-        await fetch_topic(producer.session, topic, 3)
+        await fetch_topic(producer._session, topic, 3)
         async with consumer:
             await wait_for_queues(consumer, 1)
             results = [
-                await _consume_directly(producer.session, consumer, receipt.offset_id, receipt.queue.broker_name)
+                await _consume_directly(producer._session, consumer, receipt.offset_id, receipt.queue.broker_name)
                 for receipt in receipts
             ]
             assert seen == [b"good", b"later", b"raise"]
@@ -183,10 +183,10 @@ async def case_one_message_may_be_consumed_now_in_order(nameserver: str, topic: 
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         receipt = await producer.send(topic, b"good")
-        await fetch_topic(producer.session, topic, 1)
+        await fetch_topic(producer._session, topic, 1)
         async with consumer:
             await wait_for_queues(consumer, 1)
-            result = await _consume_directly(producer.session, consumer, receipt.offset_id, receipt.queue.broker_name)
+            result = await _consume_directly(producer._session, consumer, receipt.offset_id, receipt.queue.broker_name)
             assert (result.consume_result, result.order) == (ConsumeResult.CR_SUCCESS, True)
             assert collector.bodies == [b"good"]
 
@@ -208,7 +208,7 @@ async def case_a_running_group_may_be_sent_back(nameserver: str, topic: str, gro
         async with consumer:
             await collector.wait(10)
             await consumer.commit()
-            table = (await _reset(producer.session, topic, group, 0)).offset_table
+            table = (await _reset(producer._session, topic, group, 0)).offset_table
             assert set(table.values()) == {0}
             assert sorted((await collector.wait(20))[10:]) == list_numbers(10)
             # And it goes on from there.
@@ -231,7 +231,7 @@ async def case_a_running_group_may_be_sent_to_the_end(nameserver: str, topic: st
         await send_numbered(producer, topic, range(10))
         async with consumer:
             await wait_until(lambda: seen == [b"0"], "at work")
-            await _reset(producer.session, topic, group, -1)
+            await _reset(producer._session, topic, group, -1)
             await wait_until(lambda: list(consumer.list_offsets(topic).values()) == [10], "at the end")
             released.set()
             await producer.send(topic, b"next")
@@ -247,7 +247,7 @@ async def case_an_ordered_group_may_be_sent_back(nameserver: str, topic: str, gr
         await send_numbered(producer, topic, range(10))
         async with consumer:
             await collector.wait(10)
-            await _reset(producer.session, topic, group, 0)
+            await _reset(producer._session, topic, group, 0)
             assert await collector.wait(20) == list_numbers(10) * 2
 
 
@@ -257,7 +257,7 @@ async def case_one_by_one_a_group_may_be_sent_back(nameserver: str, topic: str, 
         await send_numbered(producer, topic, range(5))
         async with make_consumer(nameserver, group, topic) as consumer:
             await read_messages(consumer, 5)
-            await _reset(producer.session, topic, group, 0)
+            await _reset(producer._session, topic, group, 0)
             assert [message.body for message in await read_messages(consumer, 5)] == list_numbers(5)
 
 
@@ -275,7 +275,7 @@ async def case_a_group_may_be_sent_to_a_time(nameserver: str, topic: str, group:
             await collector.wait(6)
             # Nearer to those after it than to those before it: brokers take the nearest.
             wanted = next(message for message in collector.messages if message.body == b"3")
-            await _reset(producer.session, topic, group, wanted.record.store_timestamp - 1)
+            await _reset(producer._session, topic, group, wanted.record.store_timestamp - 1)
             assert sorted((await collector.wait(9))[6:]) == [b"3", b"4", b"5"]
 
 
@@ -287,21 +287,21 @@ async def case_consumers_say_how_far_they_are(nameserver: str, topic: str, group
             await read_messages(consumer, 5)
             (queue,) = consumer.queues
             header = ConsumerStatusHeader(topic=topic, group=group)
-            status = await ask_broker(producer.session, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
+            status = await ask_broker(producer._session, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
             assert status.consumer_table == {consumer.session.client_id: {queue: 5}}
 
 
 async def case_the_broker_knows_producers(nameserver: str, topic: str, group: str) -> None:
     async with Producer(nameserver, group=group) as producer:
         await producer.send(topic, b"x")
-        await producer.session.heartbeat()
+        await producer._session.heartbeat()
         header = ProducerGroupHeader(producer_group=group)
-        known = await ask_broker(producer.session, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
-        assert [connection.client_id for connection in known.connection_set] == [producer.session.client_id]
+        known = await ask_broker(producer._session, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+        assert [connection.client_id for connection in known.connection_set] == [producer._session.client_id]
         async with Producer(nameserver, group=f"{group}-2") as other:
             await producer.close()
             with pytest.raises(RequestRefused):
-                await ask_broker(other.session, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+                await ask_broker(other._session, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
 
 
 async def case_sql_groups_say_what_they_want(nameserver: str, topic: str, group: str) -> None:
@@ -309,6 +309,6 @@ async def case_sql_groups_say_what_they_want(nameserver: str, topic: str, group:
         await create_topic(producer, topic, 1)
         async with make_consumer(nameserver, group, {topic: Sql("a > 1")}) as consumer:
             await wait_for_queues(consumer, 1)
-            info = await _ask_running(producer.session, consumer)
+            info = await _ask_running(producer._session, consumer)
             kinds = {data.topic: (data.expression_type, data.sub_string) for data in info.subscription_set}
             assert kinds[topic] == ("SQL92", "a > 1")

@@ -270,7 +270,7 @@ async def case_the_broker_knows_its_members(nameserver: str, topic: str, group: 
             # The first heartbeat may be late for a broker that is busy; the next one is not.
             await poll(partial(_list_members, producer, group), lambda found: set(found) == ids)
             header = ConsumerGroupHeader(consumer_group=group)
-            known = await ask_broker(producer.session, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+            known = await ask_broker(producer._session, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
             assert {connection.client_id for connection in known.connection_set} == ids
             assert (known.consume_type, known.message_model, known.consume_from_where) == (
                 "CONSUME_PASSIVELY",
@@ -299,7 +299,7 @@ async def case_a_broker_that_forgot_us_is_told_again(nameserver: str, topic: str
 async def _list_members(producer: Producer, group: str) -> list[str]:
     """The members of a group; none when the broker does not know it."""
     try:
-        return await producer.session.calls.list_members(await find_broker(producer.session), group)
+        return await producer._session.calls.list_members(await find_broker(producer._session), group)
     except RequestRefused:
         return []
 

@@ -26,19 +26,19 @@ async def case_a_batch_is_stored_in_its_order(nameserver: str, topic: str, group
         await create_topic(producer, topic)
         (receipt,) = await producer.send_batch(topic, list_numbers(50))
         assert (receipt.status, receipt.offset) == (SendStatus.STORED, 0)
-        messages = await fetch_queue(producer.session, receipt.queue, 50)
+        messages = await fetch_queue(producer._session, receipt.queue, 50)
         assert [message.body for message in messages] == list_numbers(50)
         assert [message.offset for message in messages] == list(range(50))
-        await fetch_topic(producer.session, topic, 50)
+        await fetch_topic(producer._session, topic, 50)
 
 
 async def case_a_batch_has_an_id_for_each_message(nameserver: str, topic: str, group: str) -> None:
     async with Producer(nameserver, group=group) as producer:
         (receipt,) = await producer.send_batch(topic, list_numbers(5))
-        messages = await fetch_queue(producer.session, receipt.queue, 5)
+        messages = await fetch_queue(producer._session, receipt.queue, 5)
         assert receipt.message_id.split(",") == [message.message_id for message in messages]
         assert receipt.offset_id.split(",") == [message.offset_id for message in messages]
-        address = await find_broker(producer.session)
+        address = await find_broker(producer._session)
         assert {message.store_host for message in messages} == {address}
 
 
@@ -50,7 +50,7 @@ async def case_each_message_of_a_batch_has_its_own_properties(nameserver: str, t
     ]
     async with Producer(nameserver, group=group) as producer:
         (receipt,) = await producer.send_batch(topic, batch)
-        one, two, three = await fetch_queue(producer.session, receipt.queue, 3)
+        one, two, three = await fetch_queue(producer._session, receipt.queue, 3)
         assert (one.body, one.tags, one.keys, one.flag) == (b"1", "vip", ["o-1", "o-2"], 0)
         assert (two.body, two.tags, two.properties, two.flag) == (b"2", "", {"region": "eu"}, 7)
         assert (three.body.decode(), three.tags) == ("три", "标签")
@@ -63,7 +63,7 @@ async def case_a_large_batch_is_split(nameserver: str, topic: str, group: str) -
         receipts = await producer.send_batch(topic, bodies, timeout=20)
         assert [receipt.offset for receipt in receipts] == [0, 3, 6]
         assert [len(receipt.message_id.split(",")) for receipt in receipts] == [3, 3, 3]
-        messages = await fetch_queue(producer.session, receipts[0].queue, 9)
+        messages = await fetch_queue(producer._session, receipts[0].queue, 9)
         assert [message.body for message in messages] == bodies
 
 
@@ -103,7 +103,7 @@ async def case_what_cannot_be_in_a_batch_is_refused_whole(nameserver: str, topic
             with pytest.raises(MessageIllegal):
                 await producer.send_batch(topic, [b"good", bad])
         assert await producer.send_batch(topic, []) == []
-        assert await fetch_topic(producer.session, topic, 0) == []
+        assert await fetch_topic(producer._session, topic, 0) == []
 
 
 async def case_a_batch_is_consumed_one_by_one(nameserver: str, topic: str, group: str) -> None:

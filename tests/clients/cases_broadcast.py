@@ -68,7 +68,7 @@ async def case_latest_loses_nothing_over_a_restart(nameserver: str, topic: str, 
         async with Producer(nameserver, group=group) as producer:
             await create_topic(producer, topic, 1)
             await send_numbered(producer, topic, range(5))
-            await fetch_topic(producer.session, topic, 5)
+            await fetch_topic(producer._session, topic, 5)
             async with _make(nameserver, group, directory, topic, start="latest") as consumer:
                 await wait_for_queues(consumer, 1)
             await producer.send(topic, b"meanwhile")
@@ -138,8 +138,8 @@ async def case_the_broker_keeps_no_offsets_of_it(nameserver: str, topic: str, gr
             async with _make(nameserver, group, directory, topic) as consumer:
                 await read_messages(consumer, 3)
                 (queue,) = consumer.queues
-            address = await find_broker(producer.session)
-            assert not await producer.session.calls.has_offset(address, group, queue)
+            address = await find_broker(producer._session)
+            assert not await producer._session.calls.has_offset(address, group, queue)
 
 
 async def case_ordered_handlers_need_no_locks(nameserver: str, topic: str, group: str) -> None:

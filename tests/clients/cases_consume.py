@@ -75,7 +75,7 @@ async def case_a_handler_may_get_several_at_once(nameserver: str, topic: str, gr
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         await producer.send_batch(topic, list_numbers(64))
-        await fetch_topic(producer.session, topic, 64)
+        await fetch_topic(producer._session, topic, 64)
     async with consumer:
         await wait_until(lambda: len(bodies) == 64, "64 messages")
     assert bodies == list_numbers(64)
@@ -150,7 +150,7 @@ async def case_heartbeats_go_on_while_plain_handlers_block(nameserver: str, topi
             before = consumer.session.last_heartbeat
             await consumer.session.heartbeat()
             assert consumer.session.last_heartbeat > before
-            members = await producer.session.calls.list_members(await find_broker(producer.session), group)
+            members = await producer._session.calls.list_members(await find_broker(producer._session), group)
             assert members == [consumer.session.client_id]
             released.set()
 
@@ -383,10 +383,10 @@ async def case_a_pause_holds_for_queues_that_come_later(nameserver: str, topic: 
             consumer.pause()
             await create_topic(producer, topic, 3)
             await wait_for_queues(consumer, 3)
-            queues = (await producer.session.routes.refresh(topic)).write_queues
+            queues = (await producer._session.routes.refresh(topic)).write_queues
             for queue in queues:
                 await producer.send(topic, b"%d" % queue.queue_id, queue=queue)
-            await fetch_topic(producer.session, topic, 3)
+            await fetch_topic(producer._session, topic, 3)
             assert await wait_until_steady(lambda: len(collector.messages)) == 0
             consumer.resume([queues[2]])
             assert await collector.wait(1) == [b"2"]
@@ -396,7 +396,7 @@ async def case_a_pause_holds_for_queues_that_come_later(nameserver: str, topic: 
 
 async def case_the_queue_of_a_receipt_is_that_of_its_message(nameserver: str, topic: str, group: str) -> None:
     """Also in a namespace: what a producer was told of can be paused."""
-    options = ClientOptions(namespace="shop", route_interval_ms=200)
+    options = ClientOptions(namespace="shop", route_interval=0.2)
     async with Producer(nameserver, group=group, options=options) as producer:
         receipt = await producer.send(topic, b"1")
         told: list[MessageQueue] = []
@@ -467,7 +467,7 @@ async def case_run_goes_on_until_it_is_cancelled(nameserver: str, topic: str, gr
         with suppress(asyncio.CancelledError):
             await task
         with pytest.raises(RequestRefused):
-            await producer.session.calls.list_members(await find_broker(producer.session), group)
+            await producer._session.calls.list_members(await find_broker(producer._session), group)
 
 
 async def case_run_ends_when_the_consumer_is_closed(nameserver: str, topic: str, group: str) -> None:

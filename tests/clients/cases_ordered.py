@@ -149,7 +149,7 @@ async def case_after_too_many_attempts_the_queue_goes_on(nameserver: str, topic:
 
     await _send(nameserver, topic, group, 3)
     async with consumer, Producer(nameserver, group=group) as producer:
-        (dead,) = await fetch_topic(producer.session, DLQ_PREFIX + group, 1)
+        (dead,) = await fetch_topic(producer._session, DLQ_PREFIX + group, 1)
         assert dead.body == b"1"
         await wait_until(lambda: len(seen) == 5, "5 calls")
     assert seen == [(b"0", 0), (b"1", 0), (b"1", 1), (b"1", 2), (b"2", 0)]
@@ -167,7 +167,7 @@ async def case_a_message_may_be_given_up_at_once(nameserver: str, topic: str, gr
     await _send(nameserver, topic, group, 3)
     async with consumer, Producer(nameserver, group=group) as producer:
         await wait_until(lambda: b"2" in seen, "3 calls")
-        (dead,) = await fetch_topic(producer.session, DLQ_PREFIX + group, 1)
+        (dead,) = await fetch_topic(producer._session, DLQ_PREFIX + group, 1)
         assert dead.body == b"1"
     # A broker that is busy may refuse the dead letter once; then the message comes again, in its place.
     assert seen in (list_numbers(3), [b"0", b"1", b"1", b"2"])
@@ -270,7 +270,7 @@ async def case_the_broker_keeps_queues_for_their_member(nameserver: str, topic: 
 async def case_a_queue_that_another_has_locked_is_waited_for(nameserver: str, topic: str, group: str) -> None:
     one, two = await _send(nameserver, topic, group, 5, queues=2)
     async with Producer(nameserver, group=group) as producer:
-        calls, address = producer.session.calls, await find_broker(producer.session)
+        calls, address = producer._session.calls, await find_broker(producer._session)
         assert await calls.lock(address, group, "somebody", [one]) == {one}
         consumer = make_consumer(nameserver, group)
         collector = Collector(consumer, topic, ordered=True)
@@ -295,7 +295,7 @@ async def case_a_lock_that_is_lost_ends_the_queue(nameserver: str, topic: str, g
     collector = Collector(consumer, topic, ordered=True)
     async with consumer, Producer(nameserver, group=group) as producer:
         await collector.wait(5)
-        calls, address = producer.session.calls, await find_broker(producer.session)
+        calls, address = producer._session.calls, await find_broker(producer._session)
         await poll(lambda: _steal(consumer, queue, "somebody"), lambda got: queue in got)
         await wait_until(lambda: consumer.queues == [], "given up")
         await producer.send(topic, b"5")
@@ -316,7 +316,7 @@ async def case_who_lost_a_lock_leaves_the_offset_alone(nameserver: str, topic: s
 
     async with consumer, Producer(nameserver, group=group) as producer:
         await begun.wait()
-        calls, address = producer.session.calls, await find_broker(producer.session)
+        calls, address = producer._session.calls, await find_broker(producer._session)
         inbox = consumer.inboxes[queue]
         await poll(lambda: _steal(consumer, queue, "somebody"), lambda got: queue in got)
         await wait_until(lambda: not inbox.locked_until, "lost")
@@ -325,7 +325,7 @@ async def case_who_lost_a_lock_leaves_the_offset_alone(nameserver: str, topic: s
         await wait_until(lambda: consumer.queues == [], "given up")
         assert await calls.read_offset(address, group, queue) == 4
     async with Producer(nameserver, group=group) as producer:
-        assert await producer.session.calls.read_offset(address, group, queue) == 4
+        assert await producer._session.calls.read_offset(address, group, queue) == 4
 
 
 async def case_two_members_never_have_one_queue(nameserver: str, topic: str, group: str) -> None:

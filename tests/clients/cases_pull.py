@@ -72,7 +72,7 @@ async def fill_topic(nameserver: str, topic: str, count: int = 0, queues: int = 
         await create_topic(producer, topic, queues)
         await send_numbered(producer, topic, range(count))
         # Java's broker stores first and puts into queues a moment later.
-        await fetch_topic(producer.session, topic, count)
+        await fetch_topic(producer._session, topic, count)
         yield producer
 
 
@@ -341,7 +341,7 @@ async def case_seek_to_a_time(nameserver: str, topic: str, group: str) -> None:
         await send_numbered(producer, topic, range(5))
         await asyncio.sleep(0.05)  # so that the times of the two halves differ
         receipts = await send_numbered(producer, topic, range(5, 10))
-        await fetch_topic(producer.session, topic, 10)
+        await fetch_topic(producer._session, topic, 10)
         queue = receipts[0].queue
         await consumer.assign([queue])
         stored_at = (await consumer.pull(queue, 5)).messages[0].stored_at

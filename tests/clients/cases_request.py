@@ -19,12 +19,12 @@ from tests.clients.stage import (
 
 
 async def case_a_request_gets_its_reply(nameserver: str, topic: str, group: str) -> None:
-    options = ClientOptions(call_timeout_ms=3001)
+    options = ClientOptions(call_timeout=3.001)
     async with (
         Producer(nameserver, group=f"{group}-q") as asker,
         Producer(nameserver, group=f"{group}-a", options=options) as replier,
     ):
-        assert asker.session is not replier.session
+        assert asker._session is not replier._session
         consumer = make_consumer(nameserver, group)
 
         @consumer.handler(topic)

@@ -167,7 +167,7 @@ async def case_what_fails_too_often_becomes_a_dead_letter(nameserver: str, topic
     async with Producer(nameserver, group=group) as producer:
         receipt = await producer.send(topic, b"x", keys=["k"], tags="t")
         async with consumer:
-            (dead,) = await fetch_topic(producer.session, DLQ_PREFIX + group, 1)
+            (dead,) = await fetch_topic(producer._session, DLQ_PREFIX + group, 1)
         assert [message.attempts for message in handler.seen] == [0, 1]
         assert (dead.body, dead.keys, dead.tags, dead.message_id) == (b"x", ["k"], "t", receipt.message_id)
         assert dead.origin_id == receipt.offset_id
@@ -180,7 +180,7 @@ async def case_no_attempt_more_may_be_wanted(nameserver: str, topic: str, group:
     async with Producer(nameserver, group=group) as producer:
         await producer.send(topic, b"x")
         async with consumer:
-            await fetch_topic(producer.session, DLQ_PREFIX + group, 1)
+            await fetch_topic(producer._session, DLQ_PREFIX + group, 1)
         assert len(handler.seen) == 1
 
 
@@ -190,7 +190,7 @@ async def case_a_handler_may_give_up_at_once(nameserver: str, topic: str, group:
     async with Producer(nameserver, group=group) as producer:
         await producer.send(topic, b"x")
         async with consumer:
-            (dead,) = await fetch_topic(producer.session, DLQ_PREFIX + group, 1)
+            (dead,) = await fetch_topic(producer._session, DLQ_PREFIX + group, 1)
         assert (dead.body, len(handler.seen)) == (b"x", 1)
 
 
@@ -200,7 +200,7 @@ async def case_dead_letters_can_be_consumed(nameserver: str, topic: str, group: 
     async with Producer(nameserver, group=group) as producer:
         await producer.send_batch(topic, list_numbers(5))
         async with consumer:
-            await fetch_topic(producer.session, DLQ_PREFIX + group, 5)
+            await fetch_topic(producer._session, DLQ_PREFIX + group, 5)
     async with make_consumer(nameserver, f"{group}-dead", DLQ_PREFIX + group) as undertaker:
         messages = await read_messages(undertaker, 5)
         assert sorted(message.body for message in messages) == list_numbers(5)
@@ -238,7 +238,7 @@ async def case_one_by_one_a_message_may_be_buried(nameserver: str, topic: str, g
         async with make_consumer(nameserver, group, topic) as consumer:
             (message,) = await read_messages(consumer, 1, ack=False)
             await message.bury()
-            (dead,) = await fetch_topic(producer.session, DLQ_PREFIX + group, 1)
+            (dead,) = await fetch_topic(producer._session, DLQ_PREFIX + group, 1)
             assert dead.body == b"x"
             (queue,) = [queue for queue in consumer.queues if queue == message.queue]
             assert consumer.list_offsets(topic)[queue] == message.offset + 1
@@ -301,8 +301,8 @@ async def case_nothing_is_lost_when_every_second_fails(nameserver: str, topic: s
         await producer.send_batch(topic, list_numbers(200))
         async with consumer:
             await wait_until(lambda: len(done) >= 200, "200 messages", 60)
-            address = await find_broker(producer.session)
+            address = await find_broker(producer._session)
             await consumer.commit()
             for queue, offset in consumer.list_offsets(RETRY_PREFIX + group).items():
-                assert await producer.session.calls.find_max_offset(address, queue) == offset == 200
+                assert await producer._session.calls.find_max_offset(address, queue) == offset == 200
     assert Counter(done) == Counter(list_numbers(200))

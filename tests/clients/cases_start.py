@@ -41,7 +41,7 @@ async def case_latest_gives_only_what_comes_from_now_on(nameserver: str, topic: 
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic)
         await send_numbered(producer, topic, range(8))
-        await fetch_topic(producer.session, topic, 8)
+        await fetch_topic(producer._session, topic, 8)
         consumer = make_consumer(nameserver, group, start="latest")
         collector = Collector(consumer, topic)
         async with consumer:
@@ -88,7 +88,7 @@ async def case_latest_loses_nothing_over_a_restart(nameserver: str, topic: str, 
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic)
         await send_numbered(producer, topic, range(8))
-        await fetch_topic(producer.session, topic, 8)
+        await fetch_topic(producer._session, topic, 8)
         async with make_consumer(nameserver, group, topic, start="latest") as consumer:
             await wait_for_queues(consumer, 4)
         for queue in await producer.list_queues(topic):
@@ -104,12 +104,12 @@ async def case_a_time_gives_what_was_stored_since(nameserver: str, topic: str, g
         queues = await producer.list_queues(topic)
         for queue in queues:
             await send_numbered(producer, topic, range(3), queue=queue)
-        old = await fetch_topic(producer.session, topic, 6)
+        old = await fetch_topic(producer._session, topic, 6)
         moment = max(message.stored_at for message in old) + timedelta(milliseconds=1)
         await wait_until(lambda: datetime.now(UTC) > moment, "later")
         for queue in queues:
             await producer.send(topic, b"since", queue=queue)
-        await fetch_topic(producer.session, topic, 8)
+        await fetch_topic(producer._session, topic, 8)
         async with make_consumer(nameserver, group, topic, start=moment) as consumer:
             messages = await read_messages(consumer, 2)
             assert [message.body for message in messages] == [b"since"] * 2
@@ -119,7 +119,7 @@ async def case_a_time_before_everything_gives_everything(nameserver: str, topic:
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         await send_numbered(producer, topic, range(5))
-        await fetch_topic(producer.session, topic, 5)
+        await fetch_topic(producer._session, topic, 5)
     moment = datetime.now(UTC) - timedelta(days=1)
     async with make_consumer(nameserver, group, topic, start=moment) as consumer:
         assert [message.body for message in await read_messages(consumer, 5)] == list_numbers(5)
@@ -150,7 +150,7 @@ async def case_a_queue_that_comes_later_is_read_from_its_beginning(nameserver: s
         async with make_consumer(nameserver, group, topic, start="latest") as consumer:
             await wait_for_queues(consumer, 2)
             await create_topic(producer, topic, 4)
-            queues = (await producer.session.routes.refresh(topic)).write_queues
+            queues = (await producer._session.routes.refresh(topic)).write_queues
             for queue in queues:
                 await producer.send(topic, b"%d" % queue.queue_id, queue=queue)
             messages = await read_messages(consumer, 4)
@@ -260,9 +260,9 @@ async def case_an_offset_that_is_gone_is_corrected(nameserver: str, topic: str, 
         await create_topic(producer, topic, 1)
         (queue,) = await producer.list_queues(topic)
         await send_numbered(producer, topic, range(3))
-        await fetch_topic(producer.session, topic, 3)
-        address = await find_broker(producer.session)
-        await producer.session.calls.write_offset(address, group, queue, 1000, wait=True)
+        await fetch_topic(producer._session, topic, 3)
+        address = await find_broker(producer._session)
+        await producer._session.calls.write_offset(address, group, queue, 1000, wait=True)
         async with make_consumer(nameserver, group, topic) as consumer:
             await wait_for_queues(consumer, 1)
             await wait_until(lambda: consumer.list_offsets(topic) == {queue: 3}, "the offset corrected")
@@ -275,8 +275,8 @@ async def case_an_offset_is_never_committed_backwards_by_a_restart(nameserver: s
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         (queue,) = await producer.list_queues(topic)
-        address = await find_broker(producer.session)
-        calls = producer.session.calls
+        address = await find_broker(producer._session)
+        calls = producer._session.calls
         offsets = []
         for number in range(6):
             await producer.send(topic, b"%d" % number)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from eruca import Consumer, Message, Outcome, Producer
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._client.session.session import Session
 from eruca._wire.names import TRACE_TOPIC
 from eruca._wire.trace import (
@@ -51,20 +52,20 @@ async def case_sends_are_traced(nameserver: str, topic: str, group: str) -> None
         await create_topic(producer, f"{topic}-trace", 1)
         receipt = await producer.send(topic, b"hello", tags="t", keys=["a", "b"])
         delayed = await producer.send(topic, b"later", delay=1)
-        records = await _read_traces(producer.session, f"{topic}-trace", 2)
+        records = await _read_traces(producer._session, f"{topic}-trace", 2)
         by_id = {record.message_id: record for record in records if isinstance(record, PubTrace)}
         first = by_id[receipt.message_id]
         assert (first.group, first.topic, first.tags, first.keys) == (group, topic, "t", "a b")
         assert (first.body_bytes, first.kind, first.success) == (5, TracedKind.NORMAL, True)
         assert (first.region, first.offset_message_id) == ("DefaultRegion", receipt.offset_id)
-        assert first.store_host == await find_broker(producer.session)
+        assert first.store_host == await find_broker(producer._session)
         assert by_id[delayed.message_id].kind == TracedKind.DELAY
 
 
 async def case_traces_go_to_the_official_topic(nameserver: str, topic: str, group: str) -> None:
     async with Producer(nameserver, group=group, trace=True) as producer:
-        assert producer._trace is not None
-        dispatcher = producer._trace.dispatcher
+        assert producer._engine.trace is not None
+        dispatcher = producer._engine.trace.dispatcher
         sent: set[str] = set()
         loop = asyncio.get_running_loop()
         again_at = 0.0
@@ -76,7 +77,7 @@ async def case_traces_go_to_the_official_topic(nameserver: str, topic: str, grou
             if dispatcher.failed + dispatcher.dropped >= len(sent) or loop.time() >= again_at:
                 again_at = loop.time() + 10
                 sent.add((await producer.send(topic, b"hello", keys=[topic])).message_id)
-            traces = await _read_all(producer.session, TRACE_TOPIC)
+            traces = await _read_all(producer._session, TRACE_TOPIC)
             return [message for message in traces if sent & set(message.keys)]
 
         try:
@@ -99,7 +100,7 @@ async def case_deliveries_are_traced(nameserver: str, topic: str, group: str) ->
         await create_topic(producer, f"{topic}-trace", 1)
         receipts = await send_numbered(producer, topic, range(2), keys=["k"])
         async with consumer:
-            records = await _read_traces(producer.session, f"{topic}-trace", 4)
+            records = await _read_traces(producer._session, f"{topic}-trace", 4)
     befores = {record.message_id: record for record in records if isinstance(record, SubBeforeTrace)}
     afters = {record.message_id: record for record in records if isinstance(record, SubAfterTrace)}
     assert befores.keys() == afters.keys() == {receipt.message_id for receipt in receipts}
@@ -124,7 +125,7 @@ async def case_retries_are_traced(nameserver: str, topic: str, group: str) -> No
         await create_topic(producer, f"{topic}-trace", 1)
         receipt = await producer.send(topic, b"x")
         async with consumer:
-            records = await _read_traces(producer.session, f"{topic}-trace", 4)
+            records = await _read_traces(producer._session, f"{topic}-trace", 4)
     befores = [record for record in records if isinstance(record, SubBeforeTrace)]
     assert sorted(before.retries for before in befores) == [0, 1]
     assert {before.message_id for before in befores} == {receipt.message_id}
@@ -138,7 +139,7 @@ async def case_decisions_are_traced(nameserver: str, topic: str, group: str) -> 
         await create_topic(producer, f"{topic}-trace", 1)
         async with producer.transaction(topic, b"x", keys=["k"]) as half:
             pass
-        records = await _read_traces(producer.session, f"{topic}-trace", 2)
+        records = await _read_traces(producer._session, f"{topic}-trace", 2)
         (pub,) = [record for record in records if isinstance(record, PubTrace)]
         (end,) = [record for record in records if isinstance(record, EndTransactionTrace)]
         assert (pub.kind, pub.message_id) == (TracedKind.HALF, half.transaction_id)
@@ -151,7 +152,7 @@ async def case_closing_sends_what_is_left(nameserver: str, topic: str, group: st
         await create_topic(looker, f"{topic}-trace", 1)
         async with Producer(nameserver, group=group, trace=f"{topic}-trace") as producer:
             await send_numbered(producer, topic, range(20))
-        records = await _read_traces(looker.session, f"{topic}-trace", 20)
+        records = await _read_traces(looker._session, f"{topic}-trace", 20)
         assert len({record.message_id for record in records}) == 20
 
 
@@ -163,5 +164,5 @@ async def case_without_trace_nothing_is_written(nameserver: str, topic: str, gro
         receipt = await producer.send(topic, b"x", keys=[topic])
         async with consumer:
             await collector.wait(1)
-        for message in await _read_all(producer.session, TRACE_TOPIC):
+        for message in await _read_all(producer._session, TRACE_TOPIC):
             assert receipt.message_id not in message.keys

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from eruca import Message, Producer, Receipt, SendStatus
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca.errors import MessageIllegal
 from tests.clients.stage import (
     create_topic,
@@ -52,12 +53,12 @@ async def case_what_is_committed_is_seen(nameserver: str, topic: str, group: str
 
         async def work(receipt: Receipt) -> Decision:
             assert receipt.status is SendStatus.STORED
-            seen_before.extend(await fetch_topic(producer.session, topic, 0))
+            seen_before.extend(await fetch_topic(producer._session, topic, 0))
             return Decision.COMMIT
 
         result = await producer.send_transaction(topic, b"paid", local=work, tags="t", keys=["k"])
         assert (result.decision, seen_before) == (Decision.COMMIT, [])
-        (message,) = await fetch_topic(producer.session, topic, 1)
+        (message,) = await fetch_topic(producer._session, topic, 1)
         assert (message.topic, message.body, message.tags, message.keys) == (topic, b"paid", "t", ["k"])
         assert message.message_id == result.receipt.message_id == message.transaction_id
         assert checker.asked == []
@@ -70,7 +71,7 @@ async def case_what_is_rolled_back_is_not_seen(nameserver: str, topic: str, grou
         for number in range(6):
             decision = Decision.COMMIT if number % 2 else Decision.ROLLBACK
             await producer.send_transaction(topic, b"%d" % number, local=_decide(decision))  # type: ignore[arg-type]
-        messages = await fetch_topic(producer.session, topic, 3)
+        messages = await fetch_topic(producer._session, topic, 3)
         assert [message.body for message in messages] == [b"1", b"3", b"5"]
 
 
@@ -78,8 +79,8 @@ async def case_a_block_commits_at_its_end(nameserver: str, topic: str, group: st
     async with TransactionalProducer(nameserver, group=group, check=_Checker(Decision.ROLLBACK)) as producer:
         await create_topic(producer, topic, 1)
         async with producer.transaction(topic, b"whole") as half:
-            assert await fetch_topic(producer.session, topic, 0) == []
-        (message,) = await fetch_topic(producer.session, topic, 1)
+            assert await fetch_topic(producer._session, topic, 0) == []
+        (message,) = await fetch_topic(producer._session, topic, 1)
         assert message.transaction_id == half.transaction_id
 
 
@@ -93,7 +94,7 @@ async def case_a_block_that_fails_is_rolled_back(nameserver: str, topic: str, gr
             half.rollback()
         async with producer.transaction(topic, b"good"):
             pass
-        assert [message.body for message in await fetch_topic(producer.session, topic, 1)] == [b"good"]
+        assert [message.body for message in await fetch_topic(producer._session, topic, 1)] == [b"good"]
 
 
 async def case_the_broker_asks_about_what_is_open(nameserver: str, topic: str, group: str) -> None:
@@ -103,7 +104,7 @@ async def case_the_broker_asks_about_what_is_open(nameserver: str, topic: str, g
         local = _decide(Decision.UNKNOWN)
         result = await producer.send_transaction(topic, b"open", local=local, keys=["k"])  # type: ignore[arg-type]
         assert result.decision is Decision.UNKNOWN
-        (message,) = await fetch_topic(producer.session, topic, 1)
+        (message,) = await fetch_topic(producer._session, topic, 1)
         assert message.body == b"open"
         asked = checker.asked[0]
         assert (asked.topic, asked.body, asked.keys) == (topic, b"open", ["k"])
@@ -120,7 +121,7 @@ async def case_an_answer_may_be_no(nameserver: str, topic: str, group: str) -> N
         await wait_until(lambda: bool(checker.asked), "asked")
         async with producer.transaction(topic, b"good"):
             pass
-        assert [message.body for message in await fetch_topic(producer.session, topic, 1)] == [b"good"]
+        assert [message.body for message in await fetch_topic(producer._session, topic, 1)] == [b"good"]
 
 
 @whole
@@ -130,7 +131,7 @@ async def case_the_broker_asks_until_it_knows(nameserver: str, topic: str, group
         await create_topic(producer, topic, 1)
         async with producer.transaction(topic, b"open") as half:
             half.leave_open()
-        assert [message.body for message in await fetch_topic(producer.session, topic, 1)] == [b"open"]
+        assert [message.body for message in await fetch_topic(producer._session, topic, 1)] == [b"open"]
         assert len(checker.asked) >= 3
 
 
@@ -145,7 +146,7 @@ async def case_local_work_that_fails_leaves_it_open(nameserver: str, topic: str,
         await create_topic(producer, topic, 1)
         with pytest.raises(ValueError, match="unclear"):
             await producer.send_transaction(topic, b"open", local=work)
-        assert [message.body for message in await fetch_topic(producer.session, topic, 1)] == [b"open"]
+        assert [message.body for message in await fetch_topic(producer._session, topic, 1)] == [b"open"]
         assert checker.asked
 
 
@@ -159,8 +160,8 @@ async def case_another_producer_of_the_group_is_asked(nameserver: str, topic: st
     async with TransactionalProducer(nameserver, group=group, check=checker) as second:
         # Brokers ask those that they have heard of.
         await second.list_queues(topic)
-        await second.session.heartbeat()
-        assert [message.body for message in await fetch_topic(second.session, topic, 1)] == [b"left behind"]
+        await second._session.heartbeat()
+        assert [message.body for message in await fetch_topic(second._session, topic, 1)] == [b"left behind"]
         assert checker.asked[0].transaction_id == half.transaction_id
 
 
@@ -170,7 +171,7 @@ async def case_plain_functions_may_decide(nameserver: str, topic: str, group: st
         await producer.send_transaction(topic, b"now", local=lambda receipt: Decision.COMMIT)
         await producer.send_transaction(topic, b"never", local=lambda receipt: Decision.ROLLBACK)
         await producer.send_transaction(topic, b"asked", local=lambda receipt: None)
-        messages = await fetch_topic(producer.session, topic, 2)
+        messages = await fetch_topic(producer._session, topic, 2)
         assert [message.body for message in messages] == [b"now", b"asked"]
 
 
@@ -186,7 +187,7 @@ async def case_a_transactional_producer_sends_plainly_too(nameserver: str, topic
         await create_topic(producer, topic, 1)
         await producer.send(topic, b"plain")
         await producer.send_batch(topic, [b"batch"])
-        messages = await fetch_topic(producer.session, topic, 2)
+        messages = await fetch_topic(producer._session, topic, 2)
         assert [message.body for message in messages] == [b"plain", b"batch"]
 
 
@@ -213,7 +214,7 @@ async def case_many_transactions_at_once(nameserver: str, topic: str, group: str
                     half.rollback()
 
         await asyncio.gather(*[pay(number) for number in range(90)])
-        messages = await fetch_topic(producer.session, topic, 60)
+        messages = await fetch_topic(producer._session, topic, 60)
         wanted = {body for body in list_numbers(90) if int(body) % 3}
         assert {message.body for message in messages} == wanted
 
@@ -227,8 +228,8 @@ async def case_a_plain_producer_is_never_asked(nameserver: str, topic: str, grou
         Producer(nameserver, group=group) as plain,
     ):
         await create_topic(plain, topic, 1)
-        await plain.session.heartbeat()
+        await plain._session.heartbeat()
         async with producer.transaction(topic, b"open") as half:
             half.leave_open()
-        assert [message.body for message in await fetch_topic(producer.session, topic, 1)] == [b"open"]
+        assert [message.body for message in await fetch_topic(producer._session, topic, 1)] == [b"open"]
         assert checker.asked

@@ -71,7 +71,7 @@ class GroupMember:
             strategy=self._strategy,
             drain=DRAIN_SECONDS,
             limits=PullLimits(count_max=request["cachedMax"], error_pause_ms=100),
-            options=ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=request["heartbeatMs"], route_interval_ms=1000),
+            options=ClientOptions(ip="127.0.0.1", heartbeat_interval=request["heartbeatMs"] / 1000, route_interval=1),
             offsets_interval_ms=request["persistMs"],
             rebalance_interval_ms=rebalance_ms,
             lock_interval_ms=lock_renew_ms,

@@ -24,7 +24,8 @@ import pytest
 
 from eruca import ClientOptions, Consumer, Message, Outcome, Producer, PullConsumer, Sql
 from eruca._client.group.pulling import PullLimits
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._client.session.session import Session
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.headers import QueryMessageHeader
@@ -68,9 +69,9 @@ class World:
         """A client in a hurry."""
         return ClientOptions(
             nameservers=self.peer.address,
-            call_timeout_ms=_CALL_MS,
-            route_interval_ms=100,
-            heartbeat_interval_ms=100,
+            call_timeout=_CALL_MS / 1000,
+            route_interval=0.1,
+            heartbeat_interval=0.1,
             ip="127.0.0.1",
             calls_max=1000,
         )
@@ -126,7 +127,7 @@ async def send(world: World) -> None:
             body = b"x" * world.rng.choice((1, 10, 10_000))
             await world.expect("send", producer.send(TOPIC, body, keys=[str(number)]), _SEND_S)
         await world.expect("send to a shard", producer.send(TOPIC, b"x", shard="a"), _SEND_S)
-        await world.expect("send with a delay", producer.send("other", b"x", delay=3), _SEND_S)
+        await world.expect("send with a delay", producer.send("other", b"x", delay_level=3), _SEND_S)
 
 
 async def send_batch(world: World) -> None:
@@ -145,7 +146,7 @@ async def send_much(world: World) -> None:
     async with open_producer(world, in_flight_max=2, avoid_slow_brokers=True) as producer:
         sends = [world.expect("a send in a full window", producer.send(TOPIC, b"x"), _SEND_S) for _ in range(12)]
         await asyncio.gather(*sends)
-        tasks = [producer.send_soon(TOPIC, b"x") for _ in range(5)]
+        tasks = [await producer.send_soon(TOPIC, b"x") for _ in range(5)]
         for task in tasks:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 

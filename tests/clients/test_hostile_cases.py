@@ -13,7 +13,8 @@ import pytest
 
 from eruca import ClientOptions, Consumer, Message, Producer, PullConsumer
 from eruca._client.group.pulling import PullLimits
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._client.session.calls import has_entry
 from eruca._client.session.routes import make_route
 from eruca._ground.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
@@ -78,7 +79,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def make_consumer(peer: HostilePeer, **how: Any) -> Consumer:
-    options = ClientOptions(nameservers=peer.address, call_timeout_ms=_CALL_MS, ip="127.0.0.1")
+    options = ClientOptions(nameservers=peer.address, call_timeout=_CALL_MS / 1000, ip="127.0.0.1")
     return Consumer(group="g", options=options, start="earliest", rebalance_interval_ms=50, drain=0.5, **how)
 
 
@@ -115,7 +116,7 @@ async def test_a_silent_server_costs_a_send_no_more_than_its_timeout(
         return None if knows_routes and request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC else []
 
     async with serve(be_silent) as peer:
-        options = ClientOptions(nameservers=peer.address, call_timeout_ms=60_000, ip="127.0.0.1")
+        options = ClientOptions(nameservers=peer.address, call_timeout=60, ip="127.0.0.1")
         producer = TransactionalProducer(
             group="shop", options=options, timeout=0.3, check=lambda message: Decision.UNKNOWN
         )
@@ -144,7 +145,7 @@ async def test_a_server_that_reads_nothing_ends_a_oneway_send() -> None:
         return [math.inf] if request.flag & FLAG_ONEWAY else None
 
     async with serve(read_nothing) as peer:
-        options = ClientOptions(nameservers=peer.address, call_timeout_ms=_CALL_MS, ip="127.0.0.1")
+        options = ClientOptions(nameservers=peer.address, call_timeout=_CALL_MS / 1000, ip="127.0.0.1")
         async with asyncio.timeout(_WAIT_S), Producer(group="shop", options=options, compress_from=None) as producer:
             with pytest.raises(CallTimeout, match="does not read"):
                 for _ in range(200):
@@ -364,7 +365,7 @@ async def test_the_search_for_a_time_ends_although_a_queue_never_comes_to_an_end
         return [encode_command(request.answer(ResponseCode.SUCCESS, header, body))]
 
     async with serve(go_on, queues=1) as peer:
-        options = ClientOptions(nameservers=peer.address, call_timeout_ms=_CALL_MS, ip="127.0.0.1")
+        options = ClientOptions(nameservers=peer.address, call_timeout=_CALL_MS / 1000, ip="127.0.0.1")
         async with asyncio.timeout(_WAIT_S), PullConsumer(group="g", options=options) as consumer:
             queue = (await consumer.list_queues(TOPIC))[0]
             with pytest.raises(CallTimeout):

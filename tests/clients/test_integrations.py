@@ -191,7 +191,7 @@ def test_celery_rejected_task_comes_again_or_is_a_dead_letter(office: Office, cl
         dead = f"%DLQ%celery-prefix_{office.queue}"
         with Consumer(
             cluster.name_server, group=f"morgue-{office.queue}", subscribe=dead, start="earliest",
-            options=eruca.ClientOptions(route_interval_ms=200),
+            options=eruca.ClientOptions(route_interval=0.2),
         ) as morgue:  # fmt: skip
             letter = next(iter(morgue))
             assert letter.keys == [sent.id]

@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eruca import Consumer, Message, Outcome, Producer, PullConsumer, Receipt, Sql
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import ResetOffsetHeader
 from eruca._wire.names import DLQ_PREFIX
@@ -142,7 +143,7 @@ async def retries(nameserver: str, name: str, plan: Plan) -> Facts:
         async with consumer:
             await _send_all(producer, name, range(len(failures)))
             await wait_until(lambda: sum(map(len, seen.values())) >= calls, "all calls", _PATIENCE_SECONDS)
-            letters = await fetch_topic(producer.session, DLQ_PREFIX + name, hopeless)
+            letters = await fetch_topic(producer._session, DLQ_PREFIX + name, hopeless)
     return {
         "times": {str(number): [message.attempts for message in seen[number]] for number in sorted(seen)},
         "levels": {
@@ -168,7 +169,9 @@ async def delays(nameserver: str, name: str, plan: Plan) -> Facts:
     ):
         await create_topic(producer, name)
         async with consumer:
-            receipts = [await producer.send(name, b"%d" % number, delay=level) for number, level in enumerate(levels)]
+            receipts = [
+                await producer.send(name, b"%d" % number, delay_level=level) for number, level in enumerate(levels)
+            ]
             # The record that waits, stored when it was sent.
             due = [
                 (await looker.view(receipt.offset_id)).stored_at + timedelta(milliseconds=plan["millis"][str(level)])
@@ -213,7 +216,7 @@ async def transactions(nameserver: str, name: str, plan: Plan) -> Facts:
         await wait_until(lambda: all(asked[number] >= times for number, times in open_ones.items()), "all asked")
         # A broker that asks about nothing any more has heard every answer.
         await wait_until(lambda: loop.time() - last_asked > SILENCE_SECONDS, "silence")
-        session = producer.session
+        session = producer._session
         visible = [
             message for queue in await list_queues(session, name) for message in await read_queue(session, queue)
         ]
@@ -281,7 +284,7 @@ async def reset(nameserver: str, name: str, plan: Plan) -> Facts:
             header = ResetOffsetHeader(
                 topic=name, group=name, timestamp=round(middle.timestamp() * 1000), is_force=True
             )
-            table = await ask_broker(producer.session, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+            table = await ask_broker(producer._session, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
             await collector.wait(3 * half)
             again = _numbers(collector.messages[2 * half :])
     await _wait_for_commits(nameserver, name, name, [half // 2] * 4)

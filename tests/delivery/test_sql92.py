@@ -155,7 +155,7 @@ async def test_a_broker_sends_what_the_table_says(system: Cluster) -> None:
             properties = {name: value for name, value in have.items() if name not in {"TAGS", "KEYS"}}
             keys = [have["KEYS"]] if "KEYS" in have else []
             await producer.send(TOPIC, b"x", tags=have.get("TAGS"), keys=keys, properties=properties)
-        stored = await fetch_queue(producer.session, queue, len(MESSAGES))
+        stored = await fetch_queue(producer._session, queue, len(MESSAGES))
         kept = [parse_properties(message.record.properties) for message in stored]
         assert all(have.items() <= found.items() for have, found in zip(MESSAGES, kept, strict=True))
         differing = []
@@ -184,7 +184,7 @@ async def _pull_all(consumer: PullConsumer, queue: MessageQueue, text: str) -> l
 
 async def _check(producer: Producer, text: str) -> RequestRefused | None:
     """Let the broker read an expression, as consumers do before they subscribe; gives its refusal."""
-    session = producer.session
+    session = producer._session
     data = SubscriptionData(topic=TOPIC, sub_string=text, sub_version=1, expression_type=SQL92)
     try:
         await session.calls.check_subscription(await find_broker(session), session.client_id, TOPIC, data)

@@ -13,7 +13,8 @@ from eruca import Consumer, Message, Outcome
 from eruca._admin import deadletters
 from eruca._admin.session import Admin
 from eruca._admin.transactions import State
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.names import DLQ_PREFIX
 from tests.figures import note_figures
 from tests.interop.brokers import Cluster
@@ -147,7 +148,7 @@ async def use_transactions(cluster: Cluster, store: Path, name: str) -> None:
 
         async with TransactionalProducer(cluster.name_server, group=TRANSACTION_GROUP, check=check) as producer:
             await producer.send(topic, b"hello")
-            await producer.session.heartbeat()
+            await producer._session.heartbeat()
             (deed,) = await desk.run("txn", "resume", f"{name}-lost", "-o", "json")
             assert deed["outcome"] == "resumed"
             await wait_for_state(admin, f"{name}-lost", State.COMMITTED)

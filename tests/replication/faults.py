@@ -99,7 +99,7 @@ async def run(settings: Settings, home: Path) -> Result:
             faults=True,
             settings=options,
         ) as group,
-        Admin(group.names.address, ClientOptions(instance="senders", call_timeout_ms=1000)) as admin,
+        Admin(group.names.address, ClientOptions(instance="senders", call_timeout=1)) as admin,
         AsyncExitStack() as stack,
     ):
         loads = [DirectLoad(admin.calls, ledger, member.address, queues=QUEUES) for member in group.members]

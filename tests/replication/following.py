@@ -160,7 +160,7 @@ async def run(settings: Settings, home: Path, peer: Peer | None) -> Result:
         _staging(settings, home, peer, names.address, watch) as stage,
         _consuming(settings, home, peer) as program,
         Producer(
-            names.address, group="feeder", timeout=_SEND_SECONDS, options=ClientOptions(route_interval_ms=500)
+            names.address, group="feeder", timeout=_SEND_SECONDS, options=ClientOptions(route_interval=0.5)
         ) as producer,
     ):
         await stage.start("master")

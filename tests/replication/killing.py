@@ -107,7 +107,7 @@ class _Clients:
     """Producers and consumers that only know the name server."""
 
     def __init__(self, group: Group) -> None:
-        options = ClientOptions(route_interval_ms=500, call_timeout_ms=1000)
+        options = ClientOptions(route_interval=0.5, call_timeout=1)
         self.ledger = Ledger()
         self.consumed: Counter[int] = Counter()
         self.producer = Producer(

@@ -241,7 +241,7 @@ class Watch:
     """Asks brokers directly, whatever their roles are."""
 
     def __init__(self, name_server: str, call_timeout_ms: int = 2000) -> None:
-        self._admin = Admin(name_server, ClientOptions(call_timeout_ms=call_timeout_ms, route_interval_ms=200))
+        self._admin = Admin(name_server, ClientOptions(call_timeout=call_timeout_ms / 1000, route_interval=0.2))
 
     async def __aenter__(self) -> Self:
         await self._admin.__aenter__()

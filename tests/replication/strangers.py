@@ -71,7 +71,7 @@ async def run(settings: Settings, home: Path) -> Result:
     result, ledger = Result(settings), Ledger()
     async with (
         Group(home, members=2, seed=settings.seed) as group,
-        Admin(group.names.address, ClientOptions(instance="senders", call_timeout_ms=1000)) as admin,
+        Admin(group.names.address, ClientOptions(instance="senders", call_timeout=1)) as admin,
         AsyncExitStack() as stack,
     ):
         for member in group.members:

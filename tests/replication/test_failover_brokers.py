@@ -313,7 +313,7 @@ async def test_producer_sees_a_short_pause(elected: Elected, caplog: pytest.LogC
     await elected.wait_for_set(0, 1, 2)
     pauses: list[float] = []
     sent: list[bytes] = []
-    options = ClientOptions(route_interval_ms=200, call_timeout_ms=1000)
+    options = ClientOptions(route_interval=0.2, call_timeout=1)
     async with Producer(
         elected.group.nameserver.address, group="feeder", timeout=2.0, try_timeout=1.0, options=options
     ) as producer:

@@ -120,7 +120,7 @@ class Offsets(Part):
 
     async def _feed(self, queue: MessageQueue) -> None:
         loop = asyncio.get_running_loop()
-        calls, group = self.stage.looker.session.calls, self.name
+        calls, group = self.stage.looker._session.calls, self.name
         while self.stage.is_feeding:
             await self._may_write.wait()
             offset = self._attempted[queue.queue_id] = self._attempted[queue.queue_id] + 1
@@ -150,7 +150,7 @@ class Offsets(Part):
         self._may_write.clear()
         killed = self.stage.kills[-1]
         safe_until = killed - OFFSETS_INTERVAL_MS / 1000 - self._SAVE_SECONDS_MAX
-        calls = self.stage.looker.session.calls
+        calls = self.stage.looker._session.calls
         for queue in self._queues:
             found = await insist(lambda queue=queue: calls.read_offset(self.stage.broker, self.name, queue))
             acknowledged = self._acknowledged[queue.queue_id]
@@ -221,7 +221,7 @@ class Tables(Part):
             self._busy.discard(name)
 
     async def _put_topic(self, name: str, queues: int) -> None:
-        session = self.stage.looker.session
+        session = self.stage.looker._session
         if queues:
             header = CreateTopicHeader(topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
             await ask_broker(session, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
@@ -229,7 +229,7 @@ class Tables(Part):
             await ask_broker(session, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic=name))
 
     async def _put_group(self, name: str, times: int) -> None:
-        session = self.stage.looker.session
+        session = self.stage.looker._session
         if times:
             config = GroupConfig(group_name=name, retry_max_times=times)
             await ask_broker(session, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config)
@@ -251,7 +251,7 @@ class Tables(Part):
         await self._compare()
 
     async def _compare(self) -> None:
-        session = self.stage.looker.session
+        session = self.stage.looker._session
         wanted_topics = {name: set(numbers) for name, numbers in self._topics.items() if name not in self._busy}
         wanted_groups = {name: set(numbers) for name, numbers in self._groups.items() if name not in self._busy}
         topics = await insist(lambda: ask_broker(session, RequestCode.GET_ALL_TOPIC_CONFIG))

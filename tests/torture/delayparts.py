@@ -51,7 +51,7 @@ class Delays(Part):
         body = self.name_body()
         self._levels[body] = level = self.rng.choice(self._LEVELS)
         try:
-            self._acknowledged[body] = await self._producer.send(self.name, body, delay=level)
+            self._acknowledged[body] = await self._producer.send(self.name, body, delay_level=level)
         except ErucaError:
             return
 
@@ -147,7 +147,7 @@ class Timers(Part):
         self._doubtful.add(body)
         try:
             await self._producer.cancel_delayed(self.name, receipt)
-            self._cancelled_ms[body] = self.stage.looker.session.clock.now_ms()
+            self._cancelled_ms[body] = self.stage.looker._session.clock.now_ms()
         except ErucaError:
             return
 

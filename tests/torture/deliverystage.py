@@ -47,12 +47,12 @@ class Stage:
 
     async def read_topic(self, topic: str) -> list[Message]:
         """All that a topic has."""
-        session = self.looker.session
+        session = self.looker._session
         return [message for queue in await list_queues(session, topic) for message in await read_queue(session, queue)]
 
     async def read_queue(self, topic: str, queue_id: int, broker_name: str) -> list[Message]:
         """All that one queue has, also of a topic that has no route."""
-        return await read_queue(self.looker.session, MessageQueue(broker_name, queue_id, topic))
+        return await read_queue(self.looker._session, MessageQueue(broker_name, queue_id, topic))
 
 
 class Part:

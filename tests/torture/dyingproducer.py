@@ -6,7 +6,8 @@ import asyncio
 import sys
 
 from eruca import Message, Receipt
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 
 
 async def main(nameserver: str, name: str) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eruca import Message, Outgoing, Producer, Receipt
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.headers import QueryMessageHeader
 from eruca.errors import ErucaError
 from tests.clients.stage import create_topic, make_consumer
@@ -126,7 +127,7 @@ class Sends(Part):
         await self._check_keys()
 
     async def _check_keys(self) -> None:
-        calls = self.stage.looker.session.calls
+        calls = self.stage.looker._session.calls
         for key, body in self.rng.sample(sorted(self._keys.items()), min(_QUERY_MAX, len(self._keys))):
             header = QueryMessageHeader(topic=self.name, key=key, max_num=32, begin_timestamp=0, end_timestamp=2**62)
             if body not in [record.body for record in await calls.query_messages(self.stage.broker, header)]:

@@ -171,7 +171,7 @@ async def prepare(nameserver: str, broker: str, settings: Settings) -> None:
     rounds = settings.seconds / settings.handler_s + 3
     async with Producer(nameserver, group="filler") as producer:
         header = CreateTopicHeader(topic=TOPIC, read_queue_nums=queues, write_queue_nums=queues, perm=6)
-        await producer.session.calls.ask(broker, make_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+        await producer._session.calls.ask(broker, make_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
         for queue in await producer.list_queues(TOPIC):
             count = round(rounds * settings.concurrency / settings.queues_each) + 1
             await producer.send_batch(TOPIC, [b"work"] * count, queue=queue)

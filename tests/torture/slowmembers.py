@@ -50,7 +50,7 @@ def make_member(settings: MemberSettings, number: int) -> Consumer:
         settings.nameserver,
         group=settings.group,
         start="earliest",
-        options=ClientOptions(heartbeat_interval_ms=settings.heartbeat_ms, ip="127.0.0.1"),
+        options=ClientOptions(heartbeat_interval=settings.heartbeat_ms / 1000, ip="127.0.0.1"),
         rebalance_interval_ms=settings.rebalance_ms,
         drain=settings.drain_s,
         on_queues=tell_queues,

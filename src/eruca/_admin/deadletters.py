@@ -16,6 +16,7 @@ from eruca._admin.session import Admin
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.sending import Parcel, Sender
+from eruca._ground.durations import to_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_PRODUCER_GROUP, check_group
 from eruca._wire.properties import (
@@ -339,7 +340,7 @@ async def _send(admin: Admin, sender: Sender, letter: Message, target: str, turn
     for attempt in range(_TRIES):
         queue = queues[(turn + attempt) % len(queues)]
         try:
-            return await sender.send(parcel, queue, admin.options.call_timeout_ms)
+            return await sender.send(parcel, queue, to_ms("call_timeout", admin.options.call_timeout))
         except (NetError, RequestRefused) as error:
             if attempt == _TRIES - 1 or not error.retryable:
                 raise

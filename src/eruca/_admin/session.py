@@ -13,6 +13,7 @@ from eruca._client.pull.queuereading import QueueReader
 from eruca._client.session.calls import Calls
 from eruca._client.session.routes import Route, Routes
 from eruca._client.session.session import Session
+from eruca._ground.durations import to_ms
 from eruca._wire.bodies import ClusterInfo, MessageQueue, QueueEntries, TopicList
 from eruca._wire.catalog import decode_answer
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -134,7 +135,12 @@ class Admin:
         silent = 0
         while at < end:
             pulled = await reader.pull(
-                queue, at, wanted="*", count=_READ_COUNT, hold_ms=0, timeout_ms=self.options.call_timeout_ms
+                queue,
+                at,
+                wanted="*",
+                count=_READ_COUNT,
+                hold_ms=0,
+                timeout_ms=to_ms("call_timeout", self.options.call_timeout),
             )
             for message in pulled.messages:
                 if message.offset >= end:

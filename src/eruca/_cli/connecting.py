@@ -41,4 +41,4 @@ def make_options(nameservers: str) -> ClientOptions:
     """The options of a client for one command; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY name the account."""
     from eruca._client.options import ClientOptions
 
-    return ClientOptions(nameservers=nameservers, call_timeout_ms=round(TIMEOUT_S * 1000))
+    return ClientOptions(nameservers=nameservers, call_timeout=TIMEOUT_S)

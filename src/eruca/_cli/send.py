@@ -234,7 +234,7 @@ class _Sender:
                         waiting = await _take_done(waiting, asyncio.FIRST_COMPLETED)
                 await _take_done(waiting, asyncio.ALL_COMPLETED)
                 if self.count:
-                    await _wait_for_topic(producer.session.routes, plan.topic)
+                    await _wait_for_topic(producer._session.routes, plan.topic)
             finally:
                 for task in waiting:
                     task.cancel()
@@ -248,7 +248,7 @@ class _Sender:
             tags=plan.tags,
             keys=plan.keys,
             properties=plan.properties,
-            delay=plan.delay_level,
+            delay_level=plan.delay_level,
             shard=plan.shard if self._queue is None else None,
             queue=self._queue,
         )

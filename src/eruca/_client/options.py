@@ -8,8 +8,14 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from eruca._client.arguments import check_count, check_type
+from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import CALLS_IN_FLIGHT_MAX
+from eruca._net.addresses import check_addresses, split_addresses
 from eruca.errors import ConfigError
+
+# Intervals and timeouts of zero would keep the client busy, or fail every request.
+_DURATION_MIN_S = 0.001
 
 
 def _find_own_ip() -> str:
@@ -27,7 +33,7 @@ def _find_own_ip() -> str:
 class ClientOptions:
     """Settings of a session. Clients with equal settings in one process share one session and its connections.
 
-    >>> options = ClientOptions(access_key="shop", secret_key="...", heartbeat_interval_ms=10_000)
+    >>> options = ClientOptions(access_key="shop", secret_key="...", heartbeat_interval=10)
     >>> producer = Producer("127.0.0.1:9876", group="shop", options=options)
     """
 
@@ -47,10 +53,11 @@ class ClientOptions:
     instance: str = "DEFAULT"
     # The address that message ids and the client id begin with.
     ip: str = field(default_factory=_find_own_ip)
-    # How long one question to a server may take.
-    call_timeout_ms: int = 3000
-    route_interval_ms: int = 30_000
-    heartbeat_interval_ms: int = 30_000
+    # How long one request to a server may take.
+    call_timeout: Duration = 3.0
+    # How often name servers are asked for routes again, and how often brokers get a heartbeat.
+    route_interval: Duration = 30.0
+    heartbeat_interval: Duration = 30.0
     # Requests that may wait for an answer at the same time.
     calls_max: int = CALLS_IN_FLIGHT_MAX
 
@@ -60,15 +67,41 @@ class ClientOptions:
                 "an access key needs a secret key, and the other way round",
                 hint="set both, or neither: access_key= and secret_key=, ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY",
             )
-        for name in ("call_timeout_ms", "route_interval_ms", "heartbeat_interval_ms", "calls_max"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}={getattr(self, name)}: must be above 0")
+        for name in ("nameservers", "address_server", "access_key", "namespace", "instance", "ip"):
+            check_type(name, getattr(self, name), str)
+        if self.address_server and not self.address_server.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"address_server={self.address_server!r}: expected a URL that starts with http:// or https://"
+            )
+        if self.tls is not None:
+            check_type("tls", self.tls, ssl.SSLContext)
+        check_nameservers("nameservers", self.nameservers)
+        check_count("calls_max", self.calls_max)
+        for name in ("call_timeout", "route_interval", "heartbeat_interval"):
+            # As seconds, so that equal options are equal however they were given, and share a session.
+            object.__setattr__(self, name, to_seconds(name, getattr(self, name), at_least=_DURATION_MIN_S))
+
+
+def check_nameservers(name: str, text: str) -> None:
+    """Check a list of name servers. Raises ConfigError, with the name of the argument, unless each is host:port."""
+    for part in split_addresses(text):
+        if "/" in part:
+            raise ConfigError(
+                f"{name}={text!r}: {part!r} is a URL, not host:port",
+                hint="for example 127.0.0.1:9876; an address server is ClientOptions(address_server=...)",
+            )
+    check_addresses(name, text)
 
 
 def choose_options(nameservers: str | Sequence[str] | None, options: ClientOptions | None) -> ClientOptions:
     """The options a client was given, with the name servers it was given first."""
+    if options is not None:
+        check_type("options", options, ClientOptions)
     chosen = options or ClientOptions()
     if nameservers is None:
         return chosen
-    text = nameservers if isinstance(nameservers, str) else ";".join(nameservers)
-    return replace(chosen, nameservers=text)
+    if not isinstance(nameservers, str):
+        if not isinstance(nameservers, Sequence) or not all(isinstance(item, str) for item in nameservers):
+            raise ConfigError(f"nameservers={nameservers!r:.80}: expected a str or a list of them, each host:port")
+        nameservers = ";".join(nameservers)
+    return replace(chosen, nameservers=nameservers)

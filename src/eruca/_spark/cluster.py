@@ -83,7 +83,7 @@ class Access:
 
     def make_client_options(self) -> ClientOptions:
         """The settings of a client in this process."""
-        options = ClientOptions(nameservers=self.nameserver, call_timeout_ms=self.timeout_ms)
+        options = ClientOptions(nameservers=self.nameserver, call_timeout=self.timeout_ms / 1000)
         if self.access_file:
             try:
                 keys = msgspec.json.decode(Path(self.access_file).read_bytes(), type=_Keys)

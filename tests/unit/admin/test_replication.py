@@ -14,7 +14,7 @@ from tests.unit.admin.fakemembers import FakeGroup
 
 
 def make_admin(group: FakeGroup) -> Admin:
-    return Admin(options=ClientOptions(nameservers=group.nameserver.address, call_timeout_ms=10_000))
+    return Admin(options=ClientOptions(nameservers=group.nameserver.address, call_timeout=10))
 
 
 def refuse() -> None:

@@ -106,7 +106,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 
 
 def make_admin(pair: Pair) -> Admin:
-    return Admin(options=ClientOptions(nameservers=pair.nameserver.address, call_timeout_ms=10_000))
+    return Admin(options=ClientOptions(nameservers=pair.nameserver.address, call_timeout=10))
 
 
 @pytest.fixture

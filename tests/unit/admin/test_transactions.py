@@ -13,7 +13,8 @@ from eruca._admin.session import Admin
 from eruca._admin.transactions import State, Transaction, TransactionTable
 from eruca._broker.transactions.halves import make_op
 from eruca._client.message import Message
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.checks import Decision
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._testing.embedded import EmbeddedBroker
 from eruca._wire.host import NO_HOST
 from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
@@ -141,7 +142,7 @@ async def test_what_was_given_up_is_resumed_and_then_committed(broker: EmbeddedB
     async with TransactionalProducer(broker.nameserver, group=TRANSACTION_GROUP, check=check) as producer:
         # Its broker must know it before it asks.
         await producer.send("orders", b"hello")
-        await producer.session.heartbeat()
+        await producer._session.heartbeat()
         deed = await transactions.resume(admin, row)
         assert (deed.outcome, deed.reason) == ("resumed", "")
         row = await wait_for_state(admin, "lost", State.COMMITTED)

@@ -92,7 +92,7 @@ def test_bodies_of_other_kinds_are_copied_and_the_user_s_message_stays_as_it_is(
 @pytest.mark.parametrize(
     ("messages", "topic", "words"),
     [
-        ([Outgoing(b"1"), Outgoing(b"2", delay=1)], "T", "cannot be delayed"),
+        ([Outgoing(b"1"), Outgoing(b"2", delay_level=1)], "T", "cannot be delayed"),
         ([Outgoing(b"1")], "%RETRY%group", "retry topic"),
         ([Outgoing(b"1"), Outgoing(b"x" * 500)], "T", "at most 300"),
         ([Outgoing(b"1"), Outgoing(b"x" * 290)], "T", "with its properties has more than 300"),

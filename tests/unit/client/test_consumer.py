@@ -254,7 +254,7 @@ async def test_a_mistake_in_a_background_task_is_not_its_end(
     """Each loop meets an exception that nobody expects, and goes on: pulls, commits, heartbeats, routes, locks."""
     broker = await start_broker()
     producer = await make_producer(nameserver.address)
-    options = ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=50, route_interval_ms=50, instance="other")
+    options = ClientOptions(ip="127.0.0.1", heartbeat_interval=0.05, route_interval=0.05, instance="other")
     limits = PullLimits(suspend_ms=50, error_pause_ms=10)
     consumer = consume(nameserver, options=options, offsets_interval_ms=20, lock_interval_ms=50, limits=limits)
     done: list[bytes] = []
@@ -329,7 +329,7 @@ async def test_an_outage_is_one_warning_and_its_end_another(
     await producer.send("orders", b"x")
     await producer.close()  # it has a session of its own, which would say the same
     limits = PullLimits(suspend_ms=50, error_pause_ms=10)
-    options = ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=50)
+    options = ClientOptions(ip="127.0.0.1", heartbeat_interval=0.05)
     consumer = consume(nameserver, "orders", limits=limits, options=options)
     async with consumer:
         await (await anext(consumer)).ack()

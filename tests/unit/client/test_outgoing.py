@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -13,12 +13,12 @@ from eruca._client.produce.outgoing import (
     build_properties,
     check_body,
     check_flag,
-    describe_timer,
+    describe_delay,
     find_delay_level,
 )
 from eruca._ground.limits import PROPERTIES_BYTES_MAX
 from eruca._wire.properties import RESERVED, parse_properties
-from eruca.errors import MessageIllegal
+from eruca.errors import ConfigError, MessageIllegal
 
 ID = "7F00000100010000000000000000000A"
 
@@ -29,7 +29,7 @@ def test_a_plain_message_has_an_id_and_waits() -> None:
 
 
 def test_everything_a_user_may_say() -> None:
-    text = build_properties(ID, "vip", ["o-1", "o-2"], {"a": "1", "b": "ü"}, True, 3, {"PGROUP": "g"})
+    text = build_properties(ID, "vip", ["o-1", "o-2"], {"a": "1", "b": "ü"}, True, {"DELAY": "3", "PGROUP": "g"})
     assert parse_properties(text) == {
         "UNIQ_KEY": ID,
         "WAIT": "true",
@@ -134,20 +134,51 @@ def test_properties_have_a_limit_in_bytes(letter: str) -> None:
         build_properties(ID, properties={"a": fits + letter})
 
 
-def test_delays_are_levels_or_times_that_are_levels() -> None:
-    assert find_delay_level(3) == 3
-    assert find_delay_level(0) == 0
-    assert find_delay_level(timedelta(0)) == 0
-    assert find_delay_level(timedelta(seconds=1)) == 1
-    assert find_delay_level(timedelta(minutes=1)) == 5
+def test_a_delay_is_a_time_that_is_a_level() -> None:
+    assert find_delay_level(0) == find_delay_level(timedelta(0)) == 0
+    assert find_delay_level(1) == find_delay_level(timedelta(seconds=1)) == find_delay_level(1.0) == 1
+    assert find_delay_level(60) == find_delay_level(timedelta(minutes=1)) == 5
     assert find_delay_level(timedelta(hours=2)) == 18
-    with pytest.raises(MessageIllegal, match=r"nearest are 0:00:05 and 0:00:10; or give the level") as caught:
+    with pytest.raises(MessageIllegal, match=r"nearest are 5 s and 10 s; timer= takes any delay") as caught:
         find_delay_level(timedelta(seconds=7))
-    assert "no delay level is 0:00:07" in str(caught.value)
-    with pytest.raises(MessageIllegal, match=r"nearest are 2:00:00;"):
+    assert "no delay level of 7 s" in str(caught.value)
+    with pytest.raises(MessageIllegal, match=r"nearest is 2 h \(delay=7200\);"):
         find_delay_level(timedelta(days=1))
-    with pytest.raises(MessageIllegal, match=r"nearest are 0:00:01;"):
-        find_delay_level(timedelta(milliseconds=5))
+    with pytest.raises(MessageIllegal, match=r"nearest is 1 s;"):
+        find_delay_level(0.005)
+    with pytest.raises(MessageIllegal, match=r"nearest are 1 min \(delay=60\) and 2 min \(delay=120\)$"):
+        find_delay_level(90, instead="")
+    with pytest.raises(MessageIllegal, match=r"delay=3:.*nearest are 1 s and 5 s"):
+        describe_delay(3, None, None)  # the third level is 10 s, but a number is always seconds
+
+
+def test_a_delay_becomes_one_property() -> None:
+    assert describe_delay(None, None, None) == describe_delay(0, None, None) == describe_delay(None, 0, None) == {}
+    assert describe_delay(10, None, None) == describe_delay(None, 3, None) == {"DELAY": "3"}
+    assert describe_delay(None, None, 20) == describe_delay(None, None, timedelta(seconds=20))
+    assert describe_delay(None, None, 20) == {"TIMER_DELAY_MS": "20000"}
+    moment = datetime(2030, 1, 1, tzinfo=UTC)
+    assert describe_delay(None, None, moment) == {"TIMER_DELIVER_MS": str(round(moment.timestamp() * 1000))}
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ((10, 3, None), MessageIllegal, "delay and delay_level exclude each other"),
+        ((10, None, 20), MessageIllegal, "delay and timer exclude each other"),
+        ((None, 3, 20), MessageIllegal, "delay_level and timer exclude each other"),
+        ((-1, None, None), ConfigError, "delay=-1"),
+        (("10s", None, None), ConfigError, "delay='10s'"),
+        ((None, -1, None), MessageIllegal, "delay_level=-1: levels start at 1"),
+        ((None, 2.0, None), TypeError, "delay_level must be an int, not float"),
+        ((None, True, None), TypeError, "delay_level must be an int, not bool"),
+        ((None, None, -5), ConfigError, "timer=-5"),
+        ((None, None, datetime(2030, 1, 1)), MessageIllegal, "timer=2030-01-01 00:00:00: the moment has no time zone"),
+    ],
+)
+def test_what_is_wrong_with_a_delay_names_the_argument(given: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        describe_delay(*given)
 
 
 def test_bodies_are_bytes_of_some_length() -> None:

@@ -96,7 +96,7 @@ async def test_many_at_once_are_all_stored_once(
     bodies = [b"%d" % number for number in range(500)]
     await asyncio.gather(*[producer.send("orders", body) for body in bodies])
     assert sorted(stored_everywhere(broker, "orders")) == sorted(bodies)
-    assert producer._window.count == 0
+    assert producer._engine.window.count == 0
 
 
 async def test_a_shard_keeps_its_order(
@@ -105,7 +105,7 @@ async def test_a_shard_keeps_its_order(
     broker = await start_broker()
     producer = await make_producer(nameserver.address)
     await producer.send("orders", b"first", shard="s")
-    tasks = [producer.send_soon("orders", b"%d" % number, shard="s") for number in range(100)]
+    tasks = [await producer.send_soon("orders", b"%d" % number, shard="s") for number in range(100)]
     receipts = [await task for task in tasks]
     assert [receipt.offset for receipt in receipts] == list(range(1, 101))
     assert stored_everywhere(broker, "orders")[1:] == [b"%d" % number for number in range(100)]
@@ -120,13 +120,13 @@ async def test_messages_do_not_overtake_those_that_wait_for_the_route(
     producer = await make_producer(nameserver.address)
     tasks = []
     for number in range(500):
-        tasks.append(producer.send_soon("orders", b"%d" % number, shard="s"))
+        tasks.append(await producer.send_soon("orders", b"%d" % number, shard="s"))
         if number % 5 == 0:
             await asyncio.sleep(0)  # some come while the route or the connection is waited for, some just after it
     receipts = await asyncio.gather(*tasks)
     assert [receipt.offset for receipt in receipts] == list(range(500))
     assert stored_everywhere(broker, "orders") == [b"%d" % number for number in range(500)]
-    assert not producer.session.routes._arrivals
+    assert not producer._session.routes._arrivals
 
 
 async def test_a_batch_is_one_request(
@@ -224,7 +224,7 @@ async def test_the_real_route_replaces_the_template_soon(
     await start_broker()
     producer = await make_producer(nameserver.address)
     await producer.send("orders", b"x")
-    routes = producer.session.routes
+    routes = producer._session.routes
     assert routes.peek("orders").is_template
     await wait_until(lambda: not routes.peek("orders").is_template)
     assert len(routes.peek("orders").write_queues) == 4
@@ -255,7 +255,7 @@ async def test_a_selector_chooses(scripted: ScriptedCluster, make_producer: Make
         await producer.send("orders", b"x", selector=nothing)
     with pytest.raises(MessageIllegal, match="give one of them"):
         await producer.send("orders", b"x", shard="s", queue=receipt.queue)
-    assert producer._window.count == 0
+    assert producer._engine.window.count == 0
 
 
 def test_shards_go_where_java_sends_them() -> None:
@@ -531,7 +531,7 @@ async def test_a_copy_for_a_retry_topic_says_how_often_it_was_tried(
     scripted.add_topic("%RETRY%group")
     producer = await make_producer(scripted.address)
     await producer.send("%RETRY%group", b"by a user")
-    sender = Sender(producer.session, "inner")
+    sender = Sender(producer._session, "inner")
     parcel = Parcel("%RETRY%group", b"copy", "a\x01b", "id", reconsume_times=3, max_reconsume_times=16)
     await sender.send(parcel, MessageQueue("broker-a", 0, "%RETRY%group"), 3000)
     assert [(header.reconsume_times, header.max_reconsume_times) for header, _ in broker.sends] == [(0, None), (3, 16)]
@@ -544,7 +544,7 @@ async def test_no_name_server(scripted: ScriptedCluster, make_producer: MakeProd
     producer = await make_producer("127.0.0.1:1")
     with pytest.raises(NetError, match=r"no name server answers: cannot connect to 127\.0\.0\.1:1"):
         await producer.send("orders", b"x")
-    assert producer._window.count == 0
+    assert producer._engine.window.count == 0
 
 
 @pytest.mark.usefixtures("no_nameservers")
@@ -632,7 +632,7 @@ async def test_waiting_for_room_counts_as_time(scripted: ScriptedCluster, make_p
     scripted.add_topic("orders")
     broker.script.append(SILENT)
     producer = await make_producer(scripted.address, in_flight_max=1, retries=0)
-    first = producer.send_soon("orders", b"1", timeout=10)
+    first = await producer.send_soon("orders", b"1", timeout=10)
     await wait_until(lambda: len(broker.sends) == 1)
     with pytest.raises(SendFailed, match=r"too much is under way for 50 ms.*in_flight_max"):
         await producer.send("orders", b"2", timeout=0.05)
@@ -647,13 +647,13 @@ async def test_cancelled_sends_leave_nothing_behind(scripted: ScriptedCluster, m
     producer = await make_producer(scripted.address, in_flight_max=5)
     await producer.send("orders", b"first")
     broker.script.extend([SILENT] * 5)
-    tasks = [producer.send_soon("orders", b"%d" % number) for number in range(20)]
+    tasks = [await producer.send_soon("orders", b"%d" % number) for number in range(20)]
     await wait_until(lambda: len(broker.sends) == 6)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert all(task.cancelled() for task in tasks)
-    assert (producer._window.count, producer._window.bytes) == (0, 0)
+    assert (producer._engine.window.count, producer._engine.window.bytes) == (0, 0)
     await producer.send("orders", b"last")
 
 
@@ -672,7 +672,7 @@ async def test_close_waits_for_what_is_under_way(scripted: ScriptedCluster, make
     broker.script.extend([answer_later] * 3)
     producer = await make_producer(scripted.address, in_flight_max=2)
     awaited = asyncio.get_running_loop().create_task(producer.send("orders", b"1"))
-    soon = [producer.send_soon("orders", b"2"), producer.send_soon("orders", b"3")]
+    soon = [await producer.send_soon("orders", b"2"), await producer.send_soon("orders", b"3")]
     await wait_until(lambda: len(broker.sends) == 2)
     closing = asyncio.get_running_loop().create_task(producer.close())
     await asyncio.sleep(0)
@@ -684,7 +684,7 @@ async def test_close_waits_for_what_is_under_way(scripted: ScriptedCluster, make
         with pytest.raises(ClientClosed, match="the producer is closed"):
             await use
     with pytest.raises(ClientClosed):
-        producer.send_soon("orders", b"x")
+        await producer.send_soon("orders", b"x")
     await producer.start()
     assert (await producer.send("orders", b"x")).status is SendStatus.STORED
 

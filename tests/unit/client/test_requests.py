@@ -60,12 +60,12 @@ async def test_the_reply_comes_to_who_asked(
     assert int(reply.all_properties["ARRIVE_TIME"]) >= int(reply.all_properties["PUSH_REPLY_TIME"])
     (request,) = find_requests(broker)
     properties = request.all_properties
-    assert properties["REPLY_TO_CLIENT"] == asker.session.client_id
+    assert properties["REPLY_TO_CLIENT"] == asker._session.client_id
     assert properties["TTL"] == "10000"
     assert properties["CORRELATION_ID"] == reply.all_properties["CORRELATION_ID"]
     (kept,) = stored(broker, REPLY_TOPIC)
     assert kept.get_property("MSG_TYPE") == "reply"
-    assert asker._requests._waiting == {}
+    assert asker._engine.requests._waiting == {}
 
 
 async def test_many_requests_at_once_get_their_own_replies(
@@ -147,10 +147,10 @@ async def test_nobody_replies(nameserver: NameServer, start_broker: StartBroker,
     ) as caught:
         await asker.request("questions", b"who?", timeout=1)
     assert caught.value.retryable
-    assert asker._requests._waiting == {}
+    assert asker._engine.requests._waiting == {}
     with pytest.raises(MessageIllegal):
         await asker.request("questions", b"")
-    assert asker._requests._waiting == {}
+    assert asker._engine.requests._waiting == {}
     # A late reply is taken and dropped: the replier is not to blame.
     (request,) = [found for found in find_requests(broker) if found.body == b"who?"]
     await asker.reply(request, b"me")
@@ -165,7 +165,7 @@ async def test_the_time_is_for_all_of_it(scripted: ScriptedCluster, make_produce
     asker = await make_producer(scripted.address, timeout=0.2)
     with pytest.raises((RequestTimeout, SendFailed)):
         await asker.request("questions", b"who?")
-    assert asker._requests._waiting == {}
+    assert asker._engine.requests._waiting == {}
     scripted.nameserver.is_silent = True
     with pytest.raises(RequestTimeout, match="could not send request"):
         await asker.request("unknown", b"who?")
@@ -177,7 +177,7 @@ async def test_closing_ends_requests(
     broker = await start_broker()
     asker = await make_producer(nameserver.address, group="askers")
     asking = asyncio.get_running_loop().create_task(asker.request("questions", b"who?", timeout=60))
-    await wait_until(lambda: len(find_requests(broker)) == 1 and asker._window.count == 0)
+    await wait_until(lambda: len(find_requests(broker)) == 1 and asker._engine.window.count == 0)
     await asker.close()
     with pytest.raises(ClientClosed):
         await asking
@@ -213,7 +213,7 @@ async def test_a_request_that_cannot_be_sent(
         await asker.request("questions", b"who?")
     with pytest.raises(MessageIllegal):
         await asker.request("SCHEDULE_TOPIC_XXXX", b"who?")
-    assert asker._requests._waiting == {}
+    assert asker._engine.requests._waiting == {}
     await asker.close()
     with pytest.raises(ClientClosed):
         await asker.request("questions", b"who?")
@@ -254,7 +254,7 @@ async def test_a_requester_that_left_is_told_to_the_replier(
 async def test_a_java_reply_is_understood(scripted: ScriptedCluster, make_producer: MakeProducer) -> None:
     """A Java broker tells hosts with a slash in front, and may leave out what it does not know."""
     asker = await make_producer(scripted.address, group="askers")
-    correlation_id, future = asker._requests.open()
+    correlation_id, future = asker._engine.requests.open()
     header = PushReplyHeader(
         producer_group="repliers",
         topic=REPLY_TOPIC,
@@ -273,6 +273,6 @@ async def test_a_java_reply_is_understood(scripted: ScriptedCluster, make_produc
     assert (reply.body, reply.flag, reply.born_host, reply.store_host) == (b"yes", 5, "10.0.0.1:4567", "0.0.0.0:0")
     assert parse_properties(reply.record.properties)["CORRELATION_ID"] == correlation_id
     assert asker.take_reply(header, b"yes again")
-    asker._requests.close(correlation_id)
+    asker._engine.requests.close(correlation_id)
     assert not asker.take_reply(header, b"too late")
     assert int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT) == 326

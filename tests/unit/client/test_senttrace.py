@@ -13,8 +13,9 @@ from opentelemetry.trace import StatusCode
 
 from eruca._broker.app import Broker
 from eruca._client.options import ClientOptions
+from eruca._client.produce.checks import Decision
 from eruca._client.produce.outgoing import Outgoing, Receipt
-from eruca._client.produce.transactions import Decision, TransactionalProducer
+from eruca._client.produce.transactions import TransactionalProducer
 from eruca._nameserver.app import NameServer
 from eruca._observe.telemetry import Telemetry
 from eruca._wire.batch import decode_batch
@@ -47,7 +48,7 @@ async def test_every_stored_message_is_traced_once(
     broker = await start_broker()
     producer = await make_producer(nameserver.address, group="shop", trace=True)
     first = await producer.send("orders", b"hello", tags="vip", keys=["k1", "k2"])
-    second = await producer.send("orders", b"later", delay=18)
+    second = await producer.send("orders", b"later", delay_level=18)
     (batch,) = await producer.send_batch("orders", [b"1", b"2"])
     await producer.send_oneway("orders", b"who knows")
     await producer.close()
@@ -151,7 +152,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     tracers, meters = TracerProvider(), MeterProvider()
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("eruca._client.produce.producer.find_telemetry", lambda: Telemetry(tracers, meters))
+    monkeypatch.setattr("eruca._client.produce.engine.find_telemetry", lambda: Telemetry(tracers, meters))
     yield exporter
     tracers.shutdown()
     meters.shutdown()
@@ -233,9 +234,9 @@ async def test_a_queue_that_is_full_ends_its_span_too(
     await scripted.add_broker()
     scripted.add_topic("orders")
     producer = await make_producer(scripted.address, in_flight_max=1)
-    assert producer._window.try_enter(1)
+    assert producer._engine.window.try_enter(1)
     with pytest.raises(SendFailed, match="too much is under way"):
         await producer.send("orders", b"x", timeout=0.02, queue=MessageQueue("broker-a", 0, "orders"))
-    producer._window.leave(1)
+    producer._engine.window.leave(1)
     (span,) = spans.get_finished_spans()
     assert span.status.status_code is StatusCode.ERROR

@@ -38,8 +38,8 @@ async def test_equal_settings_share_connections(
     first = await make_producer(scripted.address, group="a")
     second = await make_producer(scripted.address, group="b")
     third = await make_producer(scripted.address, group="c", options=ClientOptions(ip="127.0.0.1", instance="x"))
-    session = first.session
-    assert second.session is session
+    session = first._session
+    assert second._session is session
     assert third.session is not session
     assert third.session.client_id != session.client_id
     for producer in (first, second, third):
@@ -59,7 +59,7 @@ async def test_a_group_is_announced_once_it_sends_and_unregistered_when_it_leave
     await producer.send("orders", b"x")
     await wait_until(lambda: bool(peer.heartbeats))
     assert list_groups(peer)[0] == {"a", "CLIENT_INNER_PRODUCER"}
-    assert peer.heartbeats[0].client_id == producer.session.client_id
+    assert peer.heartbeats[0].client_id == producer._session.client_id
     await twin.close()
     assert peer.goodbyes == []
     await producer.close()
@@ -70,10 +70,10 @@ async def test_a_group_that_comes_later_is_announced_at_once(
     scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
 ) -> None:
     # Not only when the next interval is over.
-    options = ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=3_600_000)
+    options = ClientOptions(ip="127.0.0.1", heartbeat_interval=3600)
     first = await make_producer(scripted.address, group="a", options=options)
     await first.send("orders", b"x")
-    await wait_until(lambda: peer.address in first.session._greeted)
+    await wait_until(lambda: peer.address in first._session._greeted)
     await make_producer(scripted.address, group="b", options=options)
     await wait_until(lambda: {"a", "b", "CLIENT_INNER_PRODUCER"} in list_groups(peer))
     assert len({beat.client_id for beat in peer.heartbeats}) == 1
@@ -83,7 +83,7 @@ async def test_a_heartbeat_on_its_way_does_not_speak_for_a_group_that_comes_mean
     scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
 ) -> None:
     first = await make_producer(scripted.address, group="a")
-    session = first.session
+    session = first._session
     await session.routes.get("orders")
     beating = asyncio.get_running_loop().create_task(session.heartbeat())
     for _ in range(2):
@@ -115,7 +115,7 @@ async def test_a_lost_connection_is_greeted_again(
 ) -> None:
     producer = await make_producer(scripted.address, group="a")
     await producer.send("orders", b"x")
-    await wait_until(lambda: peer.address in producer.session._greeted)
+    await wait_until(lambda: peer.address in producer._session._greeted)
     for link in list(peer.server.links):
         link.abort()
     await wait_until(lambda: len(peer.heartbeats) == 2)
@@ -125,7 +125,7 @@ async def test_a_lost_connection_is_greeted_again(
 async def test_heartbeats_come_in_intervals(
     scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
 ) -> None:
-    options = ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=20, route_interval_ms=20)
+    options = ClientOptions(ip="127.0.0.1", heartbeat_interval=0.02, route_interval=0.02)
     producer = await make_producer(scripted.address, group="a", options=options)
     await producer.send("orders", b"x")
     await wait_until(lambda: len(peer.heartbeats) > 3)
@@ -139,25 +139,25 @@ async def test_a_broker_that_is_away_does_not_keep_the_others_from_their_heartbe
     away = await scripted.add_broker("away")
     scripted.add_topic("orders")
     # Longer than the longest pause between two tries to reach the one that is away.
-    options = ClientOptions(ip="127.0.0.1", heartbeat_interval_ms=1200)
+    options = ClientOptions(ip="127.0.0.1", heartbeat_interval=1.2)
     producer = await make_producer(scripted.address, group="a", options=options)
-    await producer.session.routes.get("orders")
+    await producer._session.routes.get("orders")
     await away.server.stop()
-    await producer.session.greet(peer.address)
+    await producer._session.greet(peer.address)
     count = len(peer.heartbeats)
     await wait_until(lambda: len(peer.heartbeats) > count + 1)
-    assert away.address not in producer.session._greeted
+    assert away.address not in producer._session._greeted
 
 
 async def test_greeting_waits_for_the_broker_and_is_done_once(
     scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
 ) -> None:
     producer = await make_producer(scripted.address, group="a")
-    await producer.session.greet(peer.address)
+    await producer._session.greet(peer.address)
     assert len(peer.heartbeats) == 1
-    await producer.session.greet(peer.address)
+    await producer._session.greet(peer.address)
     assert len(peer.heartbeats) == 1
-    await producer.session.greet("127.0.0.1:1")  # a broker that is down is no error
+    await producer._session.greet("127.0.0.1:1")  # a broker that is down is no error
 
 
 async def test_a_real_broker_knows_the_producer(
@@ -169,7 +169,7 @@ async def test_a_real_broker_knows_the_producer(
     clients = broker.clients
     await wait_until(lambda: bool(clients.producers.get("a")))
     (member,) = clients.producers["a"].values()
-    assert member.client_id == producer.session.client_id
+    assert member.client_id == producer._session.client_id
     await producer.close()
     await wait_until(lambda: not clients.producers.get("a"))
 
@@ -178,7 +178,7 @@ def test_clients_nobody_closed_do_not_live_on_in_the_next_loop() -> None:
     async def use() -> Session:
         producer = Producer("127.0.0.1:1", group="a", options=OPTIONS)
         await producer.start()
-        return producer.session
+        return producer._session
 
     first = asyncio.run(use())
     second = asyncio.run(use())
@@ -209,7 +209,7 @@ def test_loops_in_several_threads_have_their_sessions_at_the_same_time() -> None
 
 @pytest.mark.parametrize(
     "how",
-    [{"access_key": "a"}, {"secret_key": "b"}, {"call_timeout_ms": 0}, {"calls_max": 0}, {"route_interval_ms": -1}],
+    [{"access_key": "a"}, {"secret_key": "b"}, {"call_timeout": 0}, {"calls_max": 0}, {"route_interval": -1}],
 )
 def test_settings_that_cannot_work(how: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
@@ -226,7 +226,7 @@ async def test_a_farewell_waits_for_the_heartbeat_before_it(
 ) -> None:
     """Java's broker may work on the two in another order; also when nobody waits for the heartbeat any more."""
     producer = await make_producer(scripted.address, group="a")
-    session = producer.session
+    session = producer._session
     await producer.send("orders", b"x")
     await wait_until(lambda: peer.address in session._greeted)
     beating = asyncio.get_running_loop().create_task(session.heartbeat())

@@ -33,7 +33,7 @@ class Spans:
 
 
 def use_spans(producer: Producer, spans: Spans) -> Spans:
-    packer: Any = producer._packer
+    packer: Any = producer._engine.packer
     packer.telemetry = spans
     return spans
 
@@ -52,7 +52,7 @@ async def test_a_span_ends_when_its_send_is_cancelled_while_it_is_compressed(
         began.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(producer._packer, "compress", compress_for_ever)
+    monkeypatch.setattr(producer._engine.packer, "compress", compress_for_ever)
     if how == "transaction":
         work = producer.transaction("orders", b"x" * 100).__aenter__()
     else:
@@ -76,7 +76,7 @@ async def test_a_span_ends_when_the_producer_is_closed_while_its_message_is_comp
     async def close_meanwhile(parcel: object) -> None:
         await producer.close()
 
-    monkeypatch.setattr(producer._packer, "compress", close_meanwhile)
+    monkeypatch.setattr(producer._engine.packer, "compress", close_meanwhile)
     with pytest.raises(ClientClosed):
         await producer.send("orders", b"x" * 100)
     assert len(spans.began) == len(spans.ended) == 1

@@ -178,7 +178,7 @@ def test_errors_are_those_of_the_async_client(producer: sync.Producer, broker: E
     with pytest.raises(MessageIllegal):
         producer.send(topic, b"")
     with pytest.raises(TypeError):
-        producer.send(topic, "text")  # type: ignore[arg-type]
+        producer.send(topic, "text")
     with pytest.raises(SendFailed):
         producer.send(topic, b"x", queue=MessageQueue("nobody", 0, topic), timeout=timedelta(seconds=0.2))
     with pytest.raises(ConfigError):
@@ -216,7 +216,9 @@ def test_sending_in_the_background_gives_futures(producer: sync.Producer, broker
     futures = [producer.send_soon(topic, str(number).encode(), tags="t") for number in range(100)]
     assert len({future.result(SECONDS_MAX).message_id for future in futures}) == 100
     assert isinstance(producer.send_soon(topic, b"").exception(SECONDS_MAX), MessageIllegal)
-    assert isinstance(producer.send_soon(topic, b"x", what=1).exception(SECONDS_MAX), TypeError)
+    assert isinstance(producer.send_soon(topic, b"x", shard=7).exception(SECONDS_MAX), TypeError)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="what"):
+        producer.send_soon(topic, b"x", what=1)  # type: ignore[call-arg]
 
 
 def test_closing_waits_for_what_is_sent_in_the_background(broker: EmbeddedBroker, topic: str) -> None:
@@ -719,7 +721,7 @@ def test_clients_of_one_process_share_the_loop_and_the_session(broker: EmbeddedB
         sync.Producer(broker.nameserver, group="b") as second,
     ):
         assert first._thread is second._thread is loopthread.find_loop_thread()
-        assert first._twin.session is second._twin.session
+        assert first._twin._session is second._twin._session
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------

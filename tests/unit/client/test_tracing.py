@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from eruca._client.tracing import TraceDispatcher
+from eruca._client.trace import TraceDispatcher
 from eruca._ground.limits import PROPERTIES_BYTES_MAX
 from eruca._testing.clock import VirtualClock
 from eruca._wire.trace import PubTrace, SubAfterTrace, TraceRecord, decode_traces, encode_trace
@@ -173,7 +173,7 @@ async def test_a_full_queue_drops_and_counts(caplog: pytest.LogCaptureFixture) -
     broker.gate.clear()
     clock = VirtualClock()
     dispatcher = make_dispatcher(broker, queue_max=4, clock=clock)
-    with caplog.at_level(logging.WARNING, "eruca._client.tracing"):
+    with caplog.at_level(logging.WARNING, "eruca._client.trace"):
         for number in range(4):
             dispatcher.add(make_record(number))
         await broker.wait_until_asked(1)
@@ -195,7 +195,7 @@ async def test_a_failed_send_is_counted_and_the_next_goes_through(caplog: pytest
     broker = Broker()
     broker.refusals = 1
     dispatcher = make_dispatcher(broker)
-    with caplog.at_level(logging.WARNING, "eruca._client.tracing"):
+    with caplog.at_level(logging.WARNING, "eruca._client.trace"):
         for number in range(3):
             dispatcher.add(make_record(number))
         await broker.wait_until_asked(1)

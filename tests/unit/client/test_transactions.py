@@ -12,8 +12,9 @@ import pytest
 from eruca._broker.app import Broker
 from eruca._client.message import Message
 from eruca._client.options import ClientOptions
+from eruca._client.produce.checks import Decision
 from eruca._client.produce.outgoing import Receipt, SendStatus
-from eruca._client.produce.transactions import Decision, Half, TransactionalProducer
+from eruca._client.produce.transactions import Half, TransactionalProducer
 from eruca._nameserver.app import NameServer
 from eruca._net.link import Answer, Link
 from eruca._wire.bodies import TopicConfig
@@ -329,7 +330,7 @@ async def test_a_decision_that_cannot_be_told_is_no_error(
 ) -> None:
     producer = await make_producer(scripted.address, TransactionalProducer, check=Checker())
 
-    address, caller = peer.address, producer.session.caller
+    address, caller = peer.address, producer._session.caller
 
     async def work(receipt: Receipt) -> Decision:
         await peer.server.stop()

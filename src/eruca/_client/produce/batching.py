@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from eruca._client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, find_delay_level
+from eruca._client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, describe_delay
 from eruca._client.produce.sending import Parcel
 from eruca._ground.limits import SENT_BATCH_MESSAGES_MAX
 from eruca._wire.batch import BatchItem, encode_batch
@@ -35,7 +35,7 @@ def build_batches(
         raise MessageIllegal("the messages of a batch must agree whether to wait for the disk")
     items: list[tuple[BatchItem, str]] = []
     for message in messages:
-        if message.delay is not None and find_delay_level(message.delay):
+        if describe_delay(message.delay, message.delay_level, message.timer):
             raise MessageIllegal("a batch cannot be delayed", hint="send delayed messages one by one")
         body = check_body(message.body, bytes_max)
         unique_id = unique_ids.create()

@@ -61,14 +61,21 @@ def choose_queue(shard: str | None, queue: MessageQueue | None, selector: Select
         text = read_text("shard", shard)
         return lambda queues: choose_by_shard(queues, text)
     if queue is not None:
+        if not isinstance(queue, MessageQueue):
+            raise TypeError(
+                f"queue must be a MessageQueue, not {type(queue).__name__}: {queue!r:.80}; list_queues() returns them"
+            )
         return lambda _: queue
-    assert selector is not None
+    if not callable(selector):
+        raise TypeError(f"selector must be a function, not {type(selector).__name__}: {selector!r:.80}")
     choose = selector
 
     def checked(queues: Sequence[MessageQueue]) -> MessageQueue:
         chosen = choose(queues)
         if not isinstance(chosen, MessageQueue):
-            raise MessageIllegal("the selector gave no queue", hint="it must return one of the queues it is given")
+            raise MessageIllegal(
+                "the selector did not return a queue", hint="it must return one of the queues it is given"
+            )
         return chosen
 
     return checked

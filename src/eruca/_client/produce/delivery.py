@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -21,12 +22,26 @@ from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused, Se
 
 log = logging.getLogger(__name__)
 
-# When a message is sent to the same broker again.
-_RETRIES = Backoff(0.075, 5.0)
+# When a message is sent again to brokers that failed, or its route is asked for again.
+_RETRIES = Backoff(0.075, 1.0)
+# With less time than this left, another try makes no sense.
+_LEFT_S_MIN = 0.02
 # When the route of a broker that has no master is asked for again.
 _LOOKS = Backoff(0.1, 0.5)
 # What a broker answers that does not have the topic, or is not the master any more: another one may be by now.
 _MISLED_CODES = frozenset({int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
+# What a broker would answer again: it must not, and that does not change within seconds.
+_LASTING_CODES = frozenset(
+    {
+        int(ResponseCode.NO_PERMISSION),
+        int(ResponseCode.NO_BUYER_ID),
+        int(ResponseCode.NOT_IN_CURRENT_UNIT),
+    }
+)
+# How often a message is sent again that is stored but not synced, unless `retries` says otherwise.
+_COPIES_MAX = 2
+# How many failed tries an error tells of.
+_TOLD_MAX = 20
 _REPLY_CODES = frozenset({int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)})
 
 
@@ -42,6 +57,69 @@ class SendHook(Protocol):
         """It was sent (`receipt`), or was not (`error`), or nobody will know (neither: it was sent one way)."""
 
 
+class _History:
+    """What became of the tries to deliver one parcel."""
+
+    __slots__ = ("copies", "failure", "pauses", "refused_by", "told", "tries")
+
+    def __init__(self) -> None:
+        self.tries = 0
+        # Tries that were stored, though not everywhere they should be.
+        self.copies = 0
+        # How often it was waited for a master; a message that was not taken counts as no try.
+        self.pauses = 0
+        self.failure: ErucaError | None = None
+        # The last ones, in words.
+        self.told: list[str] = []
+        # Brokers that would refuse it again.
+        self.refused_by: frozenset[str] = frozenset()
+
+    def add(self, queue: MessageQueue, error: ErucaError) -> None:
+        """A try failed."""
+        self.tries += 1
+        self.failure = error
+        self._tell(_describe(queue, error))
+        if isinstance(error, RequestRefused) and error.code in _LASTING_CODES:
+            self.refused_by |= {queue.broker_name}
+
+    def add_copy(self, queue: MessageQueue, receipt: Receipt) -> None:
+        """A try was stored, but not synced as the broker's mode wants."""
+        self.tries += 1
+        self.copies += 1
+        self.failure = None
+        self._tell(f"{queue.broker_name}: {receipt.status.value}")
+
+    def add_pause(self, why: str, error: ErucaError | None = None) -> None:
+        """A master is waited for."""
+        self.failure = error or self.failure
+        if self.pauses and self.told:
+            self.told.pop()  # the last pause, of the same outage
+        self._tell(why)
+
+    def _tell(self, text: str) -> None:
+        if len(self.told) >= _TOLD_MAX:
+            del self.told[0]
+        self.told.append(text)
+
+    def is_refused_everywhere(self, route: Route, choose: Selector | None) -> bool:
+        """Did every broker that may store the message refuse it in a way that does not pass?"""
+        if not self.refused_by:
+            return False
+        return choose is not None or all(queue.broker_name in self.refused_by for queue in route.write_queues)
+
+    def explain(self, topic: str, timeout_ms: float) -> SendFailed:
+        """The error for a message that is not stored."""
+        tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
+        told = self.told or [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
+        error = SendFailed(
+            f"the message for {topic} was not stored after {tries}: {told[-1]}",
+            told,
+            retryable=self.failure is None or self.failure.retryable,
+        )
+        error.__cause__ = self.failure
+        return error
+
+
 class Delivery:
     """Delivers the parcels of one producer."""
 
@@ -52,7 +130,7 @@ class Delivery:
         chooser: QueueChooser,
         hooks: Sequence[SendHook] = (),
         *,
-        retries: int = 2,
+        retries: int | None = None,
         retry_when_not_synced: bool = False,
         try_timeout_ms: int | None = None,
     ) -> None:
@@ -60,39 +138,35 @@ class Delivery:
         self._session = session
         self._chooser = chooser
         self._hooks = hooks
-        # Is there anybody who wants to know how long each try takes?
+        # Do hooks or the record of slow brokers need to know how long each try takes?
         self._is_timed = bool(hooks) or chooser.faults.enabled
-        self._tries = 1 + retries
-        self._retry_when_not_synced = retry_when_not_synced
+        self._tries_max = math.inf if retries is None else 1 + retries
+        # Each of these tries stores one more copy.
+        self._copies_max = (1 + _COPIES_MAX if retries is None else 1 + retries) if retry_when_not_synced else 1
         self._try_timeout_ms = try_timeout_ms
         self._meter = SendMeter(sender.group)
 
     async def deliver(self, parcel: Parcel, choose: Selector | None, timeout_ms: float) -> Receipt:
         """Send a parcel, again and elsewhere when it fails, until it is stored or time or tries are used up."""
-        routes = self._session.routes
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + timeout_ms / 1000
-        route = routes.peek_for_send(parcel.topic)
+        route = self._session.routes.peek_for_send(parcel.topic)
+        left_ms = timeout_ms
         if route is None:
-            route = await self._find_route(parcel.topic, deadline)
-            timeout_ms = (deadline - loop.time()) * 1000
-        attempts: list[str] = []
+            route = await self.find_route(parcel.topic, deadline)
+            left_ms = (deadline - loop.time()) * 1000
+        history = _History()
         last: MessageQueue | None = None
         receipt: Receipt | None = None
-        failure: ErucaError | None = None
-        left_ms = timeout_ms
-        tries = pauses = 0
-        while tries < self._tries:
+        while history.tries < self._tries_max:
             if not route.write_queues and _has_lost_master(route):
-                attempts = attempts or [f"no broker of {parcel.topic} has a master now"]
                 if loop.time() >= deadline:
                     break
-                pauses += 1
-                route = await self._look_again(parcel.topic, route, pauses, deadline)
+                route = await self._look_again(parcel.topic, route, history, deadline)
                 continue
             queue = self._pick(route, choose, last)
-            if tries or pauses:
+            if history.tries or history.pauses:
                 left_ms = (deadline - loop.time()) * 1000
             if left_ms <= 0:
                 break
@@ -104,34 +178,28 @@ class Delivery:
                 else:
                     receipt = read_receipt(await self.sender.begin(parcel, queue, left_ms), parcel, queue)
             except (NetError, RequestRefused, WireError) as error:
-                failure = error
-                if not _may_retry(parcel, error):
-                    attempts.append(_describe(queue, error))
-                    break
                 if _is_between_masters(route, queue, error, choose) and loop.time() < deadline:
-                    # It was not taken, so it counts as no try.
-                    pauses += 1
-                    attempts[-1:] = [_describe(queue, error)]
-                    route = await self._look_again(parcel.topic, route, pauses, deadline)
+                    history.add_pause(_describe(queue, error), error)
+                    route = await self._look_again(parcel.topic, route, history, deadline)
                     continue
-                attempts.append(_describe(queue, error))
-                if tries < self._tries - 1:
-                    route = await self._prepare_retry(parcel.topic, route, queue, error, tries + 1, deadline, choose)
+                history.add(queue, error)
+                if not _may_retry(parcel, error) or history.is_refused_everywhere(route, choose):
+                    break
+                if history.tries < self._tries_max:
+                    route = await self._prepare_retry(parcel.topic, route, queue, error, history, deadline, choose)
             else:
                 if route.is_template:
                     self._learn(parcel.topic)
-                if receipt.status is SendStatus.STORED or not self._retry_when_not_synced:
-                    self._meter.add_sent(loop.time() - started, tries + 1)
+                if receipt.status is SendStatus.STORED or history.copies + 1 >= self._copies_max:
+                    self._meter.add_sent(loop.time() - started, history.tries + 1)
                     return receipt
-                failure = None
-                attempts.append(f"{queue.broker_name}: {receipt.status.value}")
+                history.add_copy(queue, receipt)
             last = queue
-            tries += 1
         if receipt is not None:
-            self._meter.add_sent(loop.time() - started, len(attempts))
+            self._meter.add_sent(loop.time() - started, history.tries)
             return receipt  # stored by the last try that answered, though not everywhere it should be
-        self._meter.add_failed(len(attempts))
-        raise _explain_failure(parcel.topic, attempts, failure, timeout_ms)
+        self._meter.add_failed(history.tries)
+        raise history.explain(parcel.topic, timeout_ms)
 
     async def send_oneway(self, parcel: Parcel, choose: Selector | None) -> None:
         """Send a parcel without an answer. Raises what kept it from being sent at all."""
@@ -179,14 +247,26 @@ class Delivery:
                 self._tell_after(parcel, queue, receipt, failure, spent_ms)
         return receipt
 
-    async def _find_route(self, topic: str, deadline: float) -> Route:
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._session.routes.get_for_send(topic)
-        except TimeoutError:
-            raise SendFailed(
-                f"the route of {topic} was not found in time", ["no name server answered"], hint="is one running?"
-            ) from None
+    async def find_route(self, topic: str, deadline: float) -> Route:
+        """The route of a topic to send to; asked for again until it is there, or time or tries are used up.
+
+        Raises SendFailed, NoRoute, and NetError when no name server answers.
+        """
+        failures = 0
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._session.routes.get_for_send(topic)
+            except TimeoutError:
+                raise SendFailed(
+                    f"the route of {topic} was not found in time", ["no name server answered"], hint="is one running?"
+                ) from None
+            except ErucaError as error:
+                failures += 1
+                if not error.retryable or failures >= self._tries_max:
+                    raise
+                if not await _rest(_RETRIES.after(failures), deadline):
+                    raise
 
     async def _prepare_retry(
         self,
@@ -194,13 +274,15 @@ class Delivery:
         route: Route,
         queue: MessageQueue,
         failure: ErucaError,
-        tries: int,
+        history: _History,
         deadline: float,
         choose: Selector | None,
     ) -> Route:
-        """Look where to try next: routes may have changed, and a broker that is busy wants a moment."""
-        if choose is not None or all(other.broker_name == queue.broker_name for other in route.write_queues):
-            await _rest(_RETRIES.after(tries), deadline)
+        """Look where to try next: routes may have changed, and brokers that failed need a moment."""
+        brokers = {other.broker_name for other in route.write_queues} | {queue.broker_name}
+        # Another broker is tried at once, until each had its turn.
+        if choose is not None or history.tries >= len(brokers):
+            await _rest(_RETRIES.after(history.tries - len(brokers) + 1), deadline)
         is_misled = isinstance(failure, RequestRefused) and failure.code in _MISLED_CODES
         if is_misled or (isinstance(failure, NetError) and not isinstance(failure, TooManyCalls)):
             return await self._refresh(topic, route, deadline)
@@ -213,9 +295,12 @@ class Delivery:
         except (ErucaError, TimeoutError):
             return route  # the old one is all we have
 
-    async def _look_again(self, topic: str, route: Route, pauses: int, deadline: float) -> Route:
+    async def _look_again(self, topic: str, route: Route, history: _History, deadline: float) -> Route:
         """Wait a moment and ask for the route again: a slave that becomes the master is there soon."""
-        await _rest(_LOOKS.after(pauses), deadline)
+        if not route.write_queues:
+            history.add_pause(f"no broker of {topic} has a master now")
+        history.pauses += 1
+        await _rest(_LOOKS.after(history.pauses), deadline)
         return await self._refresh(topic, route, deadline)
 
     # -- hooks -------------------------------------------------------------------------------------------------------
@@ -237,9 +322,14 @@ class Delivery:
                 log.exception("a hook failed after a send")
 
 
-async def _rest(pause_s: float, deadline: float) -> None:
-    """Wait, but not past the time of the message."""
-    await asyncio.sleep(min(pause_s, max(0.0, deadline - asyncio.get_running_loop().time())))
+async def _rest(pause_s: float, deadline: float) -> bool:
+    """Wait, but leave half of the time that a message has left for the next try; False when there is none left."""
+    left_s = deadline - asyncio.get_running_loop().time()
+    if left_s <= _LEFT_S_MIN:
+        await asyncio.sleep(max(0.0, left_s))
+        return False
+    await asyncio.sleep(min(pause_s, left_s / 2))
+    return True
 
 
 def _may_retry(parcel: Parcel, error: ErucaError) -> bool:
@@ -270,16 +360,3 @@ def _is_between_masters(route: Route, queue: MessageQueue, error: ErucaError, ch
 def _describe(queue: MessageQueue, error: ErucaError) -> str:
     # A refusal names the broker itself, a failure of the network only the address.
     return str(error) if isinstance(error, RequestRefused) else f"{queue.broker_name}: {error}"
-
-
-def _explain_failure(topic: str, attempts: list[str], failure: ErucaError | None, timeout_ms: float) -> SendFailed:
-    tries = f"{len(attempts)} {'try' if len(attempts) == 1 else 'tries'}"
-    if not attempts:
-        attempts = [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
-    error = SendFailed(
-        f"the message for {topic} was not stored after {tries}: {attempts[-1]}",
-        attempts,
-        retryable=failure is None or failure.retryable,
-    )
-    error.__cause__ = failure
-    return error

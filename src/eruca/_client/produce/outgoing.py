@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum
 
 import msgspec
 
 from eruca._ground.config import StoreOptions, parse_delay_levels
+from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.properties import (
@@ -29,6 +29,7 @@ from eruca.errors import MessageIllegal
 DELAY_LEVELS_MS = tuple(parse_delay_levels(StoreOptions().delay_levels))
 _BLANK = " "
 _TAGS_BEFORE = f"{TAGS}\x01"
+_WAITS = {True: "true", False: "false"}
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
@@ -72,7 +73,10 @@ class Outgoing:
     flag: int = 0
     # False: the broker may answer before disk and slaves have it, whatever its mode.
     wait: bool = True
-    delay: timedelta | int | None = None
+    # A batch cannot be delayed: `send_batch` raises MessageIllegal when one of these is given.
+    delay: Duration | None = None
+    delay_level: int | None = None
+    timer: Duration | datetime | None = None
 
 
 def build_properties(
@@ -81,15 +85,17 @@ def build_properties(
     keys: str | Iterable[str] = (),
     properties: Mapping[str, str] | None = None,
     wait: bool = True,
-    delay: timedelta | int | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> str:
     """The properties of a message as the request carries them. Raises MessageIllegal.
 
     `extra` are those of the client itself; one that the user set already stays the user's.
     """
-    text = f"{UNIQ_KEY}\x01{unique_id}\x02{WAIT}\x01{'true' if wait else 'false'}"
-    if not (tags or keys or properties or extra) and delay is None:
+    try:
+        text = f"{UNIQ_KEY}\x01{unique_id}\x02{WAIT}\x01{_WAITS[wait]}"
+    except (KeyError, TypeError):
+        raise TypeError(f"wait must be True or False, not {wait!r:.80}") from None
+    if not (tags or keys or properties or extra):
         return text
     parts = [text]
     count = 2
@@ -106,12 +112,9 @@ def build_properties(
         if joined:
             parts.append(f"{KEYS}\x01{joined}")
             count += 1
-    if delay is not None:
-        level = find_delay_level(delay)
-        if level:
-            parts.append(f"{DELAY}\x01{level}")
-            count += 1
     if properties:
+        if not isinstance(properties, Mapping):
+            raise TypeError(f"properties must be a dict, not {type(properties).__name__}: {properties!r:.80}")
         for name, value in properties.items():
             if name in RESERVED:
                 raise MessageIllegal(f"the property {name} has a meaning of its own", hint="choose another name")
@@ -173,7 +176,9 @@ def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BOD
     """Return the body as bytes, or raise what is wrong with it."""
     if body.__class__ is not bytes:
         if not isinstance(body, bytes | bytearray | memoryview):
-            raise TypeError(f"a body is bytes, not {type(body).__name__}: encode it first")
+            raise TypeError(
+                f"body must be bytes, not {type(body).__name__}: encode it, or use Producer(serializer=...)"
+            )
         body = bytes(body)
     if not body:
         raise MessageIllegal("the body is empty", hint="brokers of other makes refuse empty messages; send one byte")
@@ -187,48 +192,70 @@ def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BOD
 
 def check_flag(flag: int) -> int:
     """Return the flag, or raise what is wrong with it."""
-    if not isinstance(flag, int):
+    if isinstance(flag, bool) or not isinstance(flag, int):
         raise TypeError(f"flag must be an int, not {type(flag).__name__}: {flag!r:.80}")
     if not _INT32_MIN <= flag <= _INT32_MAX:
         raise MessageIllegal(f"the flag {flag} has more than 32 bits")
     return flag
 
 
-def find_delay_level(delay: timedelta | int) -> int:
-    """The level of a delay: a number is a level itself, a time must be one of the 18 that brokers have."""
-    if isinstance(delay, bool) or not isinstance(delay, int | timedelta):
-        raise TypeError(
-            f"delay must be a timedelta or the number of a level, not {type(delay).__name__}: {delay!r:.80}; any other"
-            " delay is timer=timedelta(...)"
-        )
-    if isinstance(delay, int):
-        if not 0 <= delay <= _INT32_MAX:
-            raise MessageIllegal(f"delay level {delay}: levels begin at 1")
-        return delay
-    wanted = round(delay.total_seconds() * 1000)
-    if wanted <= 0:
+def describe_delay(
+    delay: Duration | None, delay_level: int | None, timer: Duration | datetime | None
+) -> dict[str, str]:
+    """The property that asks a broker to deliver a message later. Raises MessageIllegal and ConfigError."""
+    given = {"delay": delay, "delay_level": delay_level, "timer": timer}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise MessageIllegal(f"{' and '.join(names)} exclude each other", hint="give one of them")
+    if timer is not None:
+        return _describe_timer(timer)
+    level = 0
+    if delay_level is not None:
+        level = _check_delay_level(delay_level)
+    elif delay is not None:
+        level = find_delay_level(delay)
+    return {DELAY: str(level)} if level else {}
+
+
+def _check_delay_level(level: int) -> int:
+    if isinstance(level, bool) or not isinstance(level, int):
+        raise TypeError(f"delay_level must be an int, not {type(level).__name__}: {level!r:.80}; seconds are delay=")
+    if not 0 <= level <= _INT32_MAX:
+        raise MessageIllegal(f"delay_level={level}: levels start at 1")
+    return level
+
+
+def find_delay_level(delay: Duration, *, instead: str = "timer= takes any delay (Eruca and RocketMQ 5)") -> int:
+    """The level of a delay, which must be one of the 18 that brokers have; 0 is not delayed.
+
+    Raises MessageIllegal, which names the nearest levels and what to use `instead`.
+    """
+    wanted = round(to_seconds("delay", delay) * 1000)
+    if wanted == 0:
         return 0
     if wanted in DELAY_LEVELS_MS:
         return DELAY_LEVELS_MS.index(wanted) + 1
-    near = [
-        str(timedelta(milliseconds=level))
-        for level, after in itertools.zip_longest(DELAY_LEVELS_MS, DELAY_LEVELS_MS[1:])
-        if level <= wanted and (after is None or wanted < after)
-    ] + [str(timedelta(milliseconds=level)) for level in DELAY_LEVELS_MS if level > wanted][:1]
+    below = [level for level in DELAY_LEVELS_MS if level < wanted][-1:]
+    above = [level for level in DELAY_LEVELS_MS if level > wanted][:1]
+    near = " and ".join(_show_level(level) for level in (*below, *above))
     raise MessageIllegal(
-        f"no delay level is {delay}",
-        hint=f"the nearest are {' and '.join(near)}; or give the level as a number, or timer= for any delay (not 4.x)",
+        f"delay={delay!r}: brokers have no delay level of {wanted / 1000:g} s",
+        hint=f"the nearest {'are' if below and above else 'is'} {near}" + (f"; {instead}" if instead else ""),
     )
 
 
-def describe_timer(timer: timedelta | datetime | None) -> dict[str, str]:
-    """The property that asks a broker's timer for a delay, or for a moment. Raises MessageIllegal."""
-    if timer is None:
-        return {}
-    if not isinstance(timer, timedelta | datetime):
-        raise TypeError(f"timer must be a timedelta or a datetime, not {type(timer).__name__}: {timer!r:.80}")
-    if isinstance(timer, timedelta):
-        return {TIMER_DELAY_MS: str(max(0, round(timer.total_seconds() * 1000)))}
+def _show_level(level_ms: int) -> str:
+    """A level as messageDelayLevel writes it, with its seconds."""
+    for unit, seconds in (("h", 3600), ("min", 60)):
+        if level_ms % (seconds * 1000) == 0:
+            return f"{level_ms // (seconds * 1000)} {unit} (delay={level_ms // 1000})"
+    return f"{level_ms // 1000} s"
+
+
+def _describe_timer(timer: Duration | datetime) -> dict[str, str]:
+    """The property that asks a broker's timer for a delay, or for a moment."""
+    if not isinstance(timer, datetime):
+        return {TIMER_DELAY_MS: str(round(to_seconds("timer", timer) * 1000))}
     if timer.tzinfo is None:
         raise MessageIllegal(f"timer={timer}: the moment has no time zone", hint="datetime.now(UTC) + ... has one")
     return {TIMER_DELIVER_MS: str(max(0, round(timer.timestamp() * 1000)))}

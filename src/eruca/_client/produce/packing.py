@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 
+from eruca._client.arguments import check_count
 from eruca._client.namespaces import wrap
 from eruca._client.produce.batching import build_batches
-from eruca._client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, join_keys
+from eruca._client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, join_keys, read_text
 from eruca._client.produce.sending import Parcel
 from eruca._observe.telemetry import Operation, Telemetry
 from eruca._wire.compression import compress
@@ -43,6 +43,9 @@ class Packer:
         self.telemetry: Telemetry | None = None
         self._namespace = namespace
         self._group = group
+        check_count("message_bytes_max", message_bytes_max)
+        if compress_from is not None:
+            check_count("compress_from", compress_from, at_least=0)
         self._compress_from = message_bytes_max + 1 if compress_from is None else compress_from
         self._compression = _check_compression(compression, compression_level)
         self._compression_level = compression_level
@@ -61,11 +64,14 @@ class Packer:
         properties: Mapping[str, str] | None,
         flag: int = 0,
         wait: bool = True,
-        delay: timedelta | int | None = None,
         extra: Mapping[str, str] | None = None,
     ) -> Parcel:
         """Make a parcel of one message. Raises MessageIllegal and InvalidName."""
-        wrapped = self._topics.get(topic) or self.find_topic(topic)
+        try:
+            wrapped = self._topics.get(topic) or self.find_topic(topic)
+        except TypeError:
+            read_text("topic", topic)
+            raise
         if body.__class__ is not bytes or not 0 < len(body) <= self._bytes_max:
             body = check_body(body, self._bytes_max)
         if flag:
@@ -75,15 +81,15 @@ class Packer:
         if self.telemetry is not None:
             keys = keys if isinstance(keys, str) else join_keys(keys)
             described = {UNIQ_KEY: unique_id, TAGS: tags or "", KEYS: keys, **own, **(properties or {})}
-            build_properties(unique_id, tags, keys, properties, wait, delay, own)  # raises before there is a span
+            build_properties(unique_id, tags, keys, properties, wait, own)  # raises before there is a span
             operation, own = self._start_span(topic, [described], own, len(body))
             try:
-                text = build_properties(unique_id, tags, keys, properties, wait, delay, own)
+                text = build_properties(unique_id, tags, keys, properties, wait, own)
             except BaseException as error:  # the context of the span made it too long
                 self.telemetry.end_send(operation, error=error)
                 raise
             return Parcel(wrapped, body, text, unique_id, 0, flag, operation=operation)
-        text = build_properties(unique_id, tags, keys, properties, wait, delay, own)
+        text = build_properties(unique_id, tags, keys, properties, wait, own)
         return Parcel(wrapped, body, text, unique_id, 0, flag)
 
     def is_large(self, parcel: Parcel) -> bool:
@@ -105,7 +111,7 @@ class Packer:
         self, unique_ids: UniqueIds, topic: str, messages: Sequence[Outgoing]
     ) -> tuple[list[Parcel], Operation | None]:
         """Make parcels of many messages; the span, if there is one, is for all of them."""
-        wrapped = self._topics.get(topic) or self.find_topic(topic)
+        wrapped = self.find_topic(topic)
         operation, own = None, self._own
         if self.telemetry is not None and messages:
             described = [{**self._own, **message.properties} for message in messages]
@@ -119,6 +125,7 @@ class Packer:
 
     def find_topic(self, topic: str) -> str:
         """Check a topic's name and return what the broker calls it."""
+        topic = read_text("topic", topic)
         if topic in FORBIDDEN_TO_SEND:
             raise MessageIllegal(f"only brokers send to the topic {topic}")
         wrapped = check_topic(wrap(self._namespace, check_topic(topic)))
@@ -145,6 +152,7 @@ class Packer:
 
 
 def _check_compression(name: str, level: int) -> int:
+    check_count("compression_level", level, at_least=-1)
     if name not in COMPRESSIONS:
         raise ConfigError(f"compression={name!r}: expected one of {', '.join(COMPRESSIONS)}")
     try:

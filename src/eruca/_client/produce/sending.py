@@ -95,7 +95,7 @@ class Sender:
         if link is None:
             return
         try:
-            async with asyncio.timeout(session.options.call_timeout_ms / 1000):
+            async with asyncio.timeout(session.call_timeout_s):
                 await link.drain()
         except TimeoutError:
             raise CallTimeout(f"broker {queue.broker_name} does not read what is sent to it") from None

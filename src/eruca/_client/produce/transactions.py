@@ -7,64 +7,36 @@ broker. When that is lost or not known, the broker asks any producer of the grou
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
+from eruca._client.arguments import check_callable, check_count
 from eruca._client.message import Message
+from eruca._client.produce.checks import (
+    FLAGS,
+    CheckAnswers,
+    Decided,
+    Decision,
+    call_either,
+    check_decision,
+    end_transaction,
+)
 from eruca._client.produce.choosing import Selector, choose_queue
 from eruca._client.produce.outgoing import Receipt, SendStatus
-from eruca._client.produce.packing import Body
-from eruca._client.produce.producer import Producer, to_ms
+from eruca._client.produce.producer import Producer
 from eruca._client.produce.sending import Parcel
-from eruca._client.session.session import Session
+from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
-from eruca._wire.codes import RequestCode
-from eruca._wire.frame import make_request
-from eruca._wire.headers import CheckTransactionHeader, EndTransactionHeader
+from eruca._wire.headers import EndTransactionHeader
 from eruca._wire.ids import decode_offset_id
-from eruca._wire.names import MASTER_ID, SELF_TEST_TOPIC
-from eruca._wire.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, MSG_REGION, PGROUP, TRAN_MSG
-from eruca._wire.record import Record
-from eruca._wire.sysflag import (
-    TRANSACTION_COMMIT,
-    TRANSACTION_NONE,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    set_transaction,
-)
+from eruca._wire.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
+from eruca._wire.sysflag import TRANSACTION_PREPARED, set_transaction
 from eruca.errors import ErucaError, MessageIllegal, SendFailed
 
 log = logging.getLogger(__name__)
-
-_Argument = TypeVar("_Argument")
-# Questions of brokers that may wait for their turn, as in Java; those beyond are asked again by the broker.
-_CHECKS_WAITING_MAX = 2000
-
-
-class Decision(Enum):
-    """What becomes of a half message."""
-
-    # Consumers get it.
-    COMMIT = "commit"
-    # Nobody gets it.
-    ROLLBACK = "rollback"
-    # Not known yet: the broker asks later.
-    UNKNOWN = "unknown"
-
-
-_FLAGS = {
-    Decision.COMMIT: TRANSACTION_COMMIT,
-    Decision.ROLLBACK: TRANSACTION_ROLLBACK,
-    Decision.UNKNOWN: TRANSACTION_NONE,
-}
-
-Decided = Awaitable[Decision | None] | Decision | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,38 +90,20 @@ class TransactionalProducer(Producer):
         **others: Any,
     ) -> None:
         super().__init__(nameservers, **others)
-        self._check = check
-        self._turns = asyncio.Semaphore(checks_max)
-        self._checks: set[asyncio.Task[Any]] = set()
+        check_callable("check", check)
+        self._checks = CheckAnswers(self._engine, check, check_count("checks_max", checks_max))
+        self._engine.answer_check = self._checks.answer
 
     async def start(self) -> None:
         """Make ready to send, and let the brokers know whom to ask; `async with` does it."""
-        if self._session is not None:
-            return
+        is_started = self._engine.held is not None
         await super().start()
-        session = self.session
-        # Halves of the group may wait at any broker, also if this producer never sends. A route that names them all is
-        # enough: brokers of a new route get a heartbeat. (Java's clients look at TBW102, which a broker has only if it
-        # makes topics by itself.)
-        session.routes.watch(SELF_TEST_TOPIC)
-        session.spawn(self._find_brokers(session))
-
-    async def _find_brokers(self, session: Session) -> None:
-        try:
-            await session.routes.get(SELF_TEST_TOPIC)
-        except ErucaError as error:
-            log.info("the brokers of group %s are looked for again later: %s", self.group, error)
-
-    def _take_session(self) -> Session | None:
-        session = super()._take_session()
-        if session is not None:
-            session.routes.unwatch(SELF_TEST_TOPIC)
-        return session
+        if not is_started:
+            self._checks.start(self._session)
 
     async def close(self) -> None:
-        """Wait for what is under way, and leave; the broker asks somebody else what is not answered by then."""
-        for task in self._checks:
-            task.cancel()
+        """Wait for what is under way, and leave; the broker asks another producer what is not answered by then."""
+        self._checks.stop()
         await super().close()
 
     # -- sending -----------------------------------------------------------------------------------------------------
@@ -157,7 +111,7 @@ class TransactionalProducer(Producer):
     async def send_transaction(
         self,
         topic: str,
-        body: Body,
+        body: Any,
         *,
         local: Callable[[Receipt], Decided],
         tags: str | None = None,
@@ -167,9 +121,9 @@ class TransactionalProducer(Producer):
         selector: Selector | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-        delay: timedelta | int | None = None,
-        check_after: timedelta | None = None,
-        timeout: timedelta | float | None = None,
+        delay: Duration | None = None,
+        check_after: Duration | None = None,
+        timeout: Duration | None = None,
     ) -> TransactionReceipt:
         """Store a half message, do the local work, and tell the broker how that ended.
 
@@ -177,15 +131,17 @@ class TransactionalProducer(Producer):
         is raised here, and leaves the half open: the broker will ask. A half that is not synced as the broker's mode
         wants is rolled back without the work being done. `check_after` is how long the broker waits before it asks.
         """
+        check_callable("local", local)
         how = (tags, keys, properties, flag, delay, check_after)
-        parcel, left_s = await self._pack_half(topic, body, *how, timeout)
-        receipt = await self._post(parcel, choose_queue(shard, queue, selector), left_s)
+        choose = choose_queue(shard, queue, selector)
+        parcel, left_ms = await self._pack_half(topic, body, *how, timeout)
+        receipt = await self._engine.post(parcel, choose, left_ms)
         if receipt.status is not SendStatus.STORED:
             log.warning("half message %s is rolled back: %s", receipt.message_id, receipt.status.value)
             await self._decide(parcel, receipt, Decision.ROLLBACK)
             return TransactionReceipt(receipt, Decision.ROLLBACK)
         try:
-            decision = _check_decision(await _call(local, receipt), "the local work")
+            decision = check_decision(await call_either(local, receipt), "the local work")
         except BaseException as error:
             await self._decide(parcel, receipt, Decision.UNKNOWN, remark=repr(error))
             raise
@@ -196,7 +152,7 @@ class TransactionalProducer(Producer):
     async def transaction(
         self,
         topic: str,
-        body: Body,
+        body: Any,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -205,9 +161,9 @@ class TransactionalProducer(Producer):
         selector: Selector | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-        delay: timedelta | int | None = None,
-        check_after: timedelta | None = None,
-        timeout: timedelta | float | None = None,
+        delay: Duration | None = None,
+        check_after: Duration | None = None,
+        timeout: Duration | None = None,
     ) -> AsyncIterator[Half]:
         """Store a half message, and commit it when the block ends; an exception rolls it back and goes on.
 
@@ -216,8 +172,9 @@ class TransactionalProducer(Producer):
         not synced as the broker's mode wants.
         """
         how = (tags, keys, properties, flag, delay, check_after)
-        parcel, left_s = await self._pack_half(topic, body, *how, timeout)
-        receipt = await self._post(parcel, choose_queue(shard, queue, selector), left_s)
+        choose = choose_queue(shard, queue, selector)
+        parcel, left_ms = await self._pack_half(topic, body, *how, timeout)
+        receipt = await self._engine.post(parcel, choose, left_ms)
         if receipt.status is not SendStatus.STORED:
             await self._decide(parcel, receipt, Decision.ROLLBACK)
             why = f"{receipt.queue.broker_name}: {receipt.status.value}"
@@ -233,62 +190,64 @@ class TransactionalProducer(Producer):
     async def _pack_half(
         self,
         topic: str,
-        body: Body,
+        body: Any,
         tags: str | None,
         keys: str | Iterable[str],
         properties: Mapping[str, str] | None,
         flag: int,
-        delay: timedelta | int | None,
-        check_after: timedelta | None,
-        timeout: timedelta | float | None,
-    ) -> tuple[Parcel, float]:
-        """A half that can be sent, and the seconds that are left for that."""
-        if delay:
+        delay: Duration | None,
+        check_after: Duration | None,
+        timeout: Duration | None,
+    ) -> tuple[Parcel, int]:
+        """A half that can be sent, and the milliseconds that are left for that."""
+        if delay is not None:
             raise MessageIllegal(
                 "a transactional message cannot be delayed", hint="commit it later, or send a delayed one on commit"
             )
-        extra = {TRAN_MSG: "true", PGROUP: self.group}
+        engine = self._engine
+        extra = {TRAN_MSG: "true", PGROUP: engine.group}
         if check_after is not None:
-            extra[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(max(0, round(check_after.total_seconds())))
-        ids, packer = self.session.unique_ids, self._packer
-        left_s = await self._greet_brokers(topic, timeout)
-        parcel = packer.pack(ids, topic, body, tags, keys, properties, flag, True, None, extra)
-        if packer.is_large(parcel):
-            await self._compress(parcel)
+            extra[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(round(to_seconds("check_after", check_after)))
+        left_ms = await self._greet_brokers(topic, engine.find_timeout_ms(timeout))
+        parcel = self._pack(topic, body, tags, keys, properties, flag, True, extra)
+        if engine.packer.is_large(parcel):
+            await engine.compress(parcel)
         parcel.sys_flag = set_transaction(parcel.sys_flag, TRANSACTION_PREPARED)
-        return parcel, left_s
+        return parcel, left_ms
 
-    async def _greet_brokers(self, topic: str, timeout: timedelta | float | None) -> float:
-        """Let the brokers know whom to ask before they have anything to ask; returns the seconds that are left."""
+    async def _greet_brokers(self, topic: str, timeout_ms: int) -> int:
+        """Let the brokers know whom to ask before they have anything to ask; returns the milliseconds that are left."""
         loop = asyncio.get_running_loop()
-        timeout_ms = self._timeout_ms if timeout is None else to_ms(timeout)
         deadline = loop.time() + timeout_ms / 1000
+        session = self._session
+        wrapped = self._engine.packer.find_topic(topic)
         try:
             async with asyncio.timeout_at(deadline):
-                await self.session.routes.get_for_send(self._packer.find_topic(topic))
-                await self.session.greet_all()
+                await self._engine.require_delivery().find_route(wrapped, deadline)
+                await session.greet_all()
         except TimeoutError:
             why = f"no server answered within {timeout_ms} ms"
             raise SendFailed(f"the half message for {topic} was not sent: {why}", [why]) from None
-        return max(0.001, deadline - loop.time())
+        return max(1, round((deadline - loop.time()) * 1000))
 
     async def _decide(self, parcel: Parcel, receipt: Receipt, decision: Decision, *, remark: str | None = None) -> None:
         """Tell the broker that has a half what becomes of it; should that be lost, the broker asks."""
+        engine = self._engine
         try:
             header = EndTransactionHeader(
-                producer_group=self.group,
+                producer_group=engine.group,
                 half_offset=receipt.offset,
                 position=decode_offset_id(receipt.offset_id).position,
-                decision=_FLAGS[decision],
+                decision=FLAGS[decision],
                 message_id=receipt.message_id,
                 from_check=False,
                 transaction_id=receipt.transaction_id or receipt.message_id,
             )
-            delivery = self._delivery
-            if delivery is None:
-                raise self._explain_closed()
+            delivery, session = engine.delivery, engine.held
+            if delivery is None or session is None:
+                raise engine.explain_closed()
             address = delivery.sender.find_address(receipt.queue)
-            await self._end(address, header, remark)
+            await end_transaction(session, address, header, remark)
         except ErucaError as error:
             log.warning(
                 "the broker was not told to %s half message %s, it will ask: %s",
@@ -297,72 +256,8 @@ class TransactionalProducer(Producer):
                 error,
             )
             return
-        if self._trace is not None and receipt.trace_on:
-            self._trace.after_decision(header, parcel.topic, parcel.properties, address, receipt.region)
-
-    async def _end(self, address: str, header: EndTransactionHeader, remark: str | None) -> None:
-        command = make_request(RequestCode.END_TRANSACTION, header)
-        command.remark = remark
-        session = self._session
-        if session is None:
-            raise self._explain_closed()
-        await session.calls.notify(address, command)
-
-    # -- what brokers ask --------------------------------------------------------------------------------------------
-
-    def check_transaction(self, address: str, header: CheckTransactionHeader, record: Record) -> bool:
-        """Find out what became of a half message, and tell the broker."""
-        session = self._session
-        if session is None or self._is_closing:
-            return False
-        if len(self._checks) >= _CHECKS_WAITING_MAX:
-            log.warning("too many transactions are asked about at once; %s has to ask again", address)
-            return True
-        task = session.spawn(self._answer_check(address, header, record))
-        self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
-        return True
-
-    async def _answer_check(self, address: str, header: CheckTransactionHeader, record: Record) -> None:
-        queue = MessageQueue(self._find_broker(address), record.queue_id, record.topic)
-        message = Message(record, queue, self.options.namespace)
-        remark = None
-        async with self._turns:
-            try:
-                decision = _check_decision(await _call(self._check, message), "the check")
-            except Exception as error:
-                log.exception("the check of transaction %s failed, the broker will ask again", message.transaction_id)
-                decision, remark = Decision.UNKNOWN, repr(error)
-        answer = EndTransactionHeader(
-            producer_group=self.group,
-            half_offset=header.half_offset,
-            position=header.position,
-            decision=_FLAGS[decision],
-            message_id=message.message_id,
-            from_check=True,
-            transaction_id=header.transaction_id,
-        )
-        try:
-            await self._end(address, answer, remark)
-        except ErucaError as error:
-            log.warning("the answer about transaction %s is lost, the broker will ask again: %s", message, error)
-            return
-        if self._trace is not None:
-            region = message.all_properties.get(MSG_REGION, "")
-            self._trace.after_decision(answer, record.topic, record.properties, address, region)
-
-    def _find_broker(self, address: str) -> str:
-        brokers = self.session.routes.list_brokers()
-        return next((name for name, found in brokers.items() if found.get(MASTER_ID) == address), "")
-
-
-async def _call(function: Callable[[_Argument], Decided], argument: _Argument) -> object:
-    """Call what may be async or plain; plain functions run in a thread, because they may block."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-        found: Any = function(argument)
-    else:
-        found = await asyncio.get_running_loop().run_in_executor(None, function, argument)
-    return await found if inspect.isawaitable(found) else found
+        if engine.trace is not None and receipt.trace_on:
+            engine.trace.after_decision(header, parcel.topic, parcel.properties, address, receipt.region)
 
 
 def _find_decision(half: Half, error: BaseException) -> Decision:
@@ -371,11 +266,3 @@ def _find_decision(half: Half, error: BaseException) -> Decision:
         return half.decision  # the user said so
     # Work that raises has failed. Work that is cancelled or interrupted may be done already, and nobody knows here.
     return Decision.ROLLBACK if isinstance(error, Exception) else Decision.UNKNOWN
-
-
-def _check_decision(found: object, who: str) -> Decision:
-    if found is None:
-        return Decision.UNKNOWN
-    if not isinstance(found, Decision):
-        raise TypeError(f"{who} returned {found!r}: it must return a Decision")
-    return found

@@ -19,7 +19,6 @@ from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscripti
 from eruca._client.message import Message
 from eruca._client.namespaces import check_own_group, unwrap_queue, wrap, wrap_queue
 from eruca._client.options import ClientOptions, choose_options
-from eruca._client.produce.producer import to_ms
 from eruca._client.pull.holdings import PullInbox
 from eruca._client.pull.membership import PullMembership
 from eruca._client.pull.queuereading import PullResult
@@ -29,6 +28,7 @@ from eruca._client.session.session import Session
 from eruca._client.stopping import Client
 from eruca._core.allocation import Strategy, find_strategy
 from eruca._ground.clock import Clock
+from eruca._ground.durations import to_ms
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -104,7 +104,7 @@ class PullConsumer(Client):
             broadcast=broadcast,
             strategy=find_strategy(strategy) if isinstance(strategy, str) else strategy,
             limits=limits or _LITE_LIMITS,
-            offsets_interval_ms=to_ms(auto_commit_interval),
+            offsets_interval_ms=to_ms("auto_commit_interval", auto_commit_interval),
             rebalance_interval_ms=rebalance_interval_ms,
             on_queues=on_queues,
         )
@@ -304,8 +304,8 @@ class PullConsumer(Client):
             offset,
             wanted=tags,
             count=max_messages,
-            hold_ms=to_ms(hold) if hold else 0,
-            timeout_ms=to_ms(timeout),
+            hold_ms=to_ms("hold", hold) if hold else 0,
+            timeout_ms=to_ms("timeout", timeout),
         )
 
     async def send_back(self, message: Message, delay_level: int = 0) -> None:

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 from eruca._client.group.starting import Start
 from eruca._client.namespaces import unwrap, wrap
 from eruca._client.options import ClientOptions, choose_options
-from eruca._client.produce.producer import to_ms
 from eruca._client.pull.consumer import PullConsumer
 from eruca._client.push.consumer import OFFSETS_DIRECTORY
 from eruca._client.push.membership import QueueListener
 from eruca._client.stopping import Client, run_until_stopped
 from eruca._core.allocation import Strategy
 from eruca._ground.clock import Clock
+from eruca._ground.durations import to_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import check_topic
 from eruca.errors import ClientClosed, ConfigError
@@ -86,8 +86,8 @@ class ScheduledPull(Client):
         if threads < 1:
             raise ConfigError(f"threads={threads}: must be at least 1")
         self.options = choose_options(nameservers, options)
-        self._delay_s = to_ms(delay) / 1000
-        self._drain_s = to_ms(drain) / 1000
+        self._delay_s = to_ms("delay", delay) / 1000
+        self._drain_s = to_ms("drain", drain) / 1000
         self._threads_max = threads
         self._on_queues = on_queues
         self._callbacks: dict[str, PullCallback] = {}

@@ -27,17 +27,17 @@ from eruca._client.group.subscriptions import (
 from eruca._client.message import Message, Outcome
 from eruca._client.namespaces import check_own_group, unwrap_queue, wrap, wrap_queue
 from eruca._client.options import ClientOptions, choose_options
-from eruca._client.produce.producer import to_ms
 from eruca._client.push.concurrent import ConcurrentService
 from eruca._client.push.handlers import AnyHandler, Concurrency, HandlerEntry, make_handler
 from eruca._client.push.membership import GroupSettings, Membership, QueueListener
 from eruca._client.push.ordered import OrderedService
 from eruca._client.push.stream import MessageStream
-from eruca._client.push.trace import ConsumeTrace
 from eruca._client.session.session import Session
 from eruca._client.stopping import Client, run_until_stopped
+from eruca._client.trace import ConsumeTrace
 from eruca._core.allocation import Strategy, find_strategy
 from eruca._ground.clock import Clock
+from eruca._ground.durations import to_ms
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -120,15 +120,15 @@ class Consumer(Client):
             broadcast=broadcast,
             strategy=find_strategy(strategy) if isinstance(strategy, str) else strategy,
             limits=limits,
-            consume_timeout_s=to_ms(consume_timeout) / 1000,
-            drain_s=to_ms(drain) / 1000,
+            consume_timeout_s=to_ms("consume_timeout", consume_timeout) / 1000,
+            drain_s=to_ms("drain", drain) / 1000,
             offsets_interval_ms=offsets_interval_ms,
             rebalance_interval_ms=rebalance_interval_ms,
             lock_interval_ms=lock_interval_ms,
             on_queues=on_queues,
         )
         self._max_attempts = max_attempts
-        self._suspend_s = min(max(to_ms(suspend) / 1000, _SUSPEND_S[0]), _SUSPEND_S[1])
+        self._suspend_s = min(max(to_ms("suspend", suspend) / 1000, _SUSPEND_S[0]), _SUSPEND_S[1])
         self._trace_topic = trace
         self._offsets_directory = offsets_directory
         self._ordered_concurrency = ordered_concurrency

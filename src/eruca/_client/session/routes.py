@@ -288,10 +288,7 @@ class Routes:
         await self._nameservers.refresh()
         addresses = list(self._nameservers.addresses)
         if not addresses:
-            raise NetError(
-                "no name server is named",
-                hint='give its address, for example Producer("127.0.0.1:9876", ...), or set NAMESRV_ADDR',
-            )
+            raise _explain_unnamed()
         random.shuffle(addresses)
         addresses.sort(key=lambda address: address != self._current)
         failures = []
@@ -346,7 +343,18 @@ class Routes:
                 hints.append(f"did you mean {' or '.join(near)}?")
         hints.append(f"create it: mqadmin updateTopic -n {server} -c CLUSTER -t {topic}")
         what = "has no route any more" if topic in self._routes else "has no route"
-        return NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
+        error = NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
+        error.retryable = names == []  # brokers that start or restart are there soon
+        return error
+
+
+def _explain_unnamed() -> NetError:
+    error = NetError(
+        "no name server is named",
+        hint='give its address, for example Producer("127.0.0.1:9876", ...), or set NAMESRV_ADDR',
+    )
+    error.retryable = False
+    return error
 
 
 def make_route(topic: str, data: TopicRouteData) -> Route:

@@ -16,13 +16,14 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from eruca._client.options import ClientOptions
+from eruca._client.options import ClientOptions, check_nameservers
 from eruca._client.session.calls import Calls, Credentials
 from eruca._client.session.outages import Outages
 from eruca._client.session.routes import Routes
 from eruca._client.session.uploads import Uploads
 from eruca._ground.backoff import Backoff, spread
 from eruca._ground.clock import Clock, SystemClock
+from eruca._ground.durations import to_ms, to_seconds
 from eruca._ground.repeating import Repeating
 from eruca._net.addresses import NameServers
 from eruca._net.caller import Caller
@@ -110,10 +111,13 @@ class Session:
         credentials = None
         if options.access_key:
             credentials = Credentials(options.access_key, options.secret_key, options.security_token)
-        self.calls = Calls(self.caller, credentials, options.call_timeout_ms)
+        self.call_timeout_s = to_seconds("call_timeout", options.call_timeout)
+        call_timeout_ms = to_ms("call_timeout", options.call_timeout)
+        self.calls = Calls(self.caller, credentials, call_timeout_ms)
         self.outages = Outages()
         nameservers = NameServers(options.nameservers, options.address_server)
-        self.routes = Routes(self.calls, nameservers, options.call_timeout_ms, self.outages)
+        check_nameservers("NAMESRV_ADDR", ";".join(nameservers.addresses))
+        self.routes = Routes(self.calls, nameservers, call_timeout_ms, self.outages)
         self.routes.on_change.append(self._on_route_change)
         self.uploads = Uploads(self.calls)
         self.producers: dict[str, list[ProducerMember]] = {}
@@ -123,7 +127,8 @@ class Session:
         # How often in a row routes were looked at because of a lost master, or of a topic that nobody knows.
         self._looks = 0
         self._missed = 0
-        heartbeat_s, route_s = options.heartbeat_interval_ms / 1000, options.route_interval_ms / 1000
+        heartbeat_s = to_seconds("heartbeat_interval", options.heartbeat_interval)
+        route_s = self._route_s = to_seconds("route_interval", options.route_interval)
         # Introduces us to brokers that do not know us, whenever there may be some.
         self._greeting = Repeating(
             "the first heartbeat to brokers", self._greet_strangers, lambda: math.inf, retry_s=_HURRY_S
@@ -376,7 +381,7 @@ class Session:
 
     def _bound(self, pause_s: float) -> float:
         """A pause before routes are asked for again: never longer than the interval in which they are asked for."""
-        return min(pause_s, spread(self.options.route_interval_ms / 1000, _JITTER))
+        return min(pause_s, spread(self._route_s, _JITTER))
 
     # -- what happens ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from signal import SIG_DFL
 from types import FrameType, TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -256,8 +255,3 @@ class Message(ReceivedMessage):
         """Send it to the dead letters of the group."""
         if self._twin.wants_answer:
             self._client._run(self._twin.bury())
-
-
-def to_seconds(time: timedelta | float) -> float:
-    """A time in seconds."""
-    return time.total_seconds() if isinstance(time, timedelta) else time

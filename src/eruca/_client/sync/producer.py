@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from eruca._client.arguments import check_type
 from eruca._client.options import ClientOptions
 from eruca._client.produce.choosing import Selector
 from eruca._client.produce.delivery import SendHook
 from eruca._client.produce.outgoing import Outgoing, Receipt
-from eruca._client.produce.packing import Body
 from eruca._client.produce.producer import Producer as AsyncProducer
-from eruca._client.sync.base import Message, PlainClient, to_seconds
+from eruca._client.sync.base import Message, PlainClient
 from eruca._client.sync.room import Room
 from eruca._ground.clock import Clock
+from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import SendFailed
+from eruca.serializers import Serializer
 
 
 class Producer(PlainClient[AsyncProducer]):
@@ -38,9 +41,9 @@ class Producer(PlainClient[AsyncProducer]):
         *,
         group: str = "eruca",
         options: ClientOptions | None = None,
-        timeout: timedelta | float = 3.0,
-        try_timeout: timedelta | float | None = None,
-        retries: int = 2,
+        timeout: Duration = 3.0,
+        try_timeout: Duration | None = None,
+        retries: int | None = None,
         retry_when_not_synced: bool = False,
         avoid_slow_brokers: bool = False,
         compress_from: int | None = 4096,
@@ -49,6 +52,7 @@ class Producer(PlainClient[AsyncProducer]):
         message_bytes_max: int = MESSAGE_BODY_BYTES_MAX,
         in_flight_max: int = 8192,
         bytes_in_flight_max: int = 64 * 1024 * 1024,
+        serializer: Serializer | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
         clock: Clock | None = None,
@@ -69,6 +73,7 @@ class Producer(PlainClient[AsyncProducer]):
                 message_bytes_max=message_bytes_max,
                 in_flight_max=in_flight_max,
                 bytes_in_flight_max=bytes_in_flight_max,
+                serializer=serializer,
                 hooks=hooks,
                 trace=trace,
                 clock=clock,
@@ -76,16 +81,29 @@ class Producer(PlainClient[AsyncProducer]):
         )
         self._prepare(timeout, in_flight_max)
 
-    def _prepare(self, timeout: timedelta | float, in_flight_max: int) -> None:
-        self._timeout_s = to_seconds(timeout)
+    def _prepare(self, timeout: Duration, in_flight_max: int) -> None:
+        self._timeout_s = to_seconds("timeout", timeout)
         self._room = Room(in_flight_max)
 
-    def _find_timeout(self, timeout: timedelta | float | None) -> float:
-        return self._timeout_s if timeout is None else to_seconds(timeout)
+    def _find_timeout(self, timeout: Duration | None) -> float:
+        return self._timeout_s if timeout is None else to_seconds("timeout", timeout)
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
+    def __del__(self) -> None:
+        twin = getattr(self, "_twin", None)  # None when the constructor raised
+        if (
+            twin is not None
+            and self._thread is not None
+            and not self._thread.is_forked
+            and twin._engine.held is not None
+        ):
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     @property
     def group(self) -> str:
-        """The group, as the broker knows it."""
+        """The group of the producer."""
         return self._twin.group
 
     # -- sending -----------------------------------------------------------------------------------------------------
@@ -93,29 +111,30 @@ class Producer(PlainClient[AsyncProducer]):
     def send(
         self,
         topic: str,
-        body: Body,
+        body: Any,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         shard: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        delay: timedelta | int | None = None,
-        timer: timedelta | datetime | None = None,
+        delay: Duration | None = None,
+        delay_level: int | None = None,
+        timer: Duration | datetime | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         wait: bool = True,
-        timeout: timedelta | float | None = None,
+        timeout: Duration | None = None,
     ) -> Receipt:
         """Send one message and return its receipt.
 
         Messages of one `shard` go to one queue and so stay in order; `queue` and `selector` choose it otherwise.
-        `delay` is a time that is one of the broker's levels, or a level. `timer` is any delay up to 40 days, or the
-        moment of delivery, for Eruca and RocketMQ 5: a 4.x broker does not know it and delivers at once. A failed try
-        is repeated, on another broker when the queue is free, within `timeout`. Raises SendFailed, NoRoute,
-        MessageIllegal, and NetError when no name server answers that is needed.
+        `delay` must be one of the broker's delay levels, as a timedelta or in seconds; `delay_level` is the number of a
+        level. `timer` is any delay up to 40 days, or the moment of delivery, for Eruca and RocketMQ 5: a 4.x broker
+        does not know it and delivers at once. A failed try is repeated until `timeout`, on another broker when the
+        queue is free. Raises SendFailed, NoRoute, MessageIllegal, and NetError when no name server answers.
 
-        >>> producer.send("orders", b"...", delay=timedelta(seconds=30)).message_id
+        >>> producer.send("orders", b"...", delay=30).message_id
         """
         return self._run(
             self._twin.send(
@@ -127,6 +146,7 @@ class Producer(PlainClient[AsyncProducer]):
                 queue=queue,
                 selector=selector,
                 delay=delay,
+                delay_level=delay_level,
                 timer=timer,
                 properties=properties,
                 flag=flag,
@@ -136,7 +156,7 @@ class Producer(PlainClient[AsyncProducer]):
             self._find_timeout(timeout),
         )
 
-    def cancel_delayed(self, topic: str, receipt: Receipt, *, timeout: timedelta | float | None = None) -> Receipt:
+    def cancel_delayed(self, topic: str, receipt: Receipt, *, timeout: Duration | None = None) -> Receipt:
         """Cancel a message that was sent with `timer`; one that is delivered already stays delivered.
 
         For Eruca and RocketMQ 5, as `timer`: a 4.x broker would deliver what cancels as a message.
@@ -145,7 +165,24 @@ class Producer(PlainClient[AsyncProducer]):
         """
         return self._run(self._twin.cancel_delayed(topic, receipt, timeout=timeout), self._find_timeout(timeout))
 
-    def send_soon(self, topic: str, body: Body, **how: object) -> Future[Receipt]:
+    def send_soon(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        shard: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        delay: Duration | None = None,
+        delay_level: int | None = None,
+        timer: Duration | datetime | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait: bool = True,
+        timeout: Duration | None = None,
+    ) -> Future[Receipt]:
         """Send in the background; the future has the receipt. `close` waits for it. Arguments are those of `send`.
 
         When `in_flight_max` messages are under way it waits for room, as long as a send may take. Raises SendFailed.
@@ -162,21 +199,37 @@ class Producer(PlainClient[AsyncProducer]):
                 hint="raise in_flight_max, or send less at once",
             )
         future: Future[Receipt] = Future()
-        thread.post(self._begin_soon, (future, topic, body, how))
+        work = self._twin.send(
+            topic,
+            body,
+            tags=tags,
+            keys=keys,
+            shard=shard,
+            queue=queue,
+            selector=selector,
+            delay=delay,
+            delay_level=delay_level,
+            timer=timer,
+            properties=properties,
+            flag=flag,
+            wait=wait,
+            timeout=timeout,
+        )
+        try:
+            thread.post(self._begin_soon, (future, topic, work))
+        except BaseException:
+            work.close()
+            raise
         return future
 
-    def _begin_soon(self, wanted: tuple[Future[Receipt], str, Body, dict[str, Any]]) -> None:
+    def _begin_soon(self, wanted: tuple[Future[Receipt], str, Coroutine[Any, Any, Receipt]]) -> None:
         """In the loop: begin with a message that is sent in the background."""
-        future, topic, body, how = wanted
+        future, topic, work = wanted
         if not future.set_running_or_notify_cancel():
+            work.close()
             self._room.leave()
             return
-        try:
-            task = self._twin.send_soon(topic, body, **how)
-        except BaseException as error:
-            self._room.leave()
-            future.set_exception(error)
-            return
+        task = self._twin._engine.spawn(topic, work)
 
         def tell(task: asyncio.Task[Receipt]) -> None:
             self._room.leave()
@@ -192,14 +245,16 @@ class Producer(PlainClient[AsyncProducer]):
     def send_oneway(
         self,
         topic: str,
-        body: Body,
+        body: Any,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         shard: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        delay: timedelta | int | None = None,
+        delay: Duration | None = None,
+        delay_level: int | None = None,
+        timer: Duration | datetime | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
     ) -> None:
@@ -217,6 +272,8 @@ class Producer(PlainClient[AsyncProducer]):
                 queue=queue,
                 selector=selector,
                 delay=delay,
+                delay_level=delay_level,
+                timer=timer,
                 properties=properties,
                 flag=flag,
             )
@@ -225,12 +282,12 @@ class Producer(PlainClient[AsyncProducer]):
     def send_batch(
         self,
         topic: str,
-        messages: Iterable[Outgoing | bytes],
+        messages: Iterable[Outgoing | Any],
         *,
         shard: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout: timedelta | float | None = None,
+        timeout: Duration | None = None,
     ) -> list[Receipt]:
         """Send many messages of one topic in as few requests as the size limit allows; a receipt for each request.
 
@@ -253,9 +310,9 @@ class Producer(PlainClient[AsyncProducer]):
     def request(
         self,
         topic: str,
-        body: Body,
+        body: Any,
         *,
-        timeout: timedelta | float | None = None,
+        timeout: Duration | None = None,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         shard: str | None = None,
@@ -264,7 +321,7 @@ class Producer(PlainClient[AsyncProducer]):
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
     ) -> Message:
-        """Send a message and wait until whoever consumes it replies; returns the reply.
+        """Send a message and wait until one of its consumers replies; returns the reply.
 
         `timeout` is for both ways. Raises RequestTimeout, and what `send` raises.
 
@@ -287,14 +344,14 @@ class Producer(PlainClient[AsyncProducer]):
     def reply(
         self,
         request: Message,
-        body: Body,
+        body: Any,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
-        timeout: timedelta | float | None = None,
+        timeout: Duration | None = None,
     ) -> Receipt:
-        """Reply to a message that was sent with `request`, by a client of whatever language.
+        """Reply to a message that was sent with `request`, by a client of any language.
 
         Raises MessageIllegal when the message is not a request, and SendFailed when its sender is gone.
 
@@ -302,5 +359,6 @@ class Producer(PlainClient[AsyncProducer]):
         ... def answer(message):
         ...     producer.reply(message, b"1.20")
         """
+        check_type("request", request, Message)
         work = self._twin.reply(request.twin, body, tags=tags, keys=keys, properties=properties, timeout=timeout)
         return self._run(work, self._find_timeout(timeout))

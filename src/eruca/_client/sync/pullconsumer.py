@@ -15,10 +15,11 @@ from eruca._client.pull.consumer import PullConsumer as AsyncPullConsumer
 from eruca._client.push.consumer import OFFSETS_DIRECTORY
 from eruca._client.push.membership import QueueListener
 from eruca._client.session.calls import PullStatus
-from eruca._client.sync.base import Message, PlainClient, to_seconds
+from eruca._client.sync.base import Message, PlainClient
 from eruca._client.sync.loopthread import LoopThread
 from eruca._core.allocation import Strategy
 from eruca._ground.clock import Clock
+from eruca._ground.durations import to_seconds
 from eruca._wire.bodies import MessageQueue
 
 
@@ -154,7 +155,9 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
 
         >>> while messages := consumer.poll(timeout=1.0, max_messages=100): ...
         """
-        found = self._run(self._twin.poll(timeout, max_messages), None if timeout is None else to_seconds(timeout))
+        found = self._run(
+            self._twin.poll(timeout, max_messages), None if timeout is None else to_seconds("timeout", timeout)
+        )
         return [Message(message, self) for message in found]
 
     def __iter__(self) -> Iterator[Message]:
@@ -187,7 +190,7 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         """
         found = self._run(
             self._twin.pull(queue, offset, tags=tags, max_messages=max_messages, hold=hold, timeout=timeout),
-            to_seconds(timeout) + to_seconds(hold),
+            to_seconds("timeout", timeout) + to_seconds("hold", hold),
         )
         messages = [Message(message, self) for message in found.messages]
         return PullResult(found.status, messages, found.next_offset, found.min_offset, found.max_offset)

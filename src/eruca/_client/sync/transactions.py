@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from datetime import timedelta
 from typing import Any
 
 from eruca._client.message import Message as AsyncMessage
+from eruca._client.produce.checks import Decided, Decision
 from eruca._client.produce.choosing import Selector
 from eruca._client.produce.outgoing import Receipt
-from eruca._client.produce.packing import Body
-from eruca._client.produce.transactions import Decided, Decision, Half, TransactionReceipt
+from eruca._client.produce.transactions import Half, TransactionReceipt
 from eruca._client.produce.transactions import TransactionalProducer as AsyncTransactionalProducer
 from eruca._client.push.handlers import is_async_function
 from eruca._client.sync.base import Message, PlainClient
 from eruca._client.sync.loopthread import Call
 from eruca._client.sync.producer import Producer
+from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
 
 
@@ -60,7 +60,7 @@ class TransactionalProducer(Producer):
     def send_transaction(
         self,
         topic: str,
-        body: Body,
+        body: Any,
         *,
         local: Callable[[Receipt], Decision | None],
         tags: str | None = None,
@@ -70,9 +70,9 @@ class TransactionalProducer(Producer):
         selector: Selector | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-        delay: timedelta | int | None = None,
-        check_after: timedelta | None = None,
-        timeout: timedelta | float | None = None,
+        delay: Duration | None = None,
+        check_after: Duration | None = None,
+        timeout: Duration | None = None,
     ) -> TransactionReceipt:
         """Store a half message, do the local work, and tell the broker how that ended.
 
@@ -107,7 +107,7 @@ class TransactionalProducer(Producer):
     def transaction(
         self,
         topic: str,
-        body: Body,
+        body: Any,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -116,9 +116,9 @@ class TransactionalProducer(Producer):
         selector: Selector | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-        delay: timedelta | int | None = None,
-        check_after: timedelta | None = None,
-        timeout: timedelta | float | None = None,
+        delay: Duration | None = None,
+        check_after: Duration | None = None,
+        timeout: Duration | None = None,
     ) -> Iterator[Half]:
         """Store a half message, and commit it when the block ends; an exception rolls it back and goes on.
 

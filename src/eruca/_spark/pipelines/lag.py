@@ -10,6 +10,7 @@ import msgspec
 from eruca._admin import offsets
 from eruca._admin.offsets import QueueProgress
 from eruca._admin.session import Admin
+from eruca._ground.durations import to_ms
 from eruca._spark.cluster import Access, Cluster
 from eruca._wire.bodies import ConsumerOffsets, GroupConfigTable, MessageQueue
 from eruca._wire.codes import RequestCode
@@ -106,7 +107,7 @@ async def _find_waiting_since(admin: Admin, progress: QueueProgress) -> int | No
         queue = MessageQueue(progress.broker, progress.queue, progress.topic)
         first = max(progress.offset, await admin.reader.find_begin(queue))
         pulled = await admin.reader.pull(
-            queue, first, wanted="*", count=1, hold_ms=0, timeout_ms=admin.options.call_timeout_ms
+            queue, first, wanted="*", count=1, hold_ms=0, timeout_ms=to_ms("call_timeout", admin.options.call_timeout)
         )
         return pulled.messages[0].record.store_timestamp if pulled.messages else None
     except ErucaError:

@@ -21,7 +21,7 @@ from tests.unit.broker.replication.members import Group, wait_for_copy, wait_unt
 from tests.unit.client.conftest import MakeProducer
 
 # Routes are polled so seldom that it is not the polling that finds the new master.
-OPTIONS = ClientOptions(ip="127.0.0.1", route_interval_ms=3_600_000)
+OPTIONS = ClientOptions(ip="127.0.0.1", route_interval=3600)
 
 
 @pytest.fixture

@@ -1,0 +1,29 @@
+"""Checks of what users give to clients: errors that name the argument, at the moment it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eruca.errors import ConfigError
+
+
+def check_type(name: str, value: object, *kinds: type) -> None:
+    """Raise ConfigError unless a value is of one of these types."""
+    if not isinstance(value, kinds):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigError(f"{name}={value!r:.80}: expected {wanted}, not {type(value).__name__}")
+
+
+def check_count(name: str, value: int, *, at_least: int = 1) -> int:
+    """Return a whole number. Raises ConfigError when it is something else, or too small."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name}={value!r:.80}: expected an int, not {type(value).__name__}")
+    if value < at_least:
+        raise ConfigError(f"{name}={value}: must be at least {at_least}")
+    return value
+
+
+def check_callable(name: str, value: Callable[..., object]) -> None:
+    """Raise ConfigError unless a value can be called."""
+    if not callable(value):
+        raise ConfigError(f"{name}={value!r:.80}: expected a function, not {type(value).__name__}")

@@ -1,0 +1,260 @@
+"""What a producer works with while it is started: its session, its window, and the way of one parcel."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from eruca._client.namespaces import unwrap
+from eruca._client.options import ClientOptions
+from eruca._client.produce.choosing import QueueChooser, Selector
+from eruca._client.produce.delivery import Delivery, SendHook
+from eruca._client.produce.outgoing import Receipt
+from eruca._client.produce.packing import Packer
+from eruca._client.produce.pending import PendingSend
+from eruca._client.produce.requests import Requests
+from eruca._client.produce.sending import Parcel, Sender
+from eruca._client.produce.window import Window
+from eruca._client.session.session import Session
+from eruca._client.trace import SendTrace
+from eruca._ground.clock import Clock
+from eruca._ground.durations import Duration, to_ms
+from eruca._observe.telemetry import Operation, find_telemetry
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.headers import CheckTransactionHeader, PushReplyHeader
+from eruca._wire.record import Record
+from eruca.errors import ClientClosed, SendFailed
+
+log = logging.getLogger(__name__)
+
+# Answers a broker that asks what became of a half message.
+CheckAnswerer = Callable[[Session, str, CheckTransactionHeader, Record], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SendSettings:
+    """How a producer sends, as its user wants it."""
+
+    timeout_ms: int
+    try_timeout_ms: int | None
+    retries: int | None
+    retry_when_not_synced: bool
+    hooks: Sequence[SendHook]
+    trace: bool | str
+
+
+class Engine:
+    """One producer behind its public face. The session knows it as the member of a producer group."""
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        group: str,
+        settings: SendSettings,
+        packer: Packer,
+        window: Window,
+        chooser: QueueChooser,
+        clock: Clock | None = None,
+    ) -> None:
+        # The group as the broker knows it.
+        self.group = group
+        self.packer = packer
+        self.window = window
+        self.requests = Requests()
+        self.trace: SendTrace | None = None
+        # Set by a producer that has transactions.
+        self.answer_check: CheckAnswerer | None = None
+        self.held: Session | None = None
+        self.delivery: Delivery | None = None
+        self.under_way: set[asyncio.Task[Receipt]] = set()
+        self._options = options
+        self._settings = settings
+        self._chooser = chooser
+        self._clock = clock
+        self._is_closing = False
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take a session and join the group."""
+        if self.held is not None:
+            self.held.check_loop()
+            return
+        settings = self._settings
+        self.held = session = Session.acquire(self._options, clock=self._clock)
+        self._is_closing = False
+        self.packer.telemetry = find_telemetry()
+        hooks = list(settings.hooks)
+        if settings.trace:
+            self.trace = SendTrace(session, self.group, settings.trace)
+            hooks.append(self.trace)
+        self.delivery = Delivery(
+            session,
+            Sender(session, self.group),
+            self._chooser,
+            hooks,
+            retries=settings.retries,
+            retry_when_not_synced=settings.retry_when_not_synced,
+            try_timeout_ms=settings.try_timeout_ms,
+        )
+        session.add_producer(self)
+
+    async def close(self) -> None:
+        """Wait for what is under way, no longer than a send may take, and leave the group."""
+        if self.held is None:
+            return
+        if self.held.is_lost():
+            self._take_session()
+            return
+        try:
+            async with asyncio.timeout(self._settings.timeout_ms / 1000):
+                while self.under_way:
+                    await asyncio.wait(self.under_way)
+                self._is_closing = True
+                await self.window.wait_empty()
+        except TimeoutError:
+            self._is_closing = True
+            log.warning("producer %s is closed while %d sends are under way", self.group, self.window.count)
+        session = self._take_session()
+        if session is None:  # closed by another task meanwhile
+            return
+        self.requests.fail(self.explain_closed())
+        if self.trace is not None:
+            await self.trace.dispatcher.close()
+            self.trace = None
+        await session.remove_producer(self)
+        await session.release()
+
+    def _take_session(self) -> Session | None:
+        session, self.held, self.delivery = self.held, None, None
+        return session
+
+    @property
+    def state(self) -> str:
+        """Whether it is started, in words."""
+        if self.held is not None:
+            return "closing" if self._is_closing else "started"
+        return "closed" if self._is_closing else "not started"
+
+    @property
+    def session(self) -> Session:
+        """The session this producer works with. Raises ClientClosed."""
+        session = self.held
+        if session is None or self._is_closing:
+            raise self.explain_closed()
+        if asyncio._get_running_loop() is not session.loop:
+            session.check_loop()
+        return session
+
+    def explain_closed(self) -> ClientClosed:
+        """The error for a producer that does not work now."""
+        what = "closed" if self._is_closing else "not started"
+        return ClientClosed(f"the producer is {what}", hint="use `async with Producer(...)`, or await start()")
+
+    # -- one parcel --------------------------------------------------------------------------------------------------
+
+    def find_timeout_ms(self, timeout: Duration | None) -> int:
+        """How long a send may take."""
+        return self._settings.timeout_ms if timeout is None else to_ms("timeout", timeout)
+
+    async def post(self, parcel: Parcel, choose: Selector | None, timeout_ms: int) -> Receipt:
+        """Send a parcel when there is room for it."""
+        if not self.window.try_enter(len(parcel.body)):
+            timeout_ms = await self.wait_for_room(parcel, timeout_ms)
+        return await self.deliver(parcel, choose, timeout_ms)
+
+    async def deliver(self, parcel: Parcel, choose: Selector | None, timeout_ms: float) -> Receipt:
+        """Send a parcel that is in the window already, and take it out of there."""
+        size = len(parcel.body)
+        try:
+            try:
+                if self.delivery is None:
+                    raise self.explain_closed()
+                receipt = await self.delivery.deliver(parcel, choose, timeout_ms)
+            finally:
+                self.window.leave(size)
+        except BaseException as error:
+            self.end_span(parcel.operation, None, error)
+            raise
+        if parcel.operation is not None:
+            self.end_span(parcel.operation, receipt, None)
+        return self.show(receipt)
+
+    def spawn(self, topic: str, work: Coroutine[Any, Any, Receipt]) -> PendingSend:
+        """Send in the background; `close` waits for it."""
+        task = PendingSend(work, loop=asyncio.get_running_loop())
+        task.topic = topic
+        self.under_way.add(task)
+        task.add_done_callback(self.under_way.discard)
+        return task
+
+    def show(self, receipt: Receipt) -> Receipt:
+        """The receipt as the user sees it: without the namespace."""
+        namespace = self._options.namespace
+        if not namespace:
+            return receipt
+        found = receipt.queue
+        shown = MessageQueue(found.broker_name, found.queue_id, unwrap(namespace, found.topic))
+        return msgspec.structs.replace(receipt, queue=shown)
+
+    async def compress(self, parcel: Parcel) -> None:
+        """Compress a body. A cancellation meanwhile ends the span of the message too."""
+        try:
+            await self.packer.compress(parcel)
+        except BaseException as error:
+            self.end_span(parcel.operation, None, error)
+            raise
+
+    async def wait_for_room(self, parcel: Parcel, timeout_ms: int) -> int:
+        """Wait until the window has room; returns the time that is left then."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.window.enter(len(parcel.body))
+        except BaseException as error:
+            self.end_span(parcel.operation, None, error)
+            if not isinstance(error, TimeoutError):
+                raise
+            raise SendFailed(
+                f"the message for {parcel.topic} was not sent: too much is under way for {timeout_ms} ms",
+                [],
+                hint="raise in_flight_max or bytes_in_flight_max, or send less at once",
+            ) from None
+        return max(1, round((deadline - loop.time()) * 1000))
+
+    def require_delivery(self) -> Delivery:
+        """What delivers. Raises ClientClosed."""
+        if self.delivery is None or self._is_closing:
+            raise self.explain_closed()
+        return self.delivery
+
+    def end_span(self, operation: Operation | None, receipt: Receipt | None, error: BaseException | None) -> None:
+        """End the span of a send, if it has one."""
+        telemetry, session = self.packer.telemetry, self.held
+        if operation is None or telemetry is None:
+            return
+        if receipt is None or session is None:
+            telemetry.end_send(operation, error=error)
+            return
+        address = session.routes.find_address(receipt.queue.broker_name)
+        queue_id, message_id = receipt.queue.queue_id, receipt.message_id
+        telemetry.end_send(operation, server=address or "", queue_id=queue_id, message_id=message_id)
+
+    # -- what brokers ask --------------------------------------------------------------------------------------------
+
+    def check_transaction(self, address: str, header: CheckTransactionHeader, record: Record) -> bool:
+        """Find out what became of a half message, and tell the broker; False when this producer cannot say."""
+        if self.answer_check is None or self.held is None or self._is_closing:
+            return False
+        self.answer_check(self.held, address, header, record)
+        return True
+
+    def take_reply(self, header: PushReplyHeader, body: bytes) -> bool:
+        """Take a reply to a request message; False when it is not for this producer."""
+        return self.held is not None and self.requests.take(self.held, header, body)
