@@ -268,11 +268,11 @@ async def test_a_java_reply_is_understood(scripted: ScriptedCluster, make_produc
         born_host="/10.0.0.1:4567",
         store_host="no address",
     )
-    assert asker.take_reply(header, b"yes")
+    assert asker._engine.take_reply(header, b"yes")
     reply = await future
     assert (reply.body, reply.flag, reply.born_host, reply.store_host) == (b"yes", 5, "10.0.0.1:4567", "0.0.0.0:0")
     assert parse_properties(reply.record.properties)["CORRELATION_ID"] == correlation_id
-    assert asker.take_reply(header, b"yes again")
+    assert asker._engine.take_reply(header, b"yes again")
     asker._engine.requests.close(correlation_id)
-    assert not asker.take_reply(header, b"too late")
+    assert not asker._engine.take_reply(header, b"too late")
     assert int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT) == 326

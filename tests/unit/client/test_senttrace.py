@@ -121,7 +121,7 @@ async def test_what_became_of_transactions_is_traced(
         half.leave_open()
     clock.advance(6001)
     await broker.checks.run_pass()
-    await wait_until(lambda: not producer._checks and len(stored(broker, "RMQ_SYS_TRANS_OP_HALF_TOPIC")) >= 2)
+    await wait_until(lambda: not producer._checks._tasks and len(stored(broker, "RMQ_SYS_TRANS_OP_HALF_TOPIC")) >= 2)
     await producer.close()
     traces = read_traces(broker)
     kinds = [record.kind for record in traces if isinstance(record, PubTrace)]

@@ -40,8 +40,8 @@ async def test_equal_settings_share_connections(
     third = await make_producer(scripted.address, group="c", options=ClientOptions(ip="127.0.0.1", instance="x"))
     session = first._session
     assert second._session is session
-    assert third.session is not session
-    assert third.session.client_id != session.client_id
+    assert third._session is not session
+    assert third._session.client_id != session.client_id
     for producer in (first, second, third):
         await producer.send("orders", b"x")
     assert len(peer.server.links) == 2
@@ -180,8 +180,10 @@ def test_clients_nobody_closed_do_not_live_on_in_the_next_loop() -> None:
         await producer.start()
         return producer._session
 
-    first = asyncio.run(use())
-    second = asyncio.run(use())
+    with pytest.warns(ResourceWarning, match="unclosed <Producer group='a' nameservers='127.0.0.1:1' started>"):
+        first = asyncio.run(use())
+    with pytest.warns(ResourceWarning, match="unclosed <Producer group='a'"):
+        second = asyncio.run(use())
     assert second is not first
     assert len([key for key in _SESSIONS if key[0].is_closed()]) == 1
     _SESSIONS.clear()
@@ -233,7 +235,7 @@ async def test_a_farewell_waits_for_the_heartbeat_before_it(
     for _ in range(2):
         await asyncio.sleep(0)
     beating.cancel()
-    leaving = asyncio.get_running_loop().create_task(session.remove_producer(producer))
+    leaving = asyncio.get_running_loop().create_task(session.remove_producer(producer._engine))
     await asyncio.sleep(0)
     turn = session._turns[peer.address]
     assert turn.locked() and not leaving.done()

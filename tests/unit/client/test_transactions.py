@@ -464,7 +464,7 @@ async def test_checks_at_the_same_time_are_bounded(
         async with producer.transaction("orders", b"x") as half:
             half.leave_open()
     await ask_back(broker, clock)
-    await wait_until(lambda: len(producer._checks) == 10)
+    await wait_until(lambda: len(producer._checks._tasks) == 10)
     await wait_until(lambda: running == 3)
     gate.set()
     await wait_until(lambda: len(read(broker)) == 10)

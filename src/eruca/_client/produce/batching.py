@@ -15,7 +15,7 @@ from eruca._wire.properties import WAIT
 from eruca.errors import MessageIllegal
 
 # The fixed part of one message of a batch: size, magic, checksum, flag and the two lengths.
-_ITEM_BYTES = 22
+ITEM_BYTES = 22
 
 
 def build_batches(
@@ -42,7 +42,7 @@ def build_batches(
         properties = build_properties(
             unique_id, message.tags, message.keys, message.properties, message.wait, extra=extra
         ).encode()
-        if _ITEM_BYTES + len(body) + len(properties) > bytes_max:
+        if ITEM_BYTES + len(body) + len(properties) > bytes_max:
             raise MessageIllegal(
                 f"one message with its properties has more than {bytes_max} bytes",
                 hint="split it, or raise message_bytes_max here and maxMessageSize on the broker",
@@ -54,16 +54,17 @@ def build_batches(
 def _cut(topic: str, items: list[tuple[BatchItem, str]], bytes_max: int, *, wait: bool) -> Iterator[Parcel]:
     start = size = 0
     for number, (item, _) in enumerate(items):
-        added = _ITEM_BYTES + len(item.body) + len(item.properties)
+        added = ITEM_BYTES + len(item.body) + len(item.properties)
         if number > start and (size + added > bytes_max or number - start >= SENT_BATCH_MESSAGES_MAX):
-            yield _make_parcel(topic, items[start:number], wait)
+            yield make_batch(topic, items[start:number], wait)
             start, size = number, 0
         size += added
     if start < len(items):
-        yield _make_parcel(topic, items[start:], wait)
+        yield make_batch(topic, items[start:], wait)
 
 
-def _make_parcel(topic: str, items: list[tuple[BatchItem, str]], wait: bool) -> Parcel:
+def make_batch(topic: str, items: Sequence[tuple[BatchItem, str]], wait: bool) -> Parcel:
+    """Make one parcel of messages, each given with its id."""
     return Parcel(
         topic,
         encode_batch([item for item, _ in items]),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -65,7 +66,7 @@ class Outgoing:
     >>> await producer.send_batch("orders", [Outgoing(b"1", tags="vip"), Outgoing(b"2", keys=["o-2"])])
     """
 
-    body: bytes
+    body: Any
     tags: str | None = None
     keys: str | Iterable[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)

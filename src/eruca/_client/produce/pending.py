@@ -16,7 +16,32 @@ class PendingSend(asyncio.Task[Receipt]):
     topic = ""
 
     def __del__(self) -> None:
-        # asyncio sets this when a task failed, and clears it when somebody took the exception.
-        if self._log_traceback:
-            log.warning("a message for %s was not sent, and nobody awaited it: %s", self.topic, self.exception())
+        _warn_unseen(self, self.topic)
         super().__del__()  # type: ignore[misc]  # not in the stubs
+
+
+class PendingReceipt(asyncio.Future[Receipt]):
+    """The receipt of a message in a batch. A failure that nobody awaited is logged, with the topic and the reason."""
+
+    def __init__(self, topic: str, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.topic = topic
+
+    def fail(self, error: BaseException) -> None:
+        """The message is not stored."""
+        if self.done():
+            return
+        if isinstance(error, asyncio.CancelledError):
+            self.cancel()
+        else:
+            self.set_exception(error)
+
+    def __del__(self) -> None:
+        _warn_unseen(self, self.topic)
+        super().__del__()  # type: ignore[misc]  # not in the stubs
+
+
+def _warn_unseen(future: asyncio.Future[Receipt], topic: str) -> None:
+    # asyncio sets this when something failed, and clears it when somebody took the exception.
+    if future._log_traceback:
+        log.warning("a message for %s was not sent, and nobody awaited it: %s", topic, future.exception())

@@ -16,6 +16,7 @@ from eruca._client.options import ClientOptions, choose_options
 from eruca._client.produce.choosing import QueueChooser, Selector, choose_queue
 from eruca._client.produce.delivery import SendHook
 from eruca._client.produce.engine import Engine, SendSettings
+from eruca._client.produce.lingering import Lingering
 from eruca._client.produce.outgoing import Outgoing, Receipt, describe_delay
 from eruca._client.produce.packing import Packer
 from eruca._client.produce.requests import choose_reply_queue, describe_reply, describe_request
@@ -24,7 +25,7 @@ from eruca._client.produce.window import Window
 from eruca._client.session.session import Session
 from eruca._client.stopping import Client
 from eruca._ground.clock import Clock
-from eruca._ground.durations import Duration, to_ms
+from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode
@@ -48,6 +49,9 @@ class Producer(Client):
     `try_timeout` is for each try: without it a broker that does not answer uses up the whole time, with it a slow one
     may store a message twice.
 
+    With a `linger` time, messages of `send` and `send_soon` wait that long for others of their queue and share a
+    request with them; delayed and compressed messages, and those with a `selector`, go alone.
+
     `serializer` turns the body of each message into bytes (see `eruca.serializers`); without it bodies are bytes.
     """
 
@@ -66,6 +70,7 @@ class Producer(Client):
         compression: str = "zlib",
         compression_level: int = 5,
         message_bytes_max: int = MESSAGE_BODY_BYTES_MAX,
+        linger: Duration = 0,
         in_flight_max: int = 8192,
         bytes_in_flight_max: int = 64 * 1024 * 1024,
         serializer: Serializer | None = None,
@@ -106,6 +111,8 @@ class Producer(Client):
         )
         chooser = QueueChooser(avoid_slow_brokers=avoid_slow_brokers)
         self._engine = Engine(self.options, wrapped, settings, packer, window, chooser, clock)
+        linger_s = to_seconds("linger", linger)
+        self._lingering = Lingering(self._engine, linger_s, message_bytes_max) if linger_s else None
 
     def __repr__(self) -> str:
         nameservers = self.options.nameservers
@@ -124,6 +131,8 @@ class Producer(Client):
 
     async def close(self) -> None:
         """Wait for what is under way, and leave; no longer than a send may take."""
+        if self._lingering is not None:
+            self._lingering.flush()
         await self._engine.close()
 
     @property
@@ -169,6 +178,10 @@ class Producer(Client):
         parcel = self._pack(topic, body, tags, keys, properties, flag, wait, extra)
         if engine.packer.is_large(parcel):
             await engine.compress(parcel)
+        if self._lingering is not None:
+            receipt = await self._linger(parcel, choose, wait, timeout_ms, goes_alone=bool(extra or selector))
+            if receipt is not None:
+                return await receipt
         if not engine.window.try_enter(len(parcel.body)):
             timeout_ms = await engine.wait_for_room(parcel, timeout_ms)
         return await engine.deliver(parcel, choose, timeout_ms)
@@ -211,6 +224,10 @@ class Producer(Client):
         parcel = self._pack(topic, body, tags, keys, properties, flag, wait, extra)
         if engine.packer.is_large(parcel):
             await engine.compress(parcel)
+        if self._lingering is not None:
+            receipt = await self._linger(parcel, choose, wait, timeout_ms, goes_alone=bool(extra or selector))
+            if receipt is not None:
+                return receipt
         if not engine.window.try_enter(len(parcel.body)):
             timeout_ms = await engine.wait_for_room(parcel, timeout_ms)
         return engine.spawn(topic, engine.deliver(parcel, choose, timeout_ms))
@@ -369,6 +386,18 @@ class Producer(Client):
         if engine.packer.is_large(parcel):
             await engine.compress(parcel)
         return await engine.post(parcel, lambda queues: choose_reply_queue(queues, request), timeout_ms)
+
+    async def _linger(
+        self, parcel: Parcel, choose: Selector | None, wait: bool, timeout_ms: int, *, goes_alone: bool
+    ) -> asyncio.Future[Receipt] | None:
+        """Put a message into a batch that fills up; None when it must go alone, behind what lingers."""
+        assert self._lingering is not None
+        if not goes_alone:
+            receipt = await self._lingering.add(parcel, choose, wait, timeout_ms)
+            if receipt is not None:
+                return receipt
+        await self._lingering.flush_topic(parcel.topic)
+        return None
 
     def _pack(
         self,

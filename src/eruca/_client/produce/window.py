@@ -55,6 +55,7 @@ class Window:
             self._let_in()
         if not self.count and self._emptied is not None:
             self._emptied.set()
+            self._emptied = None
 
     def _let_in(self) -> None:
         waiting = self._waiting
@@ -74,5 +75,6 @@ class Window:
     async def wait_empty(self) -> None:
         """Wait until nothing is under way and nobody waits for room."""
         while self.count:
-            self._emptied = asyncio.Event()
+            # One event for all who wait.
+            self._emptied = self._emptied or asyncio.Event()
             await self._emptied.wait()
