@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import re
 import subprocess
 import sys
@@ -11,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from eruca import MessageQueue, Producer, Receipt, SendStatus
+from eruca.errors import ErucaError
+from eruca.testing import EmbeddedBroker
 from tests.clients.guidepage import Block, read_blocks
 from tests.clients.test_guide import check_page, run_page
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 
 PAGE = REPOSITORY / "docs" / "guide" / "comparison.md"
 CHINESE = REPOSITORY / "docs" / "zh" / "guide" / "comparison.md"
@@ -79,6 +84,38 @@ def find_counted() -> list[Block]:
 
 def test_every_block_of_ours_does_what_the_page_says(tmp_path: Path) -> None:
     check_page(PAGE, run_page(PAGE, tmp_path))
+
+
+class Failures:
+    """A hook that tells when a try to send has failed."""
+
+    def __init__(self) -> None:
+        self.came = asyncio.Event()
+
+    def before_send(self, parcel: object, queue: MessageQueue) -> None:
+        """A message is about to be sent."""
+
+    def after_send(
+        self, parcel: object, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+    ) -> None:
+        """It was sent, or was not."""
+        if error is not None:
+            self.came.set()
+
+
+async def test_a_send_outlasts_a_broker_that_is_away(tmp_path: Path) -> None:
+    failures = Failures()
+    async with EmbeddedBroker(tmp_path) as first:
+        port = int(first.address.rpartition(":")[2])
+        producer = Producer(first.nameserver, group="shop", timeout=PATIENCE_S, hooks=[failures])
+        await producer.start()
+        await producer.send("orders", b"before")
+    sending = asyncio.create_task(producer.send("orders", b"one melon"))
+    await asyncio.wait_for(failures.came.wait(), PATIENCE_S)
+    assert not sending.done()
+    async with EmbeddedBroker(tmp_path, port=port):
+        assert (await sending).status is SendStatus.STORED
+        await producer.close()
 
 
 @pytest.mark.parametrize("page", [PAGE, CHINESE], ids=["english", "chinese"])
