@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from blockbuster import BlockBuster
 
 from eruca import MessageQueue, Producer, Receipt, SendStatus
 from eruca.errors import ErucaError
@@ -19,6 +20,7 @@ from tests.clients.guidepage import Block, read_blocks
 from tests.clients.test_guide import check_page, run_page
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
+from tests.unit.broker.conftest import excuse_new_files
 
 PAGE = REPOSITORY / "docs" / "guide" / "comparison.md"
 CHINESE = REPOSITORY / "docs" / "zh" / "guide" / "comparison.md"
@@ -103,7 +105,8 @@ class Failures:
             self.came.set()
 
 
-async def test_a_send_outlasts_a_broker_that_is_away(tmp_path: Path) -> None:
+async def test_a_send_outlasts_a_broker_that_is_away(tmp_path: Path, forbid_blocking_calls: BlockBuster) -> None:
+    excuse_new_files(forbid_blocking_calls)
     failures = Failures()
     async with EmbeddedBroker(tmp_path) as first:
         port = int(first.address.rpartition(":")[2])
