@@ -37,7 +37,7 @@ _LIBRARY = re.compile(r"^### (.+)$")
 
 def count_lines(text: str) -> int:
     """The lines of a block without imports, blank lines and comments."""
-    imports = set()
+    imports: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
