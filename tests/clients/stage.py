@@ -129,7 +129,8 @@ class Collector:
 
 async def fetch(client: Producer | Consumer, receipt: Receipt) -> Message:
     """Read the message a receipt is about."""
-    return (await fetch_queue(client._session, receipt.queue, 1, receipt.offset))[0]
+    session: Any = client._session
+    return (await fetch_queue(session, receipt.queue, 1, receipt.offset))[0]
 
 
 async def fetch_queue(session: Session, queue: MessageQueue, count: int, offset: int = 0) -> list[Message]:
@@ -213,8 +214,9 @@ async def create_topic(client: Producer | Consumer, topic: str, queues: int = 4,
     header = CreateTopicHeader(
         topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=perm
     )
-    await ask_broker(client._session, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    await wait_for_topic(client._session, topic, queues if perm & READ else 0)
+    session: Any = client._session
+    await ask_broker(session, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    await wait_for_topic(session, topic, queues if perm & READ else 0)
 
 
 async def send_numbered(producer: Producer, topic: str, numbers: Iterable[int], **how: Any) -> list[Receipt]:

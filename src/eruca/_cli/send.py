@@ -110,7 +110,7 @@ def send(
     if delay is not None:
         if delay_level is not None:
             raise click.UsageError("--delay and --delay-level are mutually exclusive")
-        delay_level = find_delay_level(_parse_delay(delay))
+        delay_level = find_delay_level(_parse_delay(delay), instead="")
     named = _gather_properties(properties)
     sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, delay_level), output)
     try:

@@ -455,8 +455,8 @@ def test_a_client_in_a_second_event_loop_says_what_is_wrong(kind: Any, caplog: p
         async def start() -> None:
             await client.start()
             # Else Python complains of connections, which nobody can close when their loop has ended.
-            links = list(client.session.caller._addresses)
-            await client.session.caller.close()
+            links = list(client._session.caller._addresses)
+            await client._session.caller.close()
             await wait_until(lambda: not any(link.is_open for link in links))
             await asyncio.sleep(0)
 
