@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -27,9 +28,10 @@ from eruca._ground.backoff import Backoff
 from eruca._spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP
-from eruca.errors import BAD_JSON, ConfigError, ConnectFailed, NetError, NoRoute
+from eruca.errors import BAD_JSON, ConfigError, NetError, NoRoute
 
 _Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
 
 # The pauses between two tries when a server is away.
 RETRIES = Backoff(0.2, 5.0, jitter=0.2)
@@ -189,39 +191,37 @@ class Cluster:
         routes = self._admin.routes
         if routes.find_address(queue.broker_name) is None:
             self.find_route(queue.topic)
-        address = routes.find_address(queue.broker_name)
-        if address is None:
-            raise ConnectFailed(f"broker {queue.broker_name} has no address now", hint="is it running?")
-        return address
+        return routes.require_address(queue.broker_name)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def ask_each(
         self, queues: Collection[MessageQueue], ask: Callable[[str, MessageQueue], Coroutine[Any, Any, _Result]]
     ) -> dict[MessageQueue, _Result]:
-        """Ask the broker of each queue something, all at the same time; `ask` gets address and queue."""
+        """Ask the broker of each queue, all at the same time, with retries; `ask` gets the address and the queue."""
+        return self.gather(queues, lambda queue: self.insist(partial(self.ask_broker, queue, ask)))
 
-        async def ask_one(queue: MessageQueue) -> _Result:
-            async def once() -> _Result:
-                address = self._admin.routes.find_address(queue.broker_name)
-                if address is None:
-                    await self._admin.find_route(queue.topic)
-                    address = self._admin.routes.find_address(queue.broker_name)
-                if address is None:
-                    raise ConnectFailed(f"broker {queue.broker_name} has no address now", hint="is it running?")
-                try:
-                    return await ask(address, queue)
-                except NetError:
-                    # It may be somewhere else by now.
-                    await self._admin.find_route(queue.topic)
-                    raise
+    async def ask_broker(self, queue: MessageQueue, ask: Callable[[str, MessageQueue], Awaitable[_Result]]) -> _Result:
+        """Ask the broker of a queue once; after a network error its address is looked up for the next attempt."""
+        routes = self._admin.routes
+        if routes.find_address(queue.broker_name) is None:
+            await self._admin.find_route(queue.topic)
+        address = routes.require_address(queue.broker_name)
+        try:
+            return await ask(address, queue)
+        except NetError:
+            await self._admin.find_route(queue.topic)
+            raise
 
-            return await self.insist(once)
+    def gather(
+        self, items: Collection[_Item], ask: Callable[[_Item], Coroutine[Any, Any, _Result]]
+    ) -> dict[_Item, _Result]:
+        """Ask something about each item, all at the same time, and wait for the answers."""
 
         async def ask_all() -> list[_Result]:
-            return list(await asyncio.gather(*[ask_one(queue) for queue in queues]))
+            return list(await asyncio.gather(*[ask(item) for item in items]))
 
-        return dict(zip(queues, self.run(ask_all()), strict=True))
+        return dict(zip(items, self.run(ask_all()), strict=True))
 
     def find_begins(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
         """The first offset each queue still has."""

@@ -89,7 +89,7 @@ def test_values(given: dict[str, str], field: str, value: Any) -> None:
         ({"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "3"}, "is more than maxOffsetsPerTrigger"),
         ({"maxRecordsPerPartition": "0"}, "expected at least 1"),
         ({"failOnDataLoss": "maybe"}, "expected one of true, false, warn"),
-        ({"isolation": "uncommitted"}, "expected one of committed"),
+        ({"isolation": "committed"}, "has no option isolation"),
         ({"includeProperties": "sure"}, "expected true or false"),
         ({"pullInFlight": "100000"}, "expected at most 1024"),
         ({"pullBytes": "1g"}, "expected at most 4194304"),

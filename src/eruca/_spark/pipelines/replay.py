@@ -16,7 +16,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as sf
 
-from eruca._broker.sending.once import ONCE_KEY
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.archiveframes import count_good
 from eruca._spark.pipelines.archiveplan import make_access_options
@@ -27,6 +26,7 @@ from eruca._wire.bodies import KVTable
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import EmptyHeader
 from eruca._wire.names import DLQ_PREFIX
+from eruca._wire.once import ONCE_KEY
 from eruca._wire.properties import ERUCA_ONCE, RESERVED, RETRY_TOPIC
 from eruca.errors import ConfigError, RequestRefused
 

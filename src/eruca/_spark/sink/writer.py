@@ -1,18 +1,18 @@
-"""Writing frames and streams to topics.
+"""Write frames and streams to topics.
 
-Each task sends its rows in requests of many, several of them under way at the same time but never two for one queue: so
-rows of a queue stay in their order, and what is sent again after a failure is the first that was not answered.
+Each task sends its rows in requests of many rows. Several requests are in flight at a time, but never two for the same
+queue, so rows of a queue stay in order, and a retry starts with the first row that was not acknowledged.
 
 With `delivery=idempotent` every row is marked with the query, the batch, the partition and its number in the partition,
-and the broker drops those it has stored already (`broker.once`). What makes this right is that a partition that is
-written again has the same rows in the same order, and that each goes to the same queue again:
+and the broker drops rows it has already stored (`broker.sending.once`). This is correct as long as a partition that is
+written again has the same rows in the same order, and each row goes to the same queue again:
 
-- The rows are those of a replayed micro-batch or of a task that is run again. Spark computes the same ones when the
-  source can be read again (files, topics, tables) and nothing in between depends on the moment or on chance
-  (`current_timestamp`, `rand` without seed, the order in which a shuffle happened to arrive).
-- The queues are asked for when a batch is planned, and travel to its tasks. Should the queues of the topic or
-  `batchRows` change between a batch that was cut off and its replay, rows of this one batch may be stored twice. The
-  same holds for topics that a column names, whose queues each task asks for by itself.
+- The rows are those of a replayed micro-batch or of a task that is run again. Spark computes the same rows if the
+  source can be read again (files, topics, tables) and nothing in between depends on time or chance
+  (`current_timestamp`, `rand` without a seed, the order in which shuffled rows happened to arrive).
+- Queues are looked up when a batch is planned, and sent to its tasks. If the queues of the topic or `batchRows` change
+  between an interrupted batch and its replay, rows of this one batch may be stored twice. The same is true for topics
+  named by a column: each task looks up their queues itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from eruca._broker.sending.once import ONCE_GROUP, ONCE_KEY
 from eruca._client.produce.choosing import explain_not_writable
 from eruca._client.produce.sending import Parcel, Sender
 from eruca._client.session.calls import explain_refusal
@@ -41,6 +40,7 @@ from eruca._spark.sink.options import SinkOptions, check_columns, wants_timer
 from eruca._wire.bodies import KVTable, MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import EmptyHeader
+from eruca._wire.once import ONCE_GROUP, ONCE_KEY
 from eruca._wire.properties import WAIT
 from eruca.errors import ConfigError, ErucaError, NetError, NoRoute, RequestRefused, SendFailed, WireError
 

@@ -227,12 +227,6 @@ SOURCE_OPTIONS: Final = OptionTable(
         SourceOption("verifyCrc", read_flag, False, "check the CRC of every body; a wrong one counts as data loss"),
         SourceOption("decompress", read_flag, True, "decompress bodies that their producer compressed"),
         SourceOption(
-            "isolation",
-            read_choice("committed"),
-            "committed",
-            "committed: open and rolled-back transactions are never seen, brokers keep them in queues of their own",
-        ),
-        SourceOption(
             "consumerGroup",
             _read_group,
             TOOLS_CONSUMER_GROUP,

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from eruca._client.group.pulling import make_peek_header
 from eruca._client.session.calls import PulledBytes, PullStatus
 from eruca._ground.limits import PULL_COUNT_MAX
 from eruca._spark.cluster import RETRIES, Cluster
@@ -27,8 +28,6 @@ from eruca._spark.source.options import SourceOptions
 from eruca._spark.source.pieces import Piece, check_pieces
 from eruca._spark.source.planning import QueueRange
 from eruca._wire.codes import ResponseCode
-from eruca._wire.headers import PullMessageHeader
-from eruca._wire.sysflag import PULL_SUBSCRIPTION
 from eruca.errors import ConnectFailed, NetError, RequestRefused, WireError
 
 log = logging.getLogger(__name__)
@@ -304,19 +303,14 @@ class _Puller:
         address = self._addresses[queue.broker_name]
         if not address:
             raise ConnectFailed(f"broker {queue.broker_name} has no address now", hint="is it running?")
-        header = PullMessageHeader(
-            consumer_group=self._options.consumer_group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=at,
-            max_message_nums=min(span, PULL_COUNT_MAX),
-            sys_flag=PULL_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_ms=0,
-            subscription=subscription.text,
-            subscription_version=0,
-            expression_type=subscription.kind,
-            max_message_bytes=self._options.pull_bytes,
+        header = make_peek_header(
+            self._options.consumer_group,
+            queue,
+            at,
+            min(span, PULL_COUNT_MAX),
+            expression=subscription.text,
+            kind=subscription.kind,
+            bytes_max=self._options.pull_bytes,
         )
         return await self._cluster.calls.pull_bytes(address, header, _CALL_MS)
 

@@ -6,7 +6,6 @@ moment; the two must not be confused: the first is a loss of data, the second ha
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
+from eruca._client.group.pulling import make_peek_header
 from eruca._client.session.routes import Route
 from eruca._ground.clock import Clock, SystemClock
 from eruca._spark.cluster import Cluster
@@ -23,9 +23,7 @@ from eruca._spark.source.starting import match_topics
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import make_request
-from eruca._wire.headers import PullMessageHeader
 from eruca._wire.names import MASTER_ID
-from eruca._wire.sysflag import PULL_SUBSCRIPTION
 from eruca.errors import ConnectFailed, NetError, RequestRefused
 
 log = logging.getLogger(__name__)
@@ -124,11 +122,8 @@ class ClusterView:
     def find_routes(self, topics: Collection[str]) -> dict[str, Route | None]:
         """Where topics are."""
 
-        async def find_all() -> list[Route | None]:
-            find = self.cluster.admin.find_route
-            return list(await asyncio.gather(*[self._ask(partial(find, topic)) for topic in topics]))
-
-        return dict(zip(topics, self.cluster.run(find_all()), strict=True))
+        find = self.cluster.admin.find_route
+        return self.cluster.gather(topics, lambda topic: self._ask(partial(find, topic)))
 
     def list_masters(self) -> dict[str, str]:
         """The masters that are registered now."""
@@ -151,19 +146,7 @@ class ClusterView:
         """The bytes of some messages from an offset on, in each queue."""
 
         async def pull(address: str, queue: MessageQueue) -> list[int]:
-            header = PullMessageHeader(
-                consumer_group=self._group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                queue_offset=places[queue],
-                max_message_nums=_MEASURED,
-                sys_flag=PULL_SUBSCRIPTION,
-                commit_offset=0,
-                suspend_timeout_ms=0,
-                subscription="*",
-                subscription_version=0,
-                expression_type="TAG",
-            )
+            header = make_peek_header(self._group, queue, places[queue], _MEASURED)
             answer = await self.cluster.calls.call(address, make_request(RequestCode.PULL_MESSAGE, header))
             if answer.code != ResponseCode.SUCCESS:
                 return []  # what was there before has to do
@@ -174,19 +157,11 @@ class ClusterView:
     def _ask_each(
         self, queues: Collection[MessageQueue], ask: Callable[[str, MessageQueue], Awaitable[_Answer]]
     ) -> dict[MessageQueue, _Answer]:
-        routes = self.cluster.admin.routes
-
-        async def ask_once(queue: MessageQueue) -> _Answer:
-            address = routes.require_address(queue.broker_name)
-            try:
-                return await ask(address, queue)
-            except NetError:
-                await self.cluster.admin.find_route(queue.topic)  # it may be somewhere else by now
-                raise
+        """Ask the broker of each queue; queues whose broker does not answer are left out."""
 
         async def ask_one(queue: MessageQueue) -> _Answer | None:
             try:
-                return await self._ask(partial(ask_once, queue))
+                return await self._ask(partial(self.cluster.ask_broker, queue, ask))
             except NetError:
                 return None
             except RequestRefused as error:
@@ -194,11 +169,8 @@ class ClusterView:
                     raise
                 return None
 
-        async def ask_all() -> list[_Answer | None]:
-            return list(await asyncio.gather(*[ask_one(queue) for queue in queues]))
-
-        found = zip(queues, self.cluster.run(ask_all()), strict=True)
-        return {queue: answer for queue, answer in found if answer is not None}
+        found = self.cluster.gather(queues, ask_one)
+        return {queue: answer for queue, answer in found.items() if answer is not None}
 
     async def _ask(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
         return await (self.cluster.insist(ask) if self.insists else ask())
