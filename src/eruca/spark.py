@@ -9,10 +9,10 @@ from eruca._spark.cluster import Access
 from eruca._spark.datasource import RocketMQSource
 from eruca._spark.decoding import decode_avro, decode_json, decode_protobuf, set_bad_aside, split_bad
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import make_session
 from eruca._spark.pipelines.stats import count_traffic, make_histogram
-from eruca._spark.source.committing import commit_progress
-from eruca._spark.store.source import StoreSource
+from eruca._spark.session import make_session
+from eruca._spark.source.groupcommits import commit_progress
+from eruca._spark.store.datasource import StoreSource
 
 __all__ = [
     "Access",

@@ -1,7 +1,7 @@
 """So that Spark finds `format("rocketmq-store")` by itself; see `pyspark_rocketmq`."""
 
 try:
-    from eruca._spark.store.source import StoreSource as DefaultSource
+    from eruca._spark.store.datasource import StoreSource as DefaultSource
 except ImportError:
     pass
 else:

@@ -11,7 +11,7 @@ import pytest
 
 from eruca import Outgoing
 from eruca._spark.cluster import Access
-from eruca._spark.pipelines.archive import run_archive
+from eruca._spark.pipelines.archive.job import run_archive
 from eruca._spark.pipelines.inputs import MessageInput, choose_times, open_messages
 from eruca._spark.pipelines.query import run_query, show_value, write_csv, write_json
 from eruca.errors import ConfigError

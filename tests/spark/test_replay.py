@@ -10,7 +10,7 @@ import pytest
 
 from eruca import Outgoing
 from eruca._spark.cluster import Access
-from eruca._spark.pipelines.archive import run_archive
+from eruca._spark.pipelines.archive.job import run_archive
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
 from eruca._spark.pipelines.replay import (
     ReplayOptions,

@@ -135,7 +135,7 @@ def tour(plan: Plan, nameserver: str, directory: Path, show: Show) -> None:
 @contextmanager
 def _start_spark(directory: Path) -> Iterator[Any]:
     """A session whose Java says nothing unless something goes wrong."""
-    from eruca._spark.pipelines.job import make_session
+    from eruca._spark.session import make_session
 
     said = directory / "spark.log"
     with _send_stderr_to(said):
@@ -170,7 +170,7 @@ def _stream(
     from pyspark.sql import functions
 
     from eruca._spark.decoding import decode_json, split_bad
-    from eruca._spark.source.committing import commit_progress
+    from eruca._spark.source.groupcommits import commit_progress
 
     options = {"nameServer": nameserver, "subscribe": TOPIC, "startingOffsets": "earliest"}
     orders = (

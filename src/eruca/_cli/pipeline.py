@@ -104,7 +104,7 @@ def archive(
       eruca pipeline archive --archive s3://bucket/archive -n host:9876 --master spark://host:7077
       eruca pipeline archive --archive /data/archive --store broker-a=/data/store
     """
-    module = load("eruca._spark.pipelines.archive")
+    module = load("eruca._spark.pipelines.archive.job")
     with open_session("archive", master, conf, delta=form == "delta") as session:
         summary = module.run_archive(
             session,

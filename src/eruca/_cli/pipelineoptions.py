@@ -154,8 +154,8 @@ def make_input(
         stores=parse_stores(stores),
         topics=tuple(topics),
         pattern=pattern,
-        since_ms=parse_moment(since),
-        until_ms=parse_moment(until),
+        since_ms=parse_timestamp(since),
+        until_ms=parse_timestamp(until),
     )
 
 
@@ -178,14 +178,14 @@ def make_address(place: str) -> str:
     return place if "://" in place else f"file://{os.path.abspath(place)}"
 
 
-def parse_moment(text: str | None) -> int | None:
+def parse_timestamp(text: str | None) -> int | None:
     """A time of the command line, in milliseconds."""
     if text is None:
         return None
-    from eruca._spark.moments import read_moment
+    from eruca._spark.timestamps import read_timestamp
 
     try:
-        return read_moment(text).resolve(int(time.time() * 1000))
+        return read_timestamp(text).resolve(int(time.time() * 1000))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -195,7 +195,7 @@ def open_session(job: str, master: str | None, conf: Sequence[str], *, delta: bo
     """A Spark session for one command."""
     settings: dict[str, str] = {}
     if delta:
-        module = load("eruca._spark.pipelines.deltaarchive")
+        module = load("eruca._spark.pipelines.archive.delta")
         settings |= module.DELTA_CONF | {"spark.jars.packages": module.DELTA_PACKAGE}
     for text in conf:
         key, equals, value = text.partition("=")
@@ -206,7 +206,7 @@ def open_session(job: str, master: str | None, conf: Sequence[str], *, delta: bo
             settings.pop("spark.jars.packages", None)
     # Under spark-submit the master comes from there.
     inside = "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
-    session = load("eruca._spark.pipelines.job").make_session(
+    session = load("eruca._spark.session").make_session(
         f"eruca {job}", master or (None if inside else "local[*]"), settings
     )
     try:
@@ -232,7 +232,7 @@ def find_cause(error: Exception) -> str:
 
 def is_delta(archive: str) -> bool:
     """Are the messages of an archive a Delta table?"""
-    return bool(archive) and load("eruca._spark.pipelines.archive").read_contents(archive).format == "delta"
+    return bool(archive) and load("eruca._spark.pipelines.archive.job").read_contents(archive).format == "delta"
 
 
 def show_summary(summary: JobSummary, output: str, summary_file: str | None) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca._spark.guessing import guess_name
+from eruca._spark.suggestions import suggest_name
 from eruca.errors import ConfigError
 
 
@@ -104,7 +104,7 @@ def choose_columns(asked: StructType, known: Sequence[Column], *, tight: bool = 
     for field in asked.fields:
         column = by_name.get(field.name)
         if column is None:
-            guess = guess_name(field.name, by_name, f"there are {', '.join(by_name)}")
+            guess = suggest_name(field.name, by_name, f"there are {', '.join(by_name)}")
             raise ConfigError(f"a message has no column {field.name}", hint=guess)
         if field.dataType.simpleString() != column.spark.simpleString():
             raise ConfigError(

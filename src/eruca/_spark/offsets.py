@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from eruca._spark.guessing import guess_name
+from eruca._spark.suggestions import suggest_name
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError, OffsetLost
 
@@ -122,7 +122,7 @@ def _refuse_unknown(option: str, what: str, name: str, known: set[str]) -> None:
     listed = ", ".join(sorted(known)[:20]) or "none"
     raise ConfigError(
         f"{option} names {name}, which is not a {what} that is read",
-        hint=guess_name(name, known, f"there are: {listed}"),
+        hint=suggest_name(name, known, f"there are: {listed}"),
     )
 
 

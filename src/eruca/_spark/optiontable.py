@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eruca._spark.guessing import guess_name
+from eruca._spark.suggestions import suggest_name
 from eruca.errors import ConfigError
 
 Reader = Callable[[str], Any]
@@ -72,7 +72,7 @@ class OptionTable:
 
     def _refuse_name(self, name: str) -> ConfigError:
         names = [option.name for option in self.options]
-        guess = guess_name(name, names, f"it has {', '.join(names)}")
+        guess = suggest_name(name, names, f"it has {', '.join(names)}")
         return ConfigError(f"{self.who} has no option {name}", hint=guess)
 
 
@@ -102,7 +102,7 @@ def read_choice(*choices: str) -> Reader:
         for choice in choices:
             if text.lower() == choice.lower():
                 return choice
-        guess = guess_name(text.lower(), choices)
+        guess = suggest_name(text.lower(), choices)
         raise ValueError(f"expected one of {', '.join(choices)}" + (guess and f"; {guess}"))
 
     return read

@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eruca._spark.decoding.aside import set_bad_aside, split_bad
 from eruca._spark.decoding.avro import load_avro
-from eruca._spark.decoding.jsonbodies import decode_json
+from eruca._spark.decoding.badrows import set_bad_aside, split_bad
+from eruca._spark.decoding.bodies import add_decoded
+from eruca._spark.decoding.jsontext import decode_json
 from eruca._spark.decoding.protobuf import load_protobuf
-from eruca._spark.decoding.rows import add_decoded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca._spark.decoding.rows import BadBody, Decode, Package
+from eruca._spark.decoding.bodies import BadBody, Decode, Package
 from eruca.errors import ConfigError
 
 FASTAVRO: Final = Package("fastavro", "fastavro")

@@ -31,8 +31,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca._spark.decoding.rows import BadBody, Decode, Package
-from eruca._spark.guessing import guess_name
+from eruca._spark.decoding.bodies import BadBody, Decode, Package
+from eruca._spark.suggestions import suggest_name
 from eruca.errors import ConfigError
 
 PROTOBUF: Final = Package("google.protobuf", "protobuf")
@@ -119,7 +119,7 @@ def load_protobuf(schema_file: str | Path, message: str, refuse_unknown: bool) -
     if not message and len(own) == 1:
         message = own[0]
     if message not in names:
-        guess = guess_name(message, names, f"there are {', '.join(own)}")
+        guess = suggest_name(message, names, f"there are {', '.join(own)}")
         raise ConfigError(f"{path} has no message {message}" if message else f"which message of {path}?", hint=guess)
     schema = ProtobufSchema(content, message, refuse_unknown)
     _ = schema.spark  # says now what it cannot be

@@ -15,12 +15,12 @@ from pyspark.sql import functions as sf
 
 from eruca._admin.transactions import UNDECIDED, list_transactions
 from eruca._spark.cluster import Access, Cluster
-from eruca._spark.pipelines.archiveplan import make_store_reader
+from eruca._spark.pipelines.archive.plan import make_store_reader
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import keep, track_job
 from eruca._spark.pipelines.stats import collect, write_table
 from eruca._spark.pipelines.summary import JobSummary
 from eruca._spark.pipelines.traces import END, PUB, TRACE_SCHEMA, find_consumed, open_traces
+from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC, TRACE_TOPIC
 from eruca._wire.properties import PGROUP, REAL_TOPIC, TRANSACTION_CHECK_TIMES
 from eruca._wire.trace import TracedKind

@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql import functions as sf
 
+from eruca._spark.pipelines.directories import Directory
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import keep, track_job
-from eruca._spark.pipelines.places import Place
 from eruca._spark.pipelines.stats import Table, collect
 from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import DLQ_PREFIX
 from eruca._wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 
@@ -67,6 +67,6 @@ def run_dlq(session: Any, wanted: MessageInput, group: str = "", out: str = "") 
         summary.add(*row)
         table = collect(count_dead_letters(letters))
         if out:
-            letters.write.mode("errorifexists").parquet(Place(out).address)
+            letters.write.mode("errorifexists").parquet(Directory(out).address)
             summary.outputs["dead letters"] = out
     return summary, table

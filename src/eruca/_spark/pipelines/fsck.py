@@ -22,12 +22,13 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from eruca._spark.pipelines.job import track_job
-from eruca._spark.pipelines.places import Place
+from eruca._spark.pipelines.directories import Directory
 from eruca._spark.pipelines.rebuild import derive_entries
 from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.tracking import track_job
 from eruca._spark.store.checks import ERROR, WARNING, check_index, check_log, check_offsets, check_queues
-from eruca._spark.store.derivedrows import (
+from eruca._spark.store.datasource import NAME, encode_paths
+from eruca._spark.store.entryrows import (
     INDEX_ROWS,
     QUEUE_ROWS,
     IndexFileName,
@@ -36,8 +37,7 @@ from eruca._spark.store.derivedrows import (
     read_index_rows,
     read_queue_rows,
 )
-from eruca._spark.store.files import StoreLog
-from eruca._spark.store.source import NAME, encode_paths
+from eruca._spark.store.logfiles import StoreLog
 from eruca._store.queues.consumequeue import ENTRY_BYTES
 from eruca._storetools.readonly import Kind, ReadOnlyStore
 from eruca._storetools.summary import check_tables
@@ -250,7 +250,7 @@ def run_fsck(
         findings = find_faults(session, directories, properties).persist()
         try:
             if out is not None:
-                findings.write.mode("overwrite").parquet(Place(out).address)
+                findings.write.mode("overwrite").parquet(Directory(out).address)
                 summary.outputs["findings"] = out
             counted = {
                 (row["level"], row["kind"]): row["count"] for row in findings.groupBy("level", "kind").count().collect()

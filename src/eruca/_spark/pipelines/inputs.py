@@ -10,15 +10,15 @@ from pyspark.sql import functions as sf
 
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.offsets import name_queue
-from eruca._spark.pipelines.archive import read_archive, read_contents
-from eruca._spark.pipelines.archiveframes import ARCHIVE_SCHEMA
-from eruca._spark.pipelines.archiveplan import (
+from eruca._spark.pipelines.archive.frames import ARCHIVE_SCHEMA
+from eruca._spark.pipelines.archive.job import read_archive, read_contents
+from eruca._spark.pipelines.archive.ledger import Contents
+from eruca._spark.pipelines.archive.plan import (
     ArchivePlan,
     make_store_reader,
     plan_topics,
     read_topics,
 )
-from eruca._spark.pipelines.ledger import Contents
 from eruca.errors import ConfigError
 
 _MESSAGE_NAMES: Final = tuple(name for name in ARCHIVE_SCHEMA.names if name != "date")

@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime
 from typing import IO, Any, Final
 
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import track_job
 from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.tracking import track_job
 from eruca.errors import ConfigError
 
 VIEW: Final = "messages"

@@ -21,12 +21,14 @@ from pyspark.sql import functions as F
 
 from eruca._ground.clock import Clock, SystemClock
 from eruca._ground.config import StoreOptions
-from eruca._spark.pipelines.job import track_job
 from eruca._spark.pipelines.summary import JobSummary
-from eruca._spark.store.derivedfiles import STAGING_PREFIX
-from eruca._spark.store.derivedtasks import (
+from eruca._spark.pipelines.tracking import track_job
+from eruca._spark.store.datasource import DAMAGE, NAME, encode_paths
+from eruca._spark.store.logfiles import StoreLog
+from eruca._spark.store.rebuildtasks import (
     INDEXED,
     REPLAYED,
+    STAGING_PREFIX,
     WRITTEN,
     IndexWriter,
     QueueReplayer,
@@ -34,8 +36,6 @@ from eruca._spark.store.derivedtasks import (
     as_function,
     name_draft,
 )
-from eruca._spark.store.files import StoreLog
-from eruca._spark.store.source import DAMAGE, NAME, encode_paths
 from eruca._store.filesystem import LocalFileSystem
 from eruca._store.layout import StorePaths
 from eruca._store.log.scan import Damage

@@ -17,11 +17,11 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 
 from eruca._spark.cluster import Access, Cluster
-from eruca._spark.pipelines.archiveframes import count_good
-from eruca._spark.pipelines.archiveplan import make_access_options
+from eruca._spark.pipelines.archive.frames import count_good
+from eruca._spark.pipelines.archive.plan import make_access_options
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import track_job
 from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.tracking import track_job
 from eruca._wire.bodies import KVTable
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import EmptyHeader

@@ -15,11 +15,11 @@ from pyspark.sql import functions as sf
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.charts import write_report
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import keep, track_job
 from eruca._spark.pipelines.lag import read_lag, sum_lag
 from eruca._spark.pipelines.query import show_value
 from eruca._spark.pipelines.summary import JobSummary
 from eruca._spark.pipelines.traces import find_consumed, open_traces
+from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import TRACE_TOPIC
 from eruca.errors import ConfigError
 

@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 from eruca._client.produce.packing import COMPRESSIONS
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from eruca._spark.cluster import ACCESS_OPTIONS, Access
-from eruca._spark.guessing import guess_name
 from eruca._spark.optiontable import (
     OptionTable,
     SourceOption,
@@ -23,6 +22,7 @@ from eruca._spark.optiontable import (
     read_flag,
     read_text,
 )
+from eruca._spark.suggestions import suggest_name
 from eruca._wire.names import check_topic
 from eruca._wire.properties import RESERVED
 from eruca.errors import ConfigError
@@ -183,7 +183,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     for field in schema.fields:
         types = COLUMNS.get(field.name)
         if types is None:
-            guess = guess_name(field.name, COLUMNS, f"there are {', '.join(COLUMNS)}; drop the others")
+            guess = suggest_name(field.name, COLUMNS, f"there are {', '.join(COLUMNS)}; drop the others")
             raise ConfigError(f"the rocketmq sink has no column {field.name}", hint=guess)
         found = field.dataType.simpleString()
         if found not in types:

@@ -34,9 +34,9 @@ from eruca._client.produce.choosing import explain_not_writable
 from eruca._client.produce.sending import Parcel, Sender
 from eruca._client.session.calls import explain_refusal
 from eruca._spark.cluster import RETRIES, Cluster
-from eruca._spark.settling import settle_worker
 from eruca._spark.sink.encoding import Request, RowPacker
 from eruca._spark.sink.options import SinkOptions, check_columns, wants_timer
+from eruca._spark.worker import prepare_worker
 from eruca._wire.bodies import KVTable, MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import EmptyHeader
@@ -254,7 +254,7 @@ def write_rows(
     plan: SinkPlan, batches: Iterable[pa.RecordBatch], partition: int, once_prefix: str | None = None
 ) -> Written:
     """Send the rows of a partition, and return when all are stored."""
-    settle_worker()
+    prepare_worker()
     with Cluster(plan.options.access) as cluster:
         packer = RowPacker(plan.options, partition, cluster.admin.session.unique_ids, once_prefix)
         return cluster.run(_write(cluster, plan, packer, batches, partition))

@@ -12,7 +12,6 @@ from eruca._client.group.subscriptions import Sql, Subscription, Wanted, make_su
 from eruca._filter.tags import parse_tags
 from eruca._ground.limits import PULL_BYTES_MAX, SQL_CHARS_MAX
 from eruca._spark.cluster import ACCESS_OPTIONS, Access
-from eruca._spark.moments import Moment, read_moment
 from eruca._spark.offsets import EARLIEST, LATEST, QueueTree, read_offset, read_tree
 from eruca._spark.optiontable import (
     OptionTable,
@@ -24,6 +23,7 @@ from eruca._spark.optiontable import (
     read_flag,
 )
 from eruca._spark.source.dataloss import FAIL, IGNORE, WARN
+from eruca._spark.timestamps import Timestamp, read_timestamp
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
 from eruca.errors import ConfigError, ErucaError
@@ -45,11 +45,11 @@ class Position:
     # Where a group is.
     group: str = ""
     # At the first message of a time or later.
-    moment: Moment | None = None
+    time: Timestamp | None = None
     # Offsets by queue; queues it says nothing of begin at their first message and end at their last.
     offsets: QueueTree | None = None
-    # Moments by queue.
-    moments: QueueTree | None = None
+    # Times by queue.
+    times: QueueTree | None = None
 
 
 AT_EARLIEST: Final = Position(end=EARLIEST)
@@ -157,12 +157,12 @@ def _read_position(text: str) -> Position:
     raise ValueError(f"expected earliest, latest, group:NAME or JSON as {_OFFSETS_EXAMPLE}")
 
 
-def _read_moments(text: str) -> Position:
-    return Position(moments=read_tree(text, read_moment, _TIMES_EXAMPLE))
+def _read_times(text: str) -> Position:
+    return Position(times=read_tree(text, read_timestamp, _TIMES_EXAMPLE))
 
 
-def _read_moment(text: str) -> Position:
-    return Position(moment=read_moment(text))
+def _read_timestamp(text: str) -> Position:
+    return Position(time=read_timestamp(text))
 
 
 def _read_tags(text: str) -> str:
@@ -204,14 +204,16 @@ SOURCE_OPTIONS: Final = OptionTable(
             f"earliest (a batch), latest (a stream), group:NAME, or JSON as {_OFFSETS_EXAMPLE}",
         ),
         SourceOption(
-            "startingTimestamp", _read_moment, None, "epoch ms or s, ISO, or relative as -10m: messages stored since"
+            "startingTimestamp", _read_timestamp, None, "epoch ms or s, ISO, or relative as -10m: messages stored since"
         ),
-        SourceOption("startingOffsetsByTimestamp", _read_moments, None, f"times by topic: {_TIMES_EXAMPLE}"),
+        SourceOption("startingOffsetsByTimestamp", _read_times, None, f"times by topic: {_TIMES_EXAMPLE}"),
         SourceOption(
             "endingOffsets", _read_position, None, f"latest, group:NAME, or JSON as {_OFFSETS_EXAMPLE}; for a batch"
         ),
-        SourceOption("endingTimestamp", _read_moment, None, "as startingTimestamp: those stored before; for a batch"),
-        SourceOption("endingOffsetsByTimestamp", _read_moments, None, f"times by topic: {_TIMES_EXAMPLE}; for a batch"),
+        SourceOption(
+            "endingTimestamp", _read_timestamp, None, "as startingTimestamp: those stored before; for a batch"
+        ),
+        SourceOption("endingOffsetsByTimestamp", _read_times, None, f"times by topic: {_TIMES_EXAMPLE}; for a batch"),
         SourceOption(
             "failOnDataLoss",
             read_choice(FAIL, IGNORE, WARN),

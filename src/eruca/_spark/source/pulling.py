@@ -2,7 +2,7 @@
 
 Nothing is decoded into objects. How much one answer has is the broker's to say: 32 messages or 256 KB of a Java broker
 (8 or 64 KB when they are on its disk), as much as was asked for of Eruca. The first answer of a broker shows it, and
-from then on its queues are asked for in pieces of that size, several at the same time.
+from then on its queues are asked for in answers of that size, several at the same time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from eruca._spark.cluster import RETRIES, Cluster
 from eruca._spark.columns import Column
 from eruca._spark.offsets import name_queue
 from eruca._spark.parsing import BATCH_BYTES, BATCH_ROWS, RecordParser, split
-from eruca._spark.settling import settle_worker
+from eruca._spark.source.answers import PullAnswer, check_answers
 from eruca._spark.source.dataloss import report_loss
 from eruca._spark.source.options import SourceOptions
-from eruca._spark.source.pieces import Piece, check_pieces
-from eruca._spark.source.planning import QueueRange
+from eruca._spark.source.partitions import QueueRange
+from eruca._spark.worker import prepare_worker
 from eruca._wire.codes import ResponseCode
 from eruca.errors import ConnectFailed, NetError, RequestRefused, WireError
 
@@ -48,7 +48,7 @@ _PASSING: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_
 
 def read_partition(partition: Any, options: SourceOptions, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
     """Read what a task is to read. Raises OffsetLost, and NetError when a broker stays away."""
-    settle_worker()
+    prepare_worker()
     ranges: list[QueueRange] = getattr(partition, "ranges", [])
     if not ranges:
         return  # what Spark makes of a plan without partitions
@@ -56,10 +56,10 @@ def read_partition(partition: Any, options: SourceOptions, columns: Sequence[Col
     with Cluster(options.access) as cluster:
         puller = _Puller(cluster, ranges, options)
         try:
-            while pieces := cluster.run(puller.take()):
-                records = check_pieces(pieces, options)
+            while answers := cluster.run(puller.take()):
+                records = check_answers(answers, options)
                 for part in split(records, BATCH_BYTES):
-                    yield parser.parse(part, pieces[0].range.queue.broker_name)
+                    yield parser.parse(part, answers[0].range.queue.broker_name)
         finally:
             cluster.run(puller.close())
 
@@ -124,8 +124,8 @@ class _Puller:
         self._todo = deque(ranges)
         self._at = ranges[0].begin
         self._strides: dict[str, _Stride] = {}
-        self._waiting: deque[asyncio.Task[list[Piece]]] = deque()
-        self._ready: deque[Piece] = deque()
+        self._waiting: deque[asyncio.Task[list[PullAnswer]]] = deque()
+        self._ready: deque[PullAnswer] = deque()
         # Where queues turned out to begin or to end; what lies outside is not asked for any more.
         self._floors: dict[QueueRange, int] = {}
         self._ceilings: dict[QueueRange, int] = {}
@@ -135,9 +135,9 @@ class _Puller:
         # Goes up with every answer that was taken: who fails gets all its tries again after that.
         self._progress = 0
 
-    async def take(self) -> list[Piece]:
+    async def take(self) -> list[PullAnswer]:
         """The next answers, of one topic and broker, enough for a batch; none at the end."""
-        taken: list[Piece] = []
+        taken: list[PullAnswer] = []
         rows = size = 0
         while rows < BATCH_ROWS and size < BATCH_BYTES:
             if not self._ready:
@@ -151,12 +151,12 @@ class _Puller:
                 self._waiting.popleft()
                 self._progress += 1
                 continue
-            piece = self._ready[0]
-            if taken and not _is_alike(taken[0], piece):
+            answer = self._ready[0]
+            if taken and not _is_alike(taken[0], answer):
                 break
             taken.append(self._ready.popleft())
-            rows += piece.end - piece.begin
-            size += len(piece.body)
+            rows += answer.end - answer.begin
+            size += len(answer.body)
         # The broker works on these while Spark takes the batch.
         self._ask_ahead()
         await asyncio.sleep(0)
@@ -190,7 +190,7 @@ class _Puller:
             self._waiting.append(loop.create_task(self._pull_all(each, self._at, end, stride)))
             self._at = end
 
-    async def _wait(self, task: asyncio.Task[list[Piece]]) -> list[Piece]:
+    async def _wait(self, task: asyncio.Task[list[PullAnswer]]) -> list[PullAnswer]:
         """Wait for the answer that is next; hang up on a broker that does not say a word for too long."""
         loop = asyncio.get_running_loop()
         while True:
@@ -204,26 +204,26 @@ class _Puller:
                     log.warning("no data received from broker %s for %.1f s", address, self._timeout_s)
                     link.abort()
 
-    async def _probe(self, each: QueueRange, begin: int, stride: _Stride) -> list[Piece]:
+    async def _probe(self, each: QueueRange, begin: int, stride: _Stride) -> list[PullAnswer]:
         """Ask once for as much as there may be, and go on where the answer ends."""
-        pieces: list[Piece] = []
+        answers: list[PullAnswer] = []
         try:
-            self._at = await self._pull_once(each, begin, min(each.end, begin + PULL_COUNT_MAX), stride, pieces)
+            self._at = await self._pull_once(each, begin, min(each.end, begin + PULL_COUNT_MAX), stride, answers)
         finally:
             stride.is_asked = False
         if stride.span is None:
             stride.span = _SPAN_USUAL  # it was no answer with messages
-        return pieces
+        return answers
 
-    async def _pull_all(self, each: QueueRange, begin: int, end: int, stride: _Stride) -> list[Piece]:
+    async def _pull_all(self, each: QueueRange, begin: int, end: int, stride: _Stride) -> list[PullAnswer]:
         """Ask until all offsets up to `end` are answered."""
-        pieces: list[Piece] = []
+        answers: list[PullAnswer] = []
         at = begin
         while at < end:
-            at = await self._pull_once(each, at, end, stride, pieces)
-        return pieces
+            at = await self._pull_once(each, at, end, stride, answers)
+        return answers
 
-    async def _pull_once(self, each: QueueRange, at: int, end: int, stride: _Stride, pieces: list[Piece]) -> int:
+    async def _pull_once(self, each: QueueRange, at: int, end: int, stride: _Stride, answers: list[PullAnswer]) -> int:
         """Ask for offsets from `at` up to `end`; returns where to go on."""
         known_end = 0
         for turn in range(_SHORT_MAX):
@@ -238,7 +238,7 @@ class _Puller:
                 if pulled.status is not PullStatus.NO_NEW:
                     stride.learn(end - at, pulled.next_offset - at)
                 reached = min(end, pulled.next_offset)
-                pieces.append(Piece(each, at, reached, pulled.next_offset, pulled.body))
+                answers.append(PullAnswer(each, at, reached, pulled.next_offset, pulled.body))
                 return reached
             if pulled.status is PullStatus.FOUND:
                 raise WireError(f"a broker answered that {name_queue(each.queue)}, goes on at {pulled.next_offset}")
@@ -315,7 +315,7 @@ class _Puller:
         return await self._cluster.calls.pull_bytes(address, header, _CALL_MS)
 
 
-def _is_alike(one: Piece, other: Piece) -> bool:
-    """May two pieces be in one batch?"""
+def _is_alike(one: PullAnswer, other: PullAnswer) -> bool:
+    """May two answers be in one batch?"""
     mine, yours = one.range.queue, other.range.queue
     return mine.broker_name == yours.broker_name and mine.topic == yours.topic

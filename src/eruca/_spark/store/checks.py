@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from eruca._spark.store.source import DAMAGE
+from eruca._spark.store.datasource import DAMAGE
 from eruca._store.queues.consumequeue import FILLER_SIZE
 from eruca._storetools.readonly import Kind, Level
 from eruca._wire.names import SCHEDULE_TOPIC

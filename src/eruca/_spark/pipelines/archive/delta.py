@@ -1,0 +1,59 @@
+"""An archive whose messages are a Delta table: its log has our ledger's entry with every commit, so both agree."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from eruca._spark.pipelines.archive.frames import ARCHIVE_SCHEMA, PARTITIONS
+from eruca._spark.pipelines.archive.ledger import MESSAGES, NO_REASON, Entry, Ledger
+from eruca._spark.pipelines.directories import Directory
+from eruca.errors import ConfigError
+
+# What a session needs besides the jar.
+DELTA_CONF: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+
+def append(session: Any, place: Directory, staging: str, entry: Entry) -> None:
+    """Add what a run has written to the table, together with the entry that says so."""
+    frame = session.read.schema(ARCHIVE_SCHEMA).parquet(place.locate_to_read(f"{staging}/{NO_REASON}"))
+    (
+        frame.write.format("delta")
+        .mode("append")
+        .partitionBy(*PARTITIONS)
+        .option("userMetadata", msgspec.json.encode(entry).decode())
+        .save(place.locate(MESSAGES))
+    )
+
+
+def catch_up(session: Any, place: Directory, ledger: Ledger, last: Entry | None) -> Entry | None:
+    """The last entry of the table, noted in the ledger if a run died between the two."""
+    if session.conf.get("spark.sql.catalog.spark_catalog", "") != DELTA_CONF["spark.sql.catalog.spark_catalog"]:
+        raise ConfigError(
+            "this session cannot write Delta", hint=f"give it the package {DELTA_PACKAGE} and its settings"
+        )
+    if not place.exists(f"{MESSAGES}/_delta_log"):
+        return last
+    history = session.sql(f"describe history {_name_table(place)}")
+    for row in history.where("userMetadata is not null").orderBy("version", ascending=False).limit(1).collect():
+        noted = msgspec.json.decode(row.userMetadata, type=Entry)
+        if last is None or noted.generation > last.generation:
+            ledger.commit(noted)
+            return noted
+    return last
+
+
+def optimize(session: Any, place: Directory) -> int:
+    """Let Delta put small files together; returns how many went away."""
+    (row,) = session.sql(f"optimize {_name_table(place)}").collect()
+    return int(row.metrics.numFilesRemoved)
+
+
+def _name_table(place: Directory) -> str:
+    """The table in SQL, whatever characters are in its path."""
+    return "delta.`" + place.locate(MESSAGES).replace("`", "``") + "`"
