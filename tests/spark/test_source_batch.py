@@ -108,7 +108,7 @@ def test_empty_topic(load: Load, cluster: Cluster) -> None:
     [
         ({"subscribe": "x", "startingOffset": "earliest"}, "did you mean startingOffsets"),
         ({"subscribe": "x", "failOnDataLoss": "wran"}, "did you mean warn"),
-        ({}, "nothing to read is named"),
+        ({}, "no topic is given"),
     ],
 )
 def test_wrong_options_fail_at_plan_time(

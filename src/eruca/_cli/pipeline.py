@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from eruca._cli.administer import operate
+from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import make_console, make_table
 from eruca._cli.pipelinejobs import audit, dlq, fsck, rebuild, replay
 from eruca._cli.pipelineoptions import (
@@ -227,17 +229,18 @@ def stats(
 
 
 @pipeline.command()
-@add_cluster_option
+@add_nameserver_option
 @click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Only this group; can be repeated.")
 @click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; can be repeated.")
 @click.option("--queues", is_flag=True, help="A row for each queue, not for each topic.")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to show it."
 )
-def lag(nameservers: str | None, groups: tuple[str, ...], topics: tuple[str, ...], queues: bool, output: str) -> None:
-    """Show how far groups are behind, in messages and in time. It asks the brokers and needs no Spark.
+def lag(nameservers: str, groups: tuple[str, ...], topics: tuple[str, ...], queues: bool, output: str) -> None:
+    """Show how far groups are behind, in messages and in time, for all groups at once. It needs no Spark.
 
-    The time is how long the next message has been waiting that the group has to consume.
+    The time is how long the next message to consume has been waiting. `eruca offset show GROUP` shows the offsets of
+    one group, and its other subcommands move them.
 
     \b
     Examples:
@@ -246,11 +249,9 @@ def lag(nameservers: str | None, groups: tuple[str, ...], topics: tuple[str, ...
     """
     import msgspec
 
-    from eruca._spark.pipelines.lag import run_lag, sum_lag
+    from eruca._admin.lag import read_lag, sum_lag
 
-    access = make_access(nameservers)
-    assert access is not None
-    found = run_lag(access, groups, topics)
+    found = operate(nameservers, lambda admin: read_lag(admin, groups, topics))
     rows = [msgspec.to_builtins(row) for row in (found if queues else sum_lag(found))]
     if output == "json":
         for row in rows:

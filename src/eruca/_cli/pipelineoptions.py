@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ import click
 
 from eruca._cli.connecting import DEFAULT_NAMESERVER, parse_nameservers
 from eruca._cli.output import make_console, make_table
+from eruca._spark.requirements import load_module
 from eruca.errors import ConfigError, ErucaError
 
 if TYPE_CHECKING:
@@ -27,19 +27,10 @@ log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# What the extra brings; without it the commands say so.
-_EXTRA = frozenset({"pyspark", "pyarrow", "numpy", "matplotlib", "py4j"})
-
 
 def load(module: str) -> Any:
-    """A module of the pipelines. Raises ConfigError when Spark is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in _EXTRA:
-            raise
-        raise ConfigError(f"this needs Spark, and {missing} is missing", hint="pip install eruca[spark]") from None
+    """Import a module that needs Spark. Raises ConfigError, which says what to install, if a package is missing."""
+    return load_module(module, "this command")
 
 
 def add_broker_settings(function: Function) -> Function:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from eruca._spark.requirements import load_module
 from eruca.errors import ConfigError
 
 _CONNECT = "sc://"
@@ -42,13 +42,9 @@ def make_session(name: str, master: str | None = "local[*]", conf: Mapping[str, 
     `master` is any that Spark takes, `sc://host` for Spark Connect, or None to leave it to `spark-submit`. What `conf`
     says goes before what is set here. Raises ConfigError when pyspark or Java is missing.
     """
-    try:
-        from pyspark.errors import PySparkRuntimeError
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ConfigError(
-            f"this needs Spark, and {error.name or error} is missing", hint="pip install eruca[spark]"
-        ) from None
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
     # Else workers take the first python3 on the path. A cluster whose Python is elsewhere says so in the environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -98,4 +94,4 @@ def choose_sockets() -> dict[str, str]:
 def register_sources(session: Any) -> None:
     """Let a session know `rocketmq` and `rocketmq-store`; one that found the installed packages knows them already."""
     for module, name in _SOURCES:
-        session.dataSource.register(getattr(importlib.import_module(module), name))
+        session.dataSource.register(getattr(load_module(module, "a session with these sources"), name))

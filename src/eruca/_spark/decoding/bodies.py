@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -155,20 +153,3 @@ def to_arrow(kind: DataType) -> pa.DataType:
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     return _ARROW[type(kind)]
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """A library that only decoding needs."""
-
-    module: str
-    name: str
-
-    def check(self, who: str) -> None:
-        """See that it is installed. Raises ConfigError, which says how to."""
-        try:
-            found = importlib.util.find_spec(self.module) is not None
-        except ModuleNotFoundError:  # the package it is part of is missing
-            found = False
-        if not found:
-            raise ConfigError(f"{who} needs {self.name}", hint='pip install "eruca[decoding]", on every node')

@@ -31,9 +31,11 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
-def write_report(directory: Path, tables: Mapping[str, Rows], summary: Mapping[str, Any]) -> dict[str, str]:
-    """Draw what there is to draw, write one page about all; returns names and places of what was written."""
-    charts = draw_charts(tables)
+def write_report(
+    directory: Path, tables: Mapping[str, Rows], summary: Mapping[str, Any], *, with_charts: bool = True
+) -> dict[str, str]:
+    """Write the charts and one page with all of them; returns the paths of what was written, by name."""
+    charts = draw_charts(tables) if with_charts else {}
     outputs: dict[str, str] = {}
     for name, image in charts.items():
         path = directory / f"{name}.png"

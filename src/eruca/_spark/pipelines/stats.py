@@ -12,14 +12,15 @@ from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
+from eruca._admin.lag import read_lag, sum_lag
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.charts import write_report
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.lag import read_lag, sum_lag
 from eruca._spark.pipelines.query import show_value
 from eruca._spark.pipelines.summary import JobSummary
 from eruca._spark.pipelines.traces import find_consumed, open_traces
 from eruca._spark.pipelines.tracking import keep, track_job
+from eruca._spark.requirements import require
 from eruca._wire.names import TRACE_TOPIC
 from eruca.errors import ConfigError
 
@@ -124,6 +125,7 @@ def run_stats(
     *,
     with_traces: bool = True,
     with_lag: bool = True,
+    with_charts: bool = True,
     trace_topic: str = TRACE_TOPIC,
 ) -> JobSummary:
     """Write tables, charts and one HTML page about the messages of an input to a directory.
@@ -131,6 +133,8 @@ def run_stats(
     Traces are read from the same places; where there are none, nothing is said about consuming. Lag is as it is now,
     and needs a name server.
     """
+    if with_charts:
+        require("matplotlib", "a report with charts", "charts")
     directory = Path(out)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -152,7 +156,8 @@ def run_stats(
             if rows:
                 write_table(directory / f"{name}.csv", rows)
                 summary.facts[f"{name} rows"] = len(rows)
-        summary.outputs |= {"tables": str(directory), **write_report(directory, tables, summary.as_dict())}
+        report = write_report(directory, tables, summary.as_dict(), with_charts=with_charts)
+        summary.outputs |= {"tables": str(directory), **report}
     return summary
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from eruca._ground.durations import Duration, to_seconds
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.offsets import Offsets, decode_offsets
 from eruca._wire.bodies import ConsumerData, ConsumeType, HeartbeatData, MessageQueue
@@ -130,8 +131,9 @@ class ProgressCommits(StreamingQueryListener):
             self._ended.add(str(event.runId))
             self._changed.notify_all()
 
-    def wait_for_end(self, query: Any, timeout_s: float = _END_S) -> bool:
-        """Wait until all of a query that ended is committed; False when it is not in time."""
+    def wait_for_end(self, query: Any, timeout: Duration = _END_S) -> bool:
+        """Wait until all offsets of a query that ended are committed; returns False if that takes too long."""
+        timeout_s = to_seconds("timeout", timeout)
         run = str(query.runId)
         with self._changed:
             return self._changed.wait_for(lambda: run in self._ended, timeout_s)

@@ -75,15 +75,15 @@ def test_values(given: dict[str, str], field: str, value: Any) -> None:
         ({"maxOffsetPerTrigger": "1"}, "did you mean maxOffsetsPerTrigger"),
         ({"subscribe": ","}, "names no topic"),
         ({"subscribe": "a b"}, "has a character other than"),
-        ({"subscribePattern": "y"}, "subscribe and subscribePattern exclude each other"),
+        ({"subscribePattern": "y"}, "subscribe and subscribePattern are mutually exclusive"),
         ({"startingOffsets": "early"}, "expected earliest, latest, group:NAME or JSON"),
         ({"startingOffsets": "group:"}, "the group name is empty"),
         ({"startingOffsets": '{"t": {"b": {"0": -5}}}'}, "-5 is not an offset"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingOffsets and startingTimestamp exclude"),
         ({"startingTimestamp": "yesterday"}, "is not a time"),
         ({"startingOffsetsByTimestamp": '{"t": "x"}'}, "is not a time"),
-        ({"endingOffsets": "latest", "endingTimestamp": "1"}, "exclude each other"),
-        ({"tags": "a", "sql92": "b"}, "tags and sql92 exclude each other"),
+        ({"endingOffsets": "latest", "endingTimestamp": "1"}, "are mutually exclusive"),
+        ({"tags": "a", "sql92": "b"}, "tags and sql92 are mutually exclusive"),
         ({"tags": "||"}, "names no tag"),
         ({"minPartitions": "4", "maxPartitions": "3"}, "minPartitions=4 is more than maxPartitions=3"),
         ({"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "3"}, "is more than maxOffsetsPerTrigger"),
@@ -105,7 +105,7 @@ def test_mistakes_are_named(given: dict[str, str], why: str) -> None:
 
 
 def test_nothing_to_read() -> None:
-    with pytest.raises(ConfigError, match="nothing to read is named"):
+    with pytest.raises(ConfigError, match="no topic is given"):
         read_options({"nameServer": "x"})
     with pytest.raises(ConfigError, match="nameServer is missing"):
         read_options({"subscribe": "x"})

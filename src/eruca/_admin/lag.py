@@ -1,4 +1,4 @@
-"""`lag`: how far groups are behind, in messages and in time, asked of the brokers. It needs no Spark."""
+"""How far consumer groups are behind, in messages and in time, as the brokers report it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import msgspec
 from eruca._admin import offsets
 from eruca._admin.offsets import QueueProgress
 from eruca._admin.session import Admin
-from eruca._spark.cluster import Access, Cluster
 from eruca._wire.bodies import ConsumerOffsets, GroupConfigTable, MessageQueue
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import EmptyHeader
@@ -36,9 +35,9 @@ class QueueLag(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     queue_id: int
     offset: int
     end: int
-    # Messages that it has still to consume.
+    # How many messages it has not consumed yet.
     behind: int
-    # How long the next of them has been waiting; 0 when there is none.
+    # How long the next of them has been waiting; 0 if there is none.
     behind_ms: int
 
 
@@ -52,16 +51,10 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     behind_ms: int
 
 
-def run_lag(access: Access, groups: Sequence[str] = (), topics: Sequence[str] = ()) -> list[QueueLag]:
-    """How far groups (all) are behind in topics (all)."""
-    with Cluster(access) as cluster:
-        return cluster.run(read_lag(cluster.admin, groups, topics))
-
-
 async def read_lag(
     admin: Admin, groups: Sequence[str] = (), topics: Sequence[str] = (), now_ms: int | None = None
 ) -> list[QueueLag]:
-    """The same, in a loop that runs."""
+    """Return how far each group is behind in each queue: the named groups and topics, or all of them."""
     now = int(time.time() * 1000) if now_ms is None else now_ms
     rows: list[QueueLag] = []
     for group in groups or await list_groups(admin):
@@ -85,7 +78,7 @@ async def read_lag(
 
 
 async def list_groups(admin: Admin) -> list[str]:
-    """The groups that brokers know or have offsets of, without their own ones."""
+    """Return the groups that brokers know or hold offsets of, without the brokers' own groups."""
     found: set[str] = set()
     for address in (await admin.list_masters()).values():
         _, body = await admin.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, EmptyHeader())
@@ -98,7 +91,7 @@ async def list_groups(admin: Admin) -> list[str]:
 
 
 async def _find_waiting_since(admin: Admin, progress: QueueProgress) -> int | None:
-    """When the next message was stored that a group has to consume; None without one, or when nobody can tell."""
+    """Return when the next message to consume was stored; None if there is none, or if it is not known."""
     if not progress.behind:
         return None
     try:
@@ -114,7 +107,7 @@ async def _find_waiting_since(admin: Admin, progress: QueueProgress) -> int | No
 
 
 def sum_lag(rows: Iterable[QueueLag]) -> list[GroupLag]:
-    """How far each group is behind in each topic: the sum of its messages, and the longest wait."""
+    """Return how far each group is behind in each topic: the sum of its messages, and the longest wait."""
     found: dict[tuple[str, str], list[QueueLag]] = {}
     for row in rows:
         found.setdefault((row.group, row.topic), []).append(row)
