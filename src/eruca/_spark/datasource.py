@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class RocketMQSource(DataSource):
-    """Topics of a cluster. What needs an extra is imported when it is used."""
+    """Topics of a cluster. Modules are imported when they are used, so that tasks load only what they need."""
 
     @classmethod
     def name(cls) -> str:
-        """What users write in `format(...)`."""
+        """Return the name that users write in `format(...)`."""
         return "rocketmq"
 
     def schema(self) -> StructType:
-        """All columns; without the properties if the user does not want them."""
+        """Return all columns, without `properties` if includeProperties is false."""
         from eruca._spark.columns import MESSAGE_COLUMNS, make_schema
         from eruca._spark.source.options import read_options
 
@@ -31,7 +31,7 @@ class RocketMQSource(DataSource):
         return make_schema(wanted)
 
     def reader(self, schema: StructType) -> Any:
-        """Reads a batch."""
+        """Return the reader of a batch."""
         from eruca._spark.columns import MESSAGE_COLUMNS, choose_columns
         from eruca._spark.source.batch import TopicReader
         from eruca._spark.source.options import check_for_batch, read_options
@@ -41,7 +41,7 @@ class RocketMQSource(DataSource):
         return TopicReader(options, choose_columns(schema, MESSAGE_COLUMNS))
 
     def streamReader(self, schema: StructType) -> Any:
-        """Reads a stream."""
+        """Return the reader of a stream."""
         from eruca._spark.columns import MESSAGE_COLUMNS, choose_columns
         from eruca._spark.source.options import check_for_stream, read_options
         from eruca._spark.source.stream import TopicStreamReader
@@ -51,13 +51,13 @@ class RocketMQSource(DataSource):
         return TopicStreamReader(options, choose_columns(schema, MESSAGE_COLUMNS))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        """Writes a batch."""
+        """Return the writer of a batch."""
         from eruca._spark.sink.writer import TopicWriter
 
         return TopicWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """Writes a stream."""
+        """Return the writer of a stream."""
         from eruca._spark.sink.writer import TopicStreamWriter
 
         return TopicStreamWriter(self.options, schema, overwrite)

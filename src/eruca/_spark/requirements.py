@@ -30,7 +30,8 @@ def load_module(name: str, who: str) -> Any:
         problem = explain_missing(error, who)
         if problem is None:
             raise
-        raise ConfigError(*problem) from None
+        text, hint = problem
+        raise ConfigError(text, hint=hint) from None
 
 
 def explain_missing(error: ImportError, who: str) -> tuple[str, str] | None:

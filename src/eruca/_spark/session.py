@@ -15,37 +15,37 @@ _CONNECT = "sc://"
 _SOURCES = (("eruca._spark.datasource", "RocketMQSource"), ("eruca._spark.store.datasource", "StoreSource"))
 
 _CONF: Mapping[str, str] = {
-    # A date in a partition's name must not depend on where the job runs.
+    # The date in a partition's name must not depend on the time zone of the machine.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-# For a session in one process; a cluster has its own settings, and merges small partitions by itself.
+# For a local session; a cluster has its own settings.
 _LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-# The path of a Unix socket has at most 107 bytes, and Spark's names of them take 43.
+# The path of a Unix socket has at most 107 bytes, of which Spark's file names take 43.
 _SOCKET_DIRECTORY_BYTES_MAX = 64
-# Arrow checks the bounds of every value it reads otherwise, and whether it is null a second time.
+# Without these, Arrow checks the bounds of every value, and checks twice whether it is null.
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-# The default collector makes every write of a reference dearer, for short pauses that a job does not need.
+# The default collector makes every write of a reference more expensive in return for short pauses.
 _COLLECTOR = "-XX:+UseParallelGC"
 _SPARK_ENVIRONMENT = ("SPARK_HOME", "SPARK_CONF_DIR")
 _JAVA_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
 def make_session(name: str, master: str | None = "local[*]", conf: Mapping[str, str] | None = None) -> Any:
-    """A SparkSession with both sources, in UTC, whose workers run this very Python.
+    """Return a SparkSession with both sources, in UTC, whose workers run the current Python.
 
-    `master` is any that Spark takes, `sc://host` for Spark Connect, or None to leave it to `spark-submit`. What `conf`
-    says goes before what is set here. Raises ConfigError when pyspark or Java is missing.
+    `master` is any Spark master, `sc://host` for Spark Connect, or None to leave it to `spark-submit`. `conf` overrides
+    the settings made here. Raises ConfigError if Java cannot be started.
     """
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    # Else workers take the first python3 on the path. A cluster whose Python is elsewhere says so in the environment.
+    # Workers would run the first python3 on the path. A cluster with another Python sets it in the environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
@@ -59,7 +59,7 @@ def make_session(name: str, master: str | None = "local[*]", conf: Mapping[str, 
             settings |= {**_LOCAL_CONF, **choose_sockets()}
             settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 2))
     if master is not None and not master.startswith(_CONNECT):
-        # They go before the extraJavaOptions of the user.
+        # Spark puts these before the extraJavaOptions of the user.
         for role in ("driver", "executor"):
             settings[f"spark.{role}.defaultJavaOptions"] = choose_java_options(conf or {}, role)
     for key, value in (settings | dict(conf or {})).items():
@@ -75,16 +75,16 @@ def make_session(name: str, master: str | None = "local[*]", conf: Mapping[str, 
 
 
 def choose_java_options(conf: Mapping[str, str], role: str) -> str:
-    """What makes reading Arrow cheaper in the JVM of a driver or an executor; who chose a collector keeps it."""
+    """Return JVM options that make reading Arrow cheaper; a garbage collector chosen by the user is kept."""
     said = [conf.get(f"spark.{role}.extraJavaOptions", "")]
     said += [os.environ.get(name, "") for name in _JAVA_ENVIRONMENT]
-    # A Spark with settings of its own may have chosen one too, and Java does not start with two.
+    # A Spark installation may have chosen one too, and Java does not start with two.
     chosen = any("GC" in options for options in said) or any(os.environ.get(name) for name in _SPARK_ENVIRONMENT)
     return _ARROW_OPTIONS if chosen else f"{_ARROW_OPTIONS} {_COLLECTOR}"
 
 
 def choose_sockets() -> dict[str, str]:
-    """Settings for rows to go from workers to Java a little cheaper than over the loopback interface, if they can."""
+    """Return settings that pass rows from workers to Java over Unix sockets, if their paths are short enough."""
     directory = tempfile.gettempdir()
     if len(os.fsencode(directory)) > _SOCKET_DIRECTORY_BYTES_MAX:
         return {}
@@ -92,6 +92,6 @@ def choose_sockets() -> dict[str, str]:
 
 
 def register_sources(session: Any) -> None:
-    """Let a session know `rocketmq` and `rocketmq-store`; one that found the installed packages knows them already."""
+    """Register `rocketmq` and `rocketmq-store`, for sessions that did not find them automatically."""
     for module, name in _SOURCES:
         session.dataSource.register(getattr(load_module(module, "a session with these sources"), name))

@@ -1,4 +1,4 @@
-"""Points in time as options name them: since the epoch, ISO, or so long ago."""
+"""Points in time in options: epoch seconds or milliseconds, ISO 8601, or relative to now."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from eruca._spark.optiontable import read_duration_ms
 
 # A number below this is seconds: as milliseconds it would be a day before March 1973.
 _SECONDS_BELOW: Final = 100_000_000_000
-_HINT: Final = "expected epoch milliseconds or seconds, ISO as 2026-11-15T08:00:00Z, or relative as -10m"
+_HINT: Final = "expected epoch milliseconds or seconds, ISO 8601 (2026-11-15T08:00:00Z), or relative (-10m)"
 
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time, or how far before now it is."""
+    """A point in time, absolute or relative to now."""
 
     at_ms: int
     is_relative: bool = False
 
     def resolve(self, now_ms: int) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         return max(0, now_ms + self.at_ms) if self.is_relative else self.at_ms
 
 
 def read_timestamp(given: Any) -> Timestamp:
-    """Read a point in time. Raises ValueError. What has no time zone is in UTC."""
+    """Parse a point in time; without a zone it is in UTC. Raises ValueError."""
     text = str(given).strip()
     if text.lower() == "now":
         return Timestamp(0, is_relative=True)
     if text.startswith("-"):
         try:
             if text[1:].strip().isdecimal():
-                raise ValueError  # minutes, or milliseconds? Nobody knows
+                raise ValueError  # the unit is missing
             return Timestamp(-read_duration_ms(text[1:].strip()), is_relative=True)
         except ValueError:
             raise ValueError(f"{text!r} is not a time: {_HINT}") from None

@@ -6,18 +6,18 @@ import gc
 
 from pyspark import TaskContext
 
-_settled = False
+_prepared = False
 
 
 def prepare_worker() -> None:
-    """Tell the collector of a worker to leave alone what is there for good: modules, classes, tables.
+    """Exclude what is already loaded (modules, classes, tables) from garbage collection.
 
-    Spark's daemon collects after every task, and looks at all of that each time (pandas and pyarrow too): 15 to 30 ms
-    of CPU, which a small micro-batch of a stream feels.
+    Spark's daemon runs the collector after every task, and it scans all of that each time, pandas and pyarrow included:
+    15 to 30 ms of CPU, which matters for small micro-batches.
     """
-    global _settled  # noqa: PLW0603
-    if _settled or TaskContext.get() is None:
-        return  # a process that is no worker keeps its own ways
-    _settled = True
+    global _prepared  # noqa: PLW0603
+    if _prepared or TaskContext.get() is None:
+        return  # not a worker: leave its garbage collection alone
+    _prepared = True
     gc.collect()
     gc.freeze()
