@@ -68,9 +68,9 @@ def test_wrong_trees(text: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("tree", "why"),
     [
-        ({"order": 1}, r"startingOffsets names order, which is not a topic .*did you mean orders"),
+        ({"order": 1}, r"startingOffsets contains order, which is not a topic .*did you mean orders"),
         ({"orders": {"broker-aa": 1}}, r"not a broker of orders .*did you mean broker-a"),
-        ({"orders": {"broker-a": {"7": 1}}}, r"names 7, which is not a queue of orders on broker-a .*0, 1, 10"),
+        ({"orders": {"broker-a": {"7": 1}}}, r"contains 7, which is not a queue of orders on broker-a .*0, 1, 10"),
     ],
 )
 def test_names_that_are_not_read_are_refused(tree: dict[str, object], why: str) -> None:

@@ -1,4 +1,4 @@
-"""What pulls answered, put together: the records of some answers, checked to be those that were asked for."""
+"""Answers of pulls put together: their records, checked to be those that were requested."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class PullAnswer:
 
     range: QueueRange
     begin: int
-    # What is wanted of it ends here.
+    # The requested range ends here.
     end: int
-    # The offset its broker goes on at: behind `end` when a filter left messages out.
+    # The next offset according to the broker: after `end` if a filter dropped messages.
     next_offset: int
     body: bytes
 
@@ -46,11 +46,11 @@ def check_answers(answers: Sequence[PullAnswer], options: SourceOptions) -> Reco
     records = find_records(buffer, count_max=count_max, topics={queue.topic.encode()})
     rows = records.spans.reshape(-1, columns.SPAN)[: records.count]
     if records.end != len(buffer) or records.count_bytes(0, 4) != len(buffer):
-        raise WireError(f"broker {queue.broker_name} answered with records that are not those of {queue.topic}")
+        raise WireError(f"broker {queue.broker_name} returned records that do not belong to {queue.topic}")
     if not records.count:
         _report_gaps(answers, np.zeros(len(answers), np.int64), records, options)
         return records
-    # How many rows each answer has: those that begin in its part of the buffer.
+    # The rows of each answer are those that start in its part of the buffer.
     edges = np.cumsum([len(answer.body) for answer in answers])
     counts = np.diff(np.searchsorted(rows[:, 0], edges), prepend=np.searchsorted(rows[:, 0], 0))
     offsets = read_int64(records, 20)
@@ -70,7 +70,7 @@ def check_answers(answers: Sequence[PullAnswer], options: SourceOptions) -> Reco
     if not is_right.all():
         wrong = int(np.argmin(is_right))
         raise WireError(
-            f"broker {queue.broker_name} answered with records that are not those of {queue.topic}, queue"
+            f"broker {queue.broker_name} returned records that do not belong to {queue.topic}, queue"
             f" {numbers[wrong]}: offset {offsets[wrong]} between {lows[wrong]} and {nexts[wrong]}"
         )
     inside = offsets < ends
@@ -93,7 +93,7 @@ def _recount(counts: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> npt.
 def _report_gaps(
     answers: Sequence[PullAnswer], counts: npt.NDArray[np.int64], records: Records, options: SourceOptions
 ) -> None:
-    """Queues have no gaps by themselves: what is missing was deleted, or lost by the broker's disk."""
+    """Queues normally have no gaps: missing messages were deleted, or lost by the broker's disk."""
     if options.is_filtered:
         return
     at = 0
@@ -111,7 +111,7 @@ def _report_gaps(
 
 
 def _drop_wrong(records: Records, topic: str, options: SourceOptions) -> Records:
-    """Leave out records whose body is not what its CRC says."""
+    """Drop records whose body does not match its CRC."""
     is_right = check_crcs(records)
     if is_right.all():
         return records
@@ -119,13 +119,13 @@ def _drop_wrong(records: Records, topic: str, options: SourceOptions) -> Records
     report_loss(
         options.loss,
         f"{topic}, queue {read_int32(records, 12)[wrong]}: the body of the message at"
-        f" {read_int64(records, 20)[wrong]} is not what its CRC says",
+        f" {read_int64(records, 20)[wrong]} does not match its CRC",
     )
     return records.select(is_right)
 
 
 def _keep_tagged(records: Records, options: SourceOptions, topic: str) -> Records:
-    """Leave out what has other tags: brokers compare hashes, and two tags may have one."""
+    """Drop records with other tags: brokers compare hashes, and two tags may have the same hash."""
     tags = options.make_subscription(topic).tags
     if tags is None or not tags.tags or not records.count:
         return records

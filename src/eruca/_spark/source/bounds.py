@@ -1,4 +1,4 @@
-"""What a query reads: its queues, and from which offset to which, asked of the cluster when it is planned."""
+"""Where a query starts and ends: its queues, and the first and last offset of each, looked up when it is planned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def find_queues(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
-    """The queues a query reads now, sorted. Raises NoRoute for a topic that is missing, unless that is no matter."""
+    """Return the queues that a query reads, sorted. Raises NoRoute for a missing topic if failOnDataLoss is true."""
     if options.assigned:
         return _find_assigned(cluster, options)
     topics = match_topics(cluster, options.pattern) if options.pattern else list(options.topics)
@@ -37,11 +37,11 @@ def find_queues(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
 
 
 def match_topics(cluster: Cluster, pattern: str) -> list[str]:
-    """The topics whose whole name matches; of retries and dead letters only if the pattern says so, as `%DLQ%.*`."""
+    """Return the topics whose whole name matches; retries and dead letters only for patterns such as `%DLQ%.*`."""
     names = cluster.list_topics()
-    # A pattern such as `.*` does not mean these.
+    # A pattern such as `.*` is not meant to match these.
     hidden = {name for name in names if is_system_topic(name)}
-    # The name of every broker and of every cluster is a topic too.
+    # Every broker and every cluster has a topic of its own name.
     for name, brokers in cluster.run(cluster.insist(cluster.admin.list_clusters)).items():
         hidden.update((name, *brokers))
     if not pattern.startswith(("%", "\\%", "(%")):
@@ -58,7 +58,7 @@ def _find_route(cluster: Cluster, topic: str, options: SourceOptions) -> Route |
     except NoRoute as error:
         if options.loss == "true":
             raise
-        report_loss(options.loss, f"topic {topic} is left out: {error.args[0]}")
+        report_loss(options.loss, f"topic {topic} is skipped: {error.args[0]}")
         return None
 
 
@@ -74,12 +74,12 @@ def _find_assigned(cluster: Cluster, options: SourceOptions) -> list[MessageQueu
     for queue in options.assigned:
         if queue not in known and queue.topic not in missing:
             there = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in sorted(known) if q.topic == queue.topic)
-            report_loss(options.loss, f"assign names {name_queue(queue)}, but there are: {there[:500]}")
+            report_loss(options.loss, f"assign contains {name_queue(queue)}, but the topic has only: {there[:500]}")
     return sorted(known.intersection(options.assigned))
 
 
 def check_filter(cluster: Cluster, options: SourceOptions, topics: Iterable[str]) -> None:
-    """Let the brokers of topics read an SQL92 expression, which some cannot. Raises ConfigError."""
+    """Check that the brokers of topics accept an SQL92 expression. Raises ConfigError."""
     for topic in topics:
         subscription = options.make_subscription(topic)
         if subscription.kind != SQL92:
@@ -94,8 +94,8 @@ def check_filter(cluster: Cluster, options: SourceOptions, topics: Iterable[str]
                 cluster.run(check)
             except ErucaError as error:
                 raise ConfigError(
-                    f"option sql92={subscription.text!r}: broker {name} cannot filter by it: {error.args[0]}",
-                    hint="a Java broker needs enablePropertyFilter=true; without it, filter in Spark instead",
+                    f"option sql92={subscription.text!r}: broker {name} cannot evaluate it: {error.args[0]}",
+                    hint="a Java broker needs enablePropertyFilter=true; or filter in Spark instead",
                 ) from error
 
 
@@ -105,9 +105,9 @@ def check_filter(cluster: Cluster, options: SourceOptions, topics: Iterable[str]
 def find_offsets(
     cluster: Cluster, queues: Collection[MessageQueue], position: Position, now_ms: int, *, is_end: bool = False
 ) -> Offsets:
-    """Where a position is in each queue. Offsets that a user wrote come as they are, also if there are no such ones.
+    """Return the offset of a position in each queue. Offsets given by the user are returned unchecked.
 
-    A queue that a user or a group says nothing of begins at its first message; as an end, it ends at its last.
+    A queue for which the user or the group has no offset starts at its first message, or ends at its last.
     """
     queues = list(queues)
     if position.end is not None:
@@ -154,7 +154,7 @@ def _find_group(cluster: Cluster, queues: list[MessageQueue], group: str) -> Off
     young = [queue for queue, offset in committed.items() if offset is None]
     if young:
         log.warning(
-            "group %s has no offset in %d of %d queues, which are read from their first message: %s",
+            "group %s has no offset in %d of %d queues; they are read from their first message: %s",
             group,
             len(young),
             len(queues),
@@ -165,14 +165,14 @@ def _find_group(cluster: Cluster, queues: list[MessageQueue], group: str) -> Off
 
 
 def check_offsets(
-    offsets: Offsets, begins: Offsets, ends: Offsets, loss: str, *, what: str = "is to be read from"
+    offsets: Offsets, begins: Offsets, ends: Offsets, loss: str, *, what: str = "should be read from"
 ) -> Offsets:
-    """Move offsets that their queue does not have to the nearest it has, and report that as data loss."""
+    """Move offsets outside their queue to its nearest end, and report them as data loss."""
     checked: Offsets = {}
     for queue, offset in offsets.items():
         begin, end = begins[queue], ends[queue]
         if offset < begin:
-            report_loss(loss, f"{name_queue(queue)}, {what} {offset}, but begins at {begin} by now")
+            report_loss(loss, f"{name_queue(queue)}, {what} {offset}, but now begins at {begin}")
         elif offset > end:
             report_loss(loss, f"{name_queue(queue)}, {what} {offset}, but ends at {end}")
         checked[queue] = min(max(offset, begin), end)
@@ -180,7 +180,7 @@ def check_offsets(
 
 
 def find_batch(cluster: Cluster, options: SourceOptions, now_ms: int) -> list[QueueRange]:
-    """What a batch reads. Raises ConfigError, OffsetLost and NoRoute."""
+    """Return what a batch reads. Raises ConfigError, OffsetLost and NoRoute."""
     queues = find_queues(cluster, options)
     if not queues:
         return []
@@ -193,11 +193,11 @@ def find_batch(cluster: Cluster, options: SourceOptions, now_ms: int) -> list[Qu
         for queue in queues:
             if starts[queue] > stops[queue]:
                 raise ConfigError(
-                    f"{name_queue(queue)}, is to be read from {starts[queue]} to {stops[queue]}",
-                    hint="startingOffsets must not lie behind endingOffsets",
+                    f"{name_queue(queue)}, would be read from {starts[queue]} to {stops[queue]}",
+                    hint="startingOffsets must not be greater than endingOffsets",
                 )
     starts = check_offsets(starts, begins, ends, options.loss)
-    stops = check_offsets(stops, begins, ends, options.loss, what="is to be read up to")
+    stops = check_offsets(stops, begins, ends, options.loss, what="should be read up to")
     return [
         QueueRange(queue, starts[queue], stops[queue], cluster.find_address(queue))
         for queue in queues

@@ -1,9 +1,9 @@
-"""Offsets of a stream as those of a consumer group, so that lag shows wherever groups are shown.
+"""Commits the offsets of a stream to a consumer group, so that tools show its lag.
 
-Spark keeps what counts in its checkpoint; a group only follows. It never goes back: whoever begins a second query, or
-goes on from an old checkpoint, must not take away what the group has. The source commits by itself, but Spark tells it
-of a batch only when the next one is planned, and never of the last one of `availableNow`. A listener hears of every
-batch:
+Spark's checkpoint is authoritative; the group only follows. It never moves back: a second query, or one that continues
+from an old checkpoint, must not undo the progress of the group. The source commits on its own, but Spark informs it
+about a batch only when the next one is planned, and never about the last one of `availableNow`. A listener is informed
+about every batch:
 
 >>> commits = commit_progress(spark)
 >>> query = spark.readStream.format("rocketmq").option("commitOffsetsToGroup", "billing")...
@@ -31,13 +31,13 @@ from eruca.errors import ErucaError
 
 log = logging.getLogger(__name__)
 
-# A commit that fails is made good by the next one; a stream must not wait for it.
+# The next commit makes up for one that fails; a stream must not wait for it.
 _RETRIES: Final = 1
 _END_S: Final = 30.0
 
 
 def describe_group(group: str, access: Access) -> dict[str, Any]:
-    """What offsets say besides offsets, so that a listener knows where to commit them. Files are named, not read."""
+    """Return what a listener needs to commit offsets, to be stored with them. Files are only named."""
     if not group:
         return {}
     described: dict[str, Any] = {"group": group, "nameServer": access.nameserver}
@@ -66,7 +66,7 @@ class GroupCommits:
         self._known: set[str] = set()
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> Offsets:
-        """Commit offsets where the group is not further already; returns what was committed. Raises ErucaError."""
+        """Commit offsets that move the group forward; returns what was committed. Raises ErucaError."""
         last = self._last.get(group, {})
         new = {queue: offset for queue, offset in offsets.items() if last.get(queue) != offset}
         if not new:
@@ -76,7 +76,7 @@ class GroupCommits:
             self._known.add(group)
         committed = self._cluster.read_group(group, list(new))
         ahead = [queue for queue, offset in committed.items() if offset is not None and offset > new[queue]]
-        # A group that is behind the end of a queue was there before the queue was made again.
+        # A committed offset after the end of the queue is from before the queue was created again.
         ends = self._cluster.find_ends(ahead) if ahead else {}
         for queue in ahead:
             if (committed[queue] or 0) <= ends[queue]:
@@ -90,9 +90,9 @@ class GroupCommits:
         self._cluster.close()
 
     def _introduce(self, group: str, offsets: Offsets) -> None:
-        """Let brokers know the group: some tools look for the topic of its retries, which comes with its first client.
+        """Register the group with brokers: some tools look for its retry topic, which its first client creates.
 
-        Only if there is none: a client that comes and goes would set members of a group in motion.
+        Only if there is none: a client that joins and leaves would trigger a rebalance of the group.
         """
         cluster = self._cluster
         if cluster.find_route(RETRY_PREFIX + group) is not None:
@@ -105,23 +105,23 @@ class GroupCommits:
                 cluster.run(cluster.calls.heartbeat(address, sign))
                 cluster.run(cluster.calls.unregister(address, client, consumer=group))
             except ErucaError as error:
-                log.warning("broker %s does not take group %s: %s", address, group, error)
+                log.warning("broker %s does not accept group %s: %s", address, group, error)
 
 
 class ProgressCommits(StreamingQueryListener):
-    """Hears of every batch that is through, and commits its offsets."""
+    """A listener that commits the offsets of every completed batch."""
 
     def __init__(self) -> None:
         self._commits: dict[Access, GroupCommits] = {}
         self._ended: set[str] = set()
-        # Spark calls from threads of its own.
+        # Spark calls the methods from its own threads.
         self._changed = threading.Condition()
 
     def onQueryStarted(self, event: Any) -> None:
-        """Called by Spark when a query begins."""
+        """Called by Spark when a query starts."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Called by Spark when a batch is through."""
+        """Called by Spark when a batch is complete."""
         for source in event.progress.sources:
             self._commit(source.endOffset)
 
@@ -157,12 +157,12 @@ class ProgressCommits(StreamingQueryListener):
                     commits = self._commits[access] = GroupCommits(access)
                 commits.commit(group, decode_offsets(described))
             except ErucaError as error:
-                # The next batch tries again; nothing depends on it.
-                log.warning("offsets of group %s are not committed now: %s", group, error)
+                # The next batch tries again.
+                log.warning("offsets of group %s could not be committed: %s", group, error)
 
 
 def _read_described(text: str | None) -> dict[str, Any] | None:
-    """Offsets of ours that are to be committed; None for those of other sources."""
+    """Return our offsets that are to be committed; None for those of other sources."""
     try:
         found = json.loads(text or "")
     except ValueError:
@@ -173,7 +173,7 @@ def _read_described(text: str | None) -> dict[str, Any] | None:
 
 
 def commit_progress(spark: Any) -> ProgressCommits:
-    """Commit the offsets of every stream of a session that has option commitOffsetsToGroup, batch by batch."""
+    """Commit the offsets of every stream of a session with the option commitOffsetsToGroup, batch by batch."""
     commits = ProgressCommits()
     spark.streams.addListener(commits)
     return commits

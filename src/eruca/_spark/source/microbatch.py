@@ -1,8 +1,8 @@
 """How far the next micro-batch of a stream goes: decisions without I/O.
 
-What a batch reads follows from its two offsets alone: a batch that is run again after a crash reads the same messages,
-whatever has come or expired since. So a new queue is first named, at its beginning, and read in the batch after that. A
-queue that ends before where it was read to was deleted and made again: it is new.
+What a batch reads depends only on its two offsets: a batch that is run again after a crash reads the same messages,
+whatever has arrived or expired since. So a new queue is first recorded at its beginning, and read in the next batch. A
+queue that ends before the position up to which it was read was deleted and created again: it counts as new.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from eruca._wire.bodies import MessageQueue
 
 @dataclass
 class Waiting:
-    """What there is to read, seen from where a stream is."""
+    """What a stream can read next."""
 
-    # Where each queue goes on.
+    # The next offset of each queue.
     begins: Offsets = field(default_factory=dict)
-    # How many messages wait in each queue.
+    # The number of messages available in each queue.
     counts: Counts = field(default_factory=dict)
-    # Queues that are to be named at their beginning, to be read in the next batch.
+    # Queues to record at their beginning; they are read in the next batch.
     named: Offsets = field(default_factory=dict)
-    # Queues that exist no more.
+    # Queues that no longer exist.
     gone: set[MessageQueue] = field(default_factory=set)
-    # What cannot be read although it should, in words.
+    # Descriptions of messages that should be read but cannot.
     losses: list[str] = field(default_factory=list)
 
     def advance(self, start: Mapping[MessageQueue, int], counts: Mapping[MessageQueue, int]) -> Offsets:
-        """The offsets behind a batch that reads so many messages of each queue."""
+        """Return the offsets after a batch that reads `counts` messages of each queue."""
         end = {queue: offset for queue, offset in start.items() if queue not in self.gone} | self.named
         for queue, count in counts.items():
             end[queue] = self.begins[queue] + count
@@ -40,9 +40,9 @@ class Waiting:
 
 
 def find_waiting(start: Mapping[MessageQueue, int], sight: Sight, target: Mapping[MessageQueue, int] | None) -> Waiting:
-    """Compare where a stream is with what there is, and with the end it was given if any."""
+    """Compare the position of a stream with what is available, up to `target` if there is one."""
     waiting = Waiting(gone=set(sight.gone))
-    waiting.losses += [f"{name_queue(queue)} does not exist any more" for queue in sorted(sight.gone)]
+    waiting.losses += [f"{name_queue(queue)} no longer exists" for queue in sorted(sight.gone)]
     for queue, last in sight.ends.items():
         at = start.get(queue)
         if at == last or (target is not None and queue not in target):
@@ -54,12 +54,12 @@ def find_waiting(start: Mapping[MessageQueue, int], sight: Sight, target: Mappin
                 waiting.named[queue] = begin
         elif at > last:
             waiting.losses.append(
-                f"{name_queue(queue)} ends at {last} and was read up to {at}: it was deleted or made again"
+                f"{name_queue(queue)} ends at {last} and was read up to {at}: it was deleted or created again"
             )
             waiting.named[queue] = begin
         else:
             if at < begin:
-                waiting.losses.append(f"{name_queue(queue)} begins at {begin} and was read up to {at} only")
+                waiting.losses.append(f"{name_queue(queue)} begins at {begin}, but was only read up to {at}")
                 waiting.named[queue] = at = begin
             if at < end:
                 waiting.begins[queue] = at
@@ -77,21 +77,21 @@ class Span:
 
 
 def find_spans(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[Span]:
-    """What a batch reads, from its offsets alone."""
+    """Return what a batch reads, given only its offsets."""
     return [Span(queue, start[queue], last) for queue, last in end.items() if start.get(queue, last) < last]
 
 
 def clip_spans(spans: list[Span], sight: Sight, report: Callable[[str], None]) -> list[Span]:
-    """Leave out what is not there any more, and report it."""
+    """Drop what is no longer available, and report it."""
     kept = []
     for span in spans:
         if span.queue in sight.gone:
-            report(f"{_name_span(span)} is to be read, and the queue does not exist any more")
+            report(f"{_name_span(span)} should be read, but the queue no longer exists")
             continue
-        # Who knows better, the one that reads it, finds out.
+        # Without information, the task that reads it finds out.
         begin, end = sight.begins.get(span.queue, span.begin), sight.ends.get(span.queue, span.end)
         if begin > span.begin or end < span.end:
-            report(f"{_name_span(span)} is to be read, and the queue has {begin} to {end}")
+            report(f"{_name_span(span)} should be read, but the queue contains {begin} to {end}")
         begin, end = max(begin, span.begin), min(end, span.end)
         if begin < end:
             kept.append(Span(span.queue, begin, end))

@@ -1,4 +1,4 @@
-"""How a read is cut into tasks: large queues are split, small ones share a task."""
+"""How a read is divided into tasks: large queues are split, small ones share a task."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pyspark.sql.datasource import InputPartition
 
 from eruca._wire.bodies import MessageQueue
 
-# A task costs tens of milliseconds by itself, in which one reads this many messages.
+# A task has an overhead of tens of milliseconds, in which this many messages can be read.
 _SHARED_RECORDS: Final = 32_768
-# A task that fails is read again from its beginning, and one queue should keep more than one core busy.
+# A failed task starts again from its beginning, and one queue should keep more than one core busy.
 _RECORDS_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """Messages of one queue: from an offset up to, but without, another; and where its broker was."""
+    """Messages of one queue from `begin` up to but excluding `end`, and the address of its broker."""
 
     queue: MessageQueue
     begin: int
@@ -27,7 +27,7 @@ class QueueRange:
 
     @property
     def count(self) -> int:
-        """How many messages it has."""
+        """The number of messages."""
         return self.end - self.begin
 
 
@@ -48,10 +48,10 @@ def plan_partitions(
     max_partitions: int | None = None,
     records_max: int | None = None,
 ) -> list[PulledPartition]:
-    """Lay all messages in one line, queue by queue, and cut it into tasks of the same length.
+    """Lay all messages in one line, queue by queue, and cut it into tasks of equal length.
 
-    There are as many as needed for the bounds, which is one for each queue at most unless queues are large. What
-    `max_partitions` says goes before the others.
+    The number of tasks follows from the bounds; unless queues are large, it is at most one per queue. `max_partitions`
+    takes precedence over the other bounds.
     """
     line = sorted(
         (each for each in ranges if each.count > 0),
@@ -63,7 +63,7 @@ def plan_partitions(
     count = min(len(line), _divide_up(total, _SHARED_RECORDS))
     count = max(count, min_partitions or 1, _divide_up(total, records_max or _RECORDS_MAX))
     count = min(count, max_partitions or count, total)
-    # The first ones have one message more when it does not come out even.
+    # If it does not divide evenly, the first tasks have one message more.
     size, longer = divmod(total, count)
     partitions: list[PulledPartition] = []
     taken: list[QueueRange] = []

@@ -1,7 +1,7 @@
-"""Which queues a stream has now, and how far each goes.
+"""Which queues a stream has now, and where each of them ends.
 
-Queues come and go while a stream runs. One that is not in the route any more was deleted, or its broker is away for a
-moment; the two must not be confused: the first is a loss of data, the second happens with every restart of a broker.
+Queues come and go while a stream runs. A queue that disappears from the route was deleted, or its broker is temporarily
+unavailable. The two must not be confused: the first is data loss, the second happens with every restart of a broker.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from eruca.errors import ConnectFailed, NetError, RequestRefused
 
 log = logging.getLogger(__name__)
 
-# How old what is known of topics and their queues may be when a batch is planned.
+# How old the list of topics and queues may be when a batch is planned.
 FRESH_MS = 1000
-# A warning that stays true is not repeated more often.
+# The same warning is not repeated more often than this.
 _REPEAT_S = 60.0
 _SHOWN_MAX = 5
-# Messages that are looked at to see how large they are.
+# Number of messages that are read to estimate their size.
 _MEASURED = 16
 
 _Answer = TypeVar("_Answer")
 
 
 class View(Protocol):
-    """What is asked of a cluster. Queues whose broker does not answer are missing in the answers about offsets."""
+    """What a stream asks a cluster. Offsets are missing for queues whose broker does not answer."""
 
-    # Is who does not answer asked again, or left alone for now?
+    # Whether requests that fail are retried.
     insists: bool
 
     def match_topics(self, pattern: str) -> list[str]:
@@ -69,7 +69,7 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """What a stream is to read: one of the three says it."""
+    """What a stream reads: exactly one of the fields is set."""
 
     topics: frozenset[str] = frozenset()
     pattern: str = ""
@@ -77,17 +77,17 @@ class Subscribed:
 
     @classmethod
     def of(cls, options: SourceOptions) -> Subscribed:
-        """What the options of a source say."""
+        """Return what the options of a source select."""
         return cls(frozenset(options.topics), options.pattern, frozenset(options.assigned))
 
     def list_topics(self, view: View) -> set[str]:
-        """The topics it has now, also if they do not exist. Raises NetError."""
+        """Return the topics it reads now, whether or not they exist. Raises NetError."""
         if self.pattern:
             return set(view.match_topics(self.pattern))
         return {*self.topics, *(queue.topic for queue in self.assigned)}
 
     def wants(self, queue: MessageQueue) -> bool:
-        """Is a queue one of those it reads?"""
+        """Whether a queue is one of those it reads."""
         if self.pattern:
             return re.fullmatch(self.pattern, queue.topic) is not None
         return queue in self.assigned if self.assigned else queue.topic in self.topics
@@ -95,20 +95,20 @@ class Subscribed:
 
 @dataclass
 class Sight:
-    """What was seen at one look."""
+    """The state of the queues at one time."""
 
-    # Where each queue ends, without those that could not be asked.
+    # Where queues end, without those that could not be asked.
     ends: Offsets = field(default_factory=dict)
-    # Where queues begin, only of those with something to read.
+    # Where queues begin, only for those with something to read.
     begins: Offsets = field(default_factory=dict)
-    # Queues that do not exist any more.
+    # Queues that no longer exist.
     gone: set[MessageQueue] = field(default_factory=set)
-    # Queues that can not be read at the moment.
+    # Queues that cannot be read at the moment.
     away: set[MessageQueue] = field(default_factory=set)
 
 
 class ClusterView:
-    """Asks a cluster."""
+    """A view of a real cluster."""
 
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self.cluster = cluster
@@ -149,7 +149,7 @@ class ClusterView:
             header = make_peek_header(self._group, queue, places[queue], _MEASURED)
             answer = await self.cluster.calls.call(address, make_request(RequestCode.PULL_MESSAGE, header))
             if answer.code != ResponseCode.SUCCESS:
-                return []  # what was there before has to do
+                return []  # keep the last estimate
             return [*_split_sizes(answer.body)]
 
         return self._ask_each(places, pull)
@@ -177,7 +177,7 @@ class ClusterView:
 
 
 class QueueWatch:
-    """Looks at the queues of a subscription again and again."""
+    """Observes the queues of a subscription."""
 
     def __init__(self, view: View, wishes: Subscribed, clock: Clock | None = None) -> None:
         self._view = view
@@ -225,7 +225,7 @@ class QueueWatch:
         return sight
 
     def _refresh(self, topics: set[str], *, is_fresh_enough: bool) -> None:
-        """Learn which queues there are, unless what is known is young and that is enough."""
+        """Look up the queues, unless the known ones are recent and that is enough."""
         now = self._clock.monotonic()
         if is_fresh_enough and (now - self._looked_at) * 1000 < FRESH_MS:
             return
@@ -233,7 +233,7 @@ class QueueWatch:
             wanted = self._wishes.list_topics(self._view)
             routes = self._view.find_routes(sorted(wanted | topics))
         except NetError as error:
-            # Brokers go on without name servers.
+            # Brokers keep running without name servers.
             if self._view.insists:
                 raise
             self._warn(f"no name server answers: {error}", set())
@@ -243,10 +243,10 @@ class QueueWatch:
         self._routes, self._looked_at = routes, now
 
     def _is_gone(self, queue: MessageQueue) -> bool:
-        """Was a queue deleted, or can it only not be read at the moment?"""
+        """Whether a queue was deleted, rather than temporarily unavailable."""
         route = self._routes.get(queue.topic)
         if route is not None and queue.broker_name in route.brokers:
-            # Without any queue to read there, reading is not allowed for now; with some, there are fewer than before.
+            # A broker without readable queues has reading disabled for now; with some, there are fewer than before.
             return any(other.broker_name == queue.broker_name for other in route.read_queues)
         try:
             if queue.broker_name not in self._view.list_masters():
@@ -260,7 +260,7 @@ class QueueWatch:
             return False
 
     def _leave_out_lagging(self, start: Mapping[MessageQueue, int], sight: Sight) -> None:
-        """A slave that stands in for its master may not have everything yet: that is no loss."""
+        """Skip queues of a slave that replaces its master and does not have everything yet: that is not data loss."""
         for queue in [each for each, end in sight.ends.items() if end < start.get(each, 0)]:
             route = self._routes.get(queue.topic)
             if route is not None and MASTER_ID not in route.brokers.get(queue.broker_name, {}):
@@ -275,7 +275,7 @@ class QueueWatch:
 
 
 def _split_sizes(body: bytes) -> Iterator[int]:
-    """The sizes of the records of an answer: each begins with its own."""
+    """Return the sizes of the records of an answer: each record starts with its size."""
     at = 0
     while at + 4 <= len(body):
         size = int.from_bytes(body[at : at + 4], "big")
@@ -284,7 +284,7 @@ def _split_sizes(body: bytes) -> Iterator[int]:
 
 
 def describe_queues(queues: Collection[MessageQueue]) -> str:
-    """Queues in a sentence, not too many of them."""
+    """Return a short description of queues."""
     shown = [f"{queue.topic}/{queue.broker_name}/{queue.queue_id}" for queue in sorted(queues)]
     more = f" and {len(shown) - _SHOWN_MAX} more" if len(shown) > _SHOWN_MAX else ""
     return f"{'queue' if len(shown) == 1 else 'queues'} {', '.join(shown[:_SHOWN_MAX])}{more}"

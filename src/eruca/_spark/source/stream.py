@@ -1,7 +1,7 @@
 """`readStream.format("rocketmq")`: plans micro-batches over the queues of topics.
 
-Spark has the planner in a process of its own, which lives as long as the query, and asks it for one thing at a time.
-Tasks get a copy of the reader without any connection, and read as those of a batch do.
+The planner runs in a separate process, which lives as long as the query and handles one call at a time. Tasks get a
+copy of the reader without connections, and read like those of a batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Spark asks for news every 10 ms as long as there are none; brokers have better things to do.
+# Spark asks for new data every 10 ms while there is none; this is too often for brokers.
 _IDLE_S: Final = 0.05
 
 Sleep = Callable[[float], None]
@@ -45,42 +45,42 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: Sequence[Column]) -> None:
         self._options = options
         self._columns = tuple(columns)
-        # Only in the process of the planner.
+        # Set only in the process of the planner.
         self._planner: StreamPlanner | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query begins that has no checkpoint."""
+        """Return where a query without a checkpoint starts."""
         return self._get_planner().find_start()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say about the size of batches."""
+        """Return the configured limit of batches."""
         return self._get_planner().limits.describe()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends; `start` itself when there is nothing to read yet."""
+        """Return where the next batch ends; `start` if there is nothing to read yet."""
         return self._get_planner().find_end(start, limit)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the queues ended at the last look."""
+        """Return where the queues ended when they were last checked."""
         return self._get_planner().describe_ends()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take note of where all queues end now: the query ends there."""
+        """Record where all queues end now: the query stops there."""
         self._get_planner().pin_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PulledPartition]:
-        """The tasks of a batch."""
+        """Return the tasks of a batch."""
         return self._get_planner().plan(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what a task is to read, in a process of its own."""
+        """Read the messages of a task, in its own process."""
         from eruca._spark.source.pulling import read_partition
 
         assert isinstance(partition, PulledPartition)
         return read_partition(partition, self._options, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Let the group know, if there is one, that everything before `end` is through."""
+        """Commit `end` to the group, if there is one."""
         self._get_planner().commit(end)
 
     def stop(self) -> None:
@@ -124,7 +124,7 @@ class StreamPlanner:
         self._turn = 0
         self._sight = Sight()
         self._idle_since: float | None = None
-        # Where a query ends that reads what is available now.
+        # The end of a query that reads what is available now.
         self._target: Offsets | None = None
         # The last batch: its offsets, and its tasks once they are planned.
         self._decided: tuple[Offsets, Offsets] | None = None
@@ -134,7 +134,7 @@ class StreamPlanner:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def find_start(self) -> dict[str, Any]:
-        """Where a query begins that has no checkpoint."""
+        """Return where a query without a checkpoint starts."""
         position = self._options.start or AT_LATEST
         queues = find_queues(self._cluster, self._options)
         check_filter(self._cluster, self._options, sorted({queue.topic for queue in queues}))
@@ -145,15 +145,15 @@ class StreamPlanner:
         return self._encode(found)
 
     def pin_end(self) -> None:
-        """Take note of where all queues end now."""
+        """Record where all queues end now."""
         self._target = dict(self._watch.look({}, must_answer=True).ends)
 
     def find_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends; `start` itself when there is nothing to read yet."""
+        """Return where the next batch ends; `start` if there is nothing to read yet."""
         if self._idle_since is not None:
             self._sleep(max(0.0, self._idle_since + _IDLE_S - self._clock.monotonic()))
         begin = decode_offsets(start)
-        # A query that ends when it has read everything must not end because a broker is away.
+        # A query that stops when everything is read must not stop because a broker is unavailable.
         self._sight = self._watch.look(begin, must_answer=self._target is not None)
         waiting = find_waiting(begin, self._sight, self._target)
         for loss in waiting.losses:
@@ -168,14 +168,14 @@ class StreamPlanner:
         return self._encode(end)
 
     def describe_ends(self) -> dict[str, Any] | None:
-        """Where the queues ended at the last look; None before the first."""
+        """Return where the queues ended when they were last checked; None before that."""
         return self._encode(self._sight.ends) if self._sight.ends else None
 
     def _choose_counts(self, waiting: Waiting, limits: ReadLimits) -> Counts:
-        """How many messages of each queue the next batch reads."""
+        """Return how many messages of each queue the next batch reads."""
         counts = waiting.counts
         total = sum(counts.values())
-        # There is nothing to wait for when no more is to be read than what is there.
+        # With a fixed end there is nothing to wait for.
         if self._target is None and self._patience.has_to_wait(total, limits):
             return {}
         self._turn += 1
@@ -188,7 +188,7 @@ class StreamPlanner:
         return counts
 
     def _measure(self, waiting: Waiting, counts: Counts) -> None:
-        """Look how large messages are, where the batch begins and in its middle."""
+        """Estimate the size of messages at the start and in the middle of the batch."""
         for part in (0, 2):
             places = {q: waiting.begins[q] + (count // part if part else 0) for q, count in counts.items()}
             for queue, sizes in self._view.measure(places).items():
@@ -200,17 +200,17 @@ class StreamPlanner:
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[PulledPartition]:
-        """The tasks of a batch. Spark may ask more than once for the same."""
+        """Return the tasks of a batch. Spark may ask for the same batch more than once."""
         begin, last = decode_offsets(start), decode_offsets(end)
         if self._planned is not None and self._planned[:2] == (begin, last):
             return self._planned[2]
         spans = find_spans(begin, last)
         if spans:
             if self._decided == (begin, last):
-                # What is lost was reported when the batch was decided.
+                # Data loss was reported when the batch was decided.
                 spans = clip_spans(spans, self._sight, lambda text: None)
             else:
-                # A batch of an earlier run, which is run again: much may have changed since.
+                # A batch of an earlier run: much may have changed since.
                 asked = {span.queue: span.begin for span in spans}
                 self._sight = self._watch.look(asked, must_answer=True, only=asked)
                 spans = clip_spans(spans, self._sight, lambda text: report_loss(self._options.loss, text))
@@ -226,14 +226,14 @@ class StreamPlanner:
     # -- groups ------------------------------------------------------------------------------------------------------
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Let the group know that everything before `end` is through."""
+        """Commit `end` to the group."""
         if self._commits is None:
             return
         try:
             self._commits.commit(self._options.commit_group, decode_offsets(end))
         except ErucaError as error:
-            # It is only for show; the checkpoint has what counts.
-            log.warning("offsets of group %s are not committed now: %s", self._options.commit_group, error)
+            # The group is informational; the checkpoint is authoritative.
+            log.warning("offsets of group %s could not be committed: %s", self._options.commit_group, error)
 
     def close(self) -> None:
         """Close all connections."""

@@ -86,17 +86,17 @@ def test_messages_that_expired_before_the_plan(broker: EmbeddedBroker) -> None:
     expire(broker, 12)
     assert [(each.begin, each.end) for each in find(broker)] == [(12, COUNT)]
     first = json.dumps({"orders": 5})
-    with pytest.raises(OffsetLost, match="orders, broker broker-a, queue 0, is to be read from 5, but begins at 12"):
+    with pytest.raises(OffsetLost, match="broker broker-a, queue 0, should be read from 5, but now begins at 12"):
         find(broker, startingOffsets=first)
     assert count(broker, startingOffsets=first, failOnDataLoss="false") == COUNT - 12
-    with pytest.raises(OffsetLost, match="is to be read up to 7, but begins at 12"):
+    with pytest.raises(OffsetLost, match="should be read up to 7, but now begins at 12"):
         find(broker, endingOffsets=json.dumps({"orders": 7}))
 
 
 def test_messages_that_expire_between_plan_and_read(broker: EmbeddedBroker) -> None:
     partition = PulledPartition(find(broker))
     expire(broker, 12)
-    with pytest.raises(OffsetLost, match="from 0 to 30, but at 0 the queue begins at 12 by now"):
+    with pytest.raises(OffsetLost, match="from 0 to 30, but at 0 the queue now begins at 12"):
         list(read_partition(partition, make_options(broker), MESSAGE_COLUMNS))
     options = make_options(broker, failOnDataLoss="warn")
     assert sum(batch.num_rows for batch in read_partition(partition, options, MESSAGE_COLUMNS)) == COUNT - 12
@@ -106,7 +106,7 @@ def test_a_broker_that_takes_no_sql92(tmp_path: Path, allow_new_files: None) -> 
     with start(tmp_path / "home", property_filter=False) as broker:
         fill(broker)
         assert count(broker, tags="a") == 0
-        with pytest.raises(ConfigError, match=r"broker broker-a cannot filter by it: .*SQL92.*enablePropertyFilter"):
+        with pytest.raises(ConfigError, match=r"broker broker-a cannot evaluate it: .*SQL92.*enablePropertyFilter"):
             find(broker, sql92="a = 1")
 
 

@@ -51,7 +51,7 @@ def test_a_queue_that_was_made_again_is_a_loss_and_is_read_from_its_beginning() 
     start = {A: 100}
     sight = Sight(ends={A: 7}, begins={A: 0})
     waiting = find_waiting(start, sight, None)
-    assert "made again" in waiting.losses[0]
+    assert "created again" in waiting.losses[0]
     named = waiting.advance(start, waiting.counts)
     assert named == {A: 0}
     assert find_spans(start, named) == []

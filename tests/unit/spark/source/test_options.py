@@ -79,7 +79,7 @@ def test_values(given: dict[str, str], field: str, value: Any) -> None:
         ({"startingOffsets": "early"}, "expected earliest, latest, group:NAME or JSON"),
         ({"startingOffsets": "group:"}, "the group name is empty"),
         ({"startingOffsets": '{"t": {"b": {"0": -5}}}'}, "-5 is not an offset"),
-        ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingOffsets and startingTimestamp are mutually exclusive"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingOffsets and startingTimestamp are"),
         ({"startingTimestamp": "yesterday"}, "is not a time"),
         ({"startingOffsetsByTimestamp": '{"t": "x"}'}, "is not a time"),
         ({"endingOffsets": "latest", "endingTimestamp": "1"}, "are mutually exclusive"),
