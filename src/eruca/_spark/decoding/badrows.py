@@ -1,4 +1,4 @@
-"""Good rows one way, bad rows another."""
+"""Separates rows that could be decoded from those that could not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BatchWriter = Callable[["DataFrame", int], None]
 
 
 def split_bad(frame: DataFrame, *, into: str = "value", error: str = "error") -> tuple[DataFrame, DataFrame]:
-    """The rows that could be decoded, without the reason; and those that could not, with it and without a value."""
+    """Return the rows that could be decoded, without the reason, and those that could not, without the value."""
     if error not in frame.columns:
         raise ConfigError(f"there is no column {error}", hint="decode_json, decode_avro or decode_protobuf adds it")
     reason = functions.col(error)
@@ -33,11 +33,11 @@ def set_bad_aside(
     into: str = "value",
     error: str = "error",
 ) -> BatchWriter:
-    """A function for `foreachBatch` of a decoded stream: good rows go to `write_good`, bad ones to a side table.
+    """Return a function for `foreachBatch` that passes good rows to `write_good` and writes bad ones to a side table.
 
-    `bad` is a folder that gets a part `batch=N` for each micro-batch with bad rows, written over when Spark runs that
-    micro-batch again, so that each bad row is there once; or a function like `write_good`. Bad rows come first: those
-    of a batch whose good ones were written are never missing.
+    `bad` is a folder that gets a part `batch=N` for each micro-batch with bad rows, or a function like `write_good`.
+    The part is overwritten when Spark runs the micro-batch again, so each bad row is there once. Bad rows are written
+    first: if the good rows of a batch are written, its bad ones are too.
     """
 
     def write(frame: DataFrame, batch: int) -> None:

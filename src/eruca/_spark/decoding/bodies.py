@@ -1,4 +1,4 @@
-"""Bodies decoded by Python, a batch at a time: Arrow in, Arrow out, and nothing in between that needs pandas."""
+"""Bodies decoded by Python, a batch at a time: Arrow in, Arrow out, without pandas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from eruca.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A reason is for people; what is wrong is still there, in the body.
+# A reason is for people; the body itself is still available.
 _REASON_CHARS_MAX: Final = 300
 _DECODED: Final = "__decoded"
 
@@ -56,11 +56,11 @@ _ARROW: Final[dict[type[DataType], pa.DataType]] = {
 
 
 class BadBody(ValueError):
-    """A body that does not say what it should; the text is the reason."""
+    """A body that cannot be decoded; the text is the reason."""
 
 
 class BodySchema(Protocol):
-    """What a schema file said; it is pickled and travels to the tasks."""
+    """The content of a schema file; it is pickled and sent to the tasks."""
 
     @property
     def spark(self) -> DataType:
@@ -73,14 +73,14 @@ class BodySchema(Protocol):
 
 
 def add_decoded(frame: DataFrame, schema: BodySchema, column: str, into: str, error: str) -> DataFrame:
-    """Add what the bodies say, and why some could not be read. Raises ConfigError."""
+    """Add the decoded bodies, and the reasons why some could not be decoded. Raises ConfigError."""
     check_columns(frame, column, into, error)
     kind = StructType([StructField("value", schema.spark), StructField("error", StringType())])
 
     def decode(bodies: pa.Array) -> pa.Array:
         return decode_bodies(schema, bodies)
 
-    # Not that it were: but what Spark takes for deterministic it runs once more for each filter on its result.
+    # It is deterministic, but Spark would run a deterministic function again for each filter on its result.
     once: Any = arrow_udf(decode, kind, ArrowUDFType.SCALAR)
     decoded = frame.withColumn(_DECODED, once.asNondeterministic()(functions.col(column).cast("binary")))
     value, reason = functions.col(f"{_DECODED}.value"), functions.col(f"{_DECODED}.error")
@@ -88,16 +88,16 @@ def add_decoded(frame: DataFrame, schema: BodySchema, column: str, into: str, er
 
 
 def check_columns(frame: DataFrame, column: str, into: str, error: str) -> None:
-    """See that there is a column to decode, and room for the result. Raises ConfigError."""
+    """Check that the column to decode exists and those of the result do not. Raises ConfigError."""
     if column not in frame.columns:
         raise ConfigError(f"there is no column {column} to decode", hint=f"there are {', '.join(frame.columns)}")
     for name in (into, error):
         if name in frame.columns:
-            raise ConfigError(f"there is a column {name} already", hint="say into= or error= to name the new ones")
+            raise ConfigError(f"there is a column {name} already", hint="choose other names with into= and error=")
 
 
 def decode_bodies(schema: BodySchema, bodies: pa.Array) -> pa.Array:
-    """A batch of bodies as structs of `value` and `error`."""
+    """Decode a batch of bodies to structs of `value` and `error`."""
     decode, kind = _open_schema(schema)
     values: list[Any] = []
     reasons: list[str | None] = []
@@ -115,7 +115,7 @@ def decode_bodies(schema: BodySchema, bodies: pa.Array) -> pa.Array:
     try:
         column = pa.array(values, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        # One that no column can hold, such as a decimal with too many digits, must not take the others along.
+        # A value that the column cannot hold, such as a decimal with too many digits, must not affect the others.
         _empty_misfits(values, reasons, kind)
         column = pa.array(values, kind)
     return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], ["value", "error"])
@@ -135,7 +135,7 @@ def _open_schema(schema: BodySchema) -> tuple[Decode, pa.DataType]:
 
 
 def describe(problem: Exception) -> str:
-    """A reason in one line of bounded length."""
+    """Return a reason in one line of limited length."""
     text = " ".join(str(problem).split())
     if not isinstance(problem, BadBody):
         text = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
@@ -143,7 +143,7 @@ def describe(problem: Exception) -> str:
 
 
 def to_arrow(kind: DataType) -> pa.DataType:
-    """The Arrow type of a Spark type, as Spark would have it."""
+    """Return the Arrow type that Spark uses for a Spark type."""
     if isinstance(kind, StructType):
         return pa.struct([pa.field(field.name, to_arrow(field.dataType)) for field in kind.fields])
     if isinstance(kind, ArrayType):

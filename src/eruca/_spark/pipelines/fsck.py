@@ -219,7 +219,7 @@ def learn_facts(store: str, properties: Mapping[str, str]) -> StoreFacts:
 def find_faults(session: Any, directories: Sequence[str], properties: Mapping[str, str] | None = None) -> Any:
     """All findings in some stores, as a frame: store, level, kind, path, position, length, reason."""
     if not directories:
-        raise ConfigError("no store is named")
+        raise ConfigError("no store is given")
     facts = [learn_facts(directory, properties or {}) for directory in directories]
     frames = StoreFrames(session, facts)
     found = [frames.check_files(), check_log(frames.read_records())]

@@ -173,7 +173,7 @@ def run_rebuild(
 
 def _name_targets(places: Sequence[Path], out: str | None) -> list[Path | None]:
     if not places:
-        raise ConfigError("no store is named")
+        raise ConfigError("no store is given")
     if out is None:
         return [None] * len(places)
     if len(places) == 1:

@@ -11,13 +11,13 @@ from typing import Any
 
 from eruca._spark.pipelines.summary import JobSummary
 
-# How often a terminal is told how far a job is.
+# How often the progress bar is updated.
 _PROGRESS_S = 0.3
 
 
 @contextmanager
 def track_job(session: Any, job: str) -> Iterator[JobSummary]:
-    """Run a job: its summary to be filled in, which has the time at the end; a terminal sees how far it is."""
+    """Run a job with a progress bar; yields the summary, whose duration is set at the end."""
     summary = JobSummary(job)
     started = time.monotonic()
     with _show_progress(session, job):
@@ -29,7 +29,7 @@ def track_job(session: Any, job: str) -> Iterator[JobSummary]:
 
 @contextmanager
 def keep(frame: Any) -> Iterator[Any]:
-    """A frame that is computed once, however often it is looked at."""
+    """Persist a frame, so that it is computed only once."""
     kept = frame.persist()
     try:
         yield kept
@@ -39,7 +39,7 @@ def keep(frame: Any) -> Iterator[Any]:
 
 @contextmanager
 def _show_progress(session: Any, job: str) -> Iterator[None]:
-    """A bar on stderr over the tasks of all stages that run; nothing without a terminal or without a tracker."""
+    """Show a progress bar of all running stages on stderr, if it is a terminal."""
     tracker = _find_tracker(session) if sys.stderr.isatty() else None
     if tracker is None:
         yield

@@ -2,9 +2,9 @@
 
     spark.read.format("rocketmq-store").load("/data/store")
 
-It is the log that is read, so everything is there: what waits for its delay, halves of transactions, what was rolled
-back; `isolation=committed` leaves those out. With `.schema(...)` fewer columns are read, and three more can be had that
-consume queues and index are made of: `tagsCode`, `keyHashes` and `hasEntry`.
+The source reads the commit log, so it returns everything: delayed messages, undecided transactions, and rolled-back
+ones; `isolation=committed` excludes transactions that are not committed. `.schema(...)` selects columns. Three more are
+available, which consume queues and index are made of: `tagsCode`, `keyHashes` and `hasEntry`.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ from eruca.errors import ConfigError, StoreError
 log = logging.getLogger(__name__)
 
 NAME: Final = "rocketmq-store"
-# Columns that are there only for those who name them.
+# Columns that must be selected explicitly.
 DIGEST_COLUMNS: Final = (
     Column("tagsCode", LongType(), pa.int64()),
     Column("keyHashes", ArrayType(IntegerType()), pa.list_(pa.int32())),
     Column("hasEntry", BooleanType(), pa.bool_()),
 )
-# What a broker keeps for itself.
+# Internal topics of a broker.
 _INTERNAL: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 _INTERNAL_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_")
 _UNDECIDED: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC})
 _INT_MAX: Final = 2**31 - 1
-# The property a damaged range has when it is shown as a row.
+# The property of a damaged range that is reported as a row.
 DAMAGE: Final = "DAMAGE"
 
 
@@ -89,7 +89,7 @@ def _read_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ValueError(f"it is not a regular expression: {error}") from None
+        raise ValueError(f"not a regular expression: {error}") from None
 
 
 def _read_levels(text: str) -> list[int]:
@@ -145,7 +145,7 @@ class StorePartition(InputPartition):
 
     broker: str
     pieces: tuple[Piece, ...]
-    # Ranges where segments are missing.
+    # Ranges of missing segments.
     gaps: tuple[Damage, ...] = ()
     removed: RemovedTopics | None = None
 
@@ -155,17 +155,17 @@ class StoreSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """How a query asks for it."""
+        """Return the name that users write in `format(...)`."""
         return NAME
 
     def schema(self) -> StructType:
-        """All columns but those that must be named."""
+        """Return all columns except those that must be selected explicitly."""
         values = OPTIONS.read(self.options)
         columns = [column for column in STORE_COLUMNS if values["includeProperties"] or column.name != "properties"]
         return make_schema(tighten(columns) if _is_whole(values) else columns)
 
     def reader(self, schema: StructType) -> StoreReader:
-        """What plans and reads a query."""
+        """Return the reader of a batch."""
         values = OPTIONS.read(self.options)
         return StoreReader(values, choose_columns(schema, (*STORE_COLUMNS, *DIGEST_COLUMNS), tight=_is_whole(values)))
 
@@ -182,7 +182,7 @@ class StoreReader(DataSourceReader):
     # -- where the query is planned ----------------------------------------------------------------------------------
 
     def partitions(self) -> Sequence[StorePartition]:
-        """Cut the logs into tasks."""
+        """Divide the logs into tasks."""
         values = self._values
         logs = [StoreLog(path) for path in self._paths]
         try:
@@ -191,7 +191,7 @@ class StoreReader(DataSourceReader):
                     self._judge(
                         StoreError(
                             f"{each.paths.commitlog}: {gap.length} bytes from position {gap.position} on: {gap.reason}",
-                            hint="onDamage=skip reads on behind it, onDamage=report shows it as a row",
+                            hint="onDamage=skip continues after it, onDamage=report returns it as a row",
                         )
                     )
             tasks = plan_pieces(
@@ -206,14 +206,14 @@ class StoreReader(DataSourceReader):
                 if shown:
                     found.append(StorePartition(broker, (), shown))
                 found += [StorePartition(broker, tuple(pieces), removed=each.load_removed()) for pieces in own]
-            # Spark asks for one.
+            # Spark requires at least one.
             return found or [StorePartition("", ())]
         finally:
             for each in logs:
                 each.close()
 
     def _judge(self, error: StoreError) -> None:
-        """Raise it, or note that what it says is passed over; what is shown as a row need not be told twice."""
+        """Raise the error or log it, depending on onDamage; reported rows are not logged as well."""
         if self._values["onDamage"] == "fail":
             raise error
         if self._values["onDamage"] == "skip":
@@ -241,7 +241,7 @@ class StoreReader(DataSourceReader):
                     yield parser.parse(part, partition)
 
     def _choose_records(self, piece: Piece, records: Records) -> Records:
-        """Those that were asked for."""
+        """Return the records that match the options."""
         values = self._values
         wanted: npt.NDArray[np.bool_] | None = None
         if values["isolation"] == "committed":
@@ -269,7 +269,7 @@ class StoreReader(DataSourceReader):
 
 
 class StoreParser:
-    """Makes batches of records, with the columns that were asked for."""
+    """Converts records to batches with the selected columns."""
 
     def __init__(self, columns: Sequence[Column], values: Mapping[str, Any]) -> None:
         extra = {column.name for column in DIGEST_COLUMNS}
@@ -291,7 +291,7 @@ class StoreParser:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def show_damage(self, damage: Damage, broker: str) -> pa.RecordBatch:
-        """A row for a range that is no record: where it is, how long, and why, and nothing else."""
+        """Return a row for a range that is not a record: its position, length and the reason."""
         says = {
             "broker": broker,
             "physicalOffset": damage.position,
@@ -304,12 +304,12 @@ class StoreParser:
 
 
 def _is_whole(values: Mapping[str, Any]) -> bool:
-    """Is every row a record? A damaged range that is shown as a row has next to nothing of one."""
+    """Whether every row is a record. Rows of damaged ranges have nulls in most columns."""
     return bool(values["onDamage"] != "report")
 
 
 def choose_topics(values: Mapping[str, Any]) -> TopicChoice | None:
-    """The topics that were asked for; None for all."""
+    """Return the selected topics; None for all."""
     rules: list[Callable[[str], bool]] = []
     if values["subscribe"]:
         wanted = frozenset(values["subscribe"])
@@ -325,29 +325,29 @@ def choose_topics(values: Mapping[str, Any]) -> TopicChoice | None:
 
 
 def find_places(values: Mapping[str, Any]) -> list[Path]:
-    """The directories a query names; wild cards stand for those that are there. Raises ConfigError without any."""
+    """Return the directories of a query, with wildcards expanded. Raises ConfigError if there are none."""
     if values["subscribe"] and values["subscribePattern"] is not None:
-        raise ConfigError("subscribe and subscribePattern are both given", hint="one of them names the topics")
+        raise ConfigError("subscribe and subscribePattern are mutually exclusive", hint="give only one of them")
     named = (*values["path"], *values["paths"])
     if not named:
-        raise ConfigError("no store is named", hint='.load("/data/store"), or .option("path", "/data/a,/data/b")')
+        raise ConfigError("no store is given", hint='.load("/data/store"), or .option("path", "/data/a,/data/b")')
     places: list[Path] = []
     for name in named:
         plain = name.removeprefix("file://")
         found = sorted(glob.glob(plain)) if glob.has_magic(plain) else [plain]
         if not found:
-            raise ConfigError(f"path={name}: there is no such directory")
+            raise ConfigError(f"path={name}: no such directory")
         places += [Path(each) for each in found]
     return places
 
 
 def encode_paths(paths: Sequence[str]) -> str:
-    """Directories as the option `path`, whatever characters are in their names."""
+    """Return directories as a value of the option `path`, with special characters escaped."""
     return json.dumps([glob.escape(path) for path in paths])
 
 
 def _name_brokers(paths: Sequence[Path], given: Sequence[str]) -> list[str]:
-    """What the column broker says for each path; without a name the path itself, which tells them apart."""
+    """Return the value of the column broker for each path; by default the path itself."""
     if not given:
         return [str(path) for path in paths]
     if len(given) == 1:

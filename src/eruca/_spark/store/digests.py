@@ -1,4 +1,4 @@
-"""What consume queues and index keep of records, as columns; what that is, the store's dispatch says."""
+"""What consume queues and index keep of records, as columns; computed by the store's dispatch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eruca.errors import InvalidName
 def digest_records(
     records: Records, delay_levels_ms: Sequence[int], removed: RemovedTopics | None, names: Collection[str]
 ) -> dict[str, Any]:
-    """What dispatch makes of each record, as Arrow columns of these names: tagsCode, keyHashes, hasEntry."""
+    """Return the digest of each record as Arrow columns: those of tagsCode, keyHashes, hasEntry that are in `names`."""
     whole = memoryview(records.buffer)
     rows = records.spans.reshape(-1, SPAN)[: records.count]
     with_keys, with_entries = "keyHashes" in names, "hasEntry" in names
@@ -54,7 +54,7 @@ def digest_records(
 
 
 def _learn_queue(encoded: bytes, queue_id: int) -> tuple[str, int, bool]:
-    """The topic of a queue, its prefix in the index, and whether there can be such a queue."""
+    """Return the topic of a queue, its prefix in the index, and whether such a queue is possible."""
     topic = encoded.decode("utf-8", "replace")
     try:
         check_key(topic, queue_id)

@@ -1,4 +1,4 @@
-"""The files that are derived from a log as frames: each entry of a consume queue or of an index is a row."""
+"""Consume queues and index files as frames: each entry is a row."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _BATCH_ENTRIES = 65_536
 
 
 def make_arrow(columns: str) -> Any:
-    """An Arrow schema from one in Spark's words."""
+    """Return the Arrow schema of a Spark schema string."""
     return pa.schema([(name, _ARROW[kind]) for name, kind in (column.split() for column in columns.split(", "))])
 
 
 def make_batch(columns: str, count: int, **values: Any) -> Any:
-    """A batch of so many rows; what is given once stands in all of them."""
+    """Return a batch of `count` rows; a single value is repeated in all of them."""
     schema = make_arrow(columns)
     arrays = []
     for field in schema:
@@ -59,12 +59,12 @@ class QueueFile:
     queue_id: int
     first_offset: int
     size: int
-    # The last one may end with entries that were never written.
+    # The last segment may end with unwritten entries.
     is_last: bool
 
 
 def read_queue_rows(files: list[QueueFile]) -> Iterator[Any]:
-    """Every entry of some segments; one that was never written is left out only at the end of its queue."""
+    """Return every entry of some segments; unwritten entries at the end of a queue are left out."""
     for file in files:
         entries = np.fromfile(file.path, QUEUE_ENTRY)
         count = len(entries)
@@ -98,22 +98,22 @@ class IndexFileName:
     path: str
     slots: int
     entries_max: int
-    # A broker at work may write to it.
+    # A running broker may write to it.
     is_open: bool
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The size in bytes."""
         return file_bytes(self.slots, self.entries_max)
 
 
 def read_index_rows(files: list[IndexFileName]) -> Iterator[Any]:
-    """Every entry of index files, with what is wrong in the file itself: chains, slots, header."""
+    """Return every entry of index files, with errors in the file itself: chains, slots, header."""
     for file in files:
         with Path(file.path).open("rb") as opened:
             data = opened.read(file_bytes(file.slots, file.entries_max))
         if len(data) < HEADER_BYTES + SLOT_BYTES * file.slots:
-            continue  # noted as a file of the wrong size
+            continue  # reported as a file of the wrong size
         yield from _read_index_file(file, data)
 
 

@@ -317,5 +317,5 @@ def fail_on(piece: Piece, damage: Damage) -> StoreError:
     """The error for a range that is no record."""
     return StoreError(
         f"{describe_place(piece, damage.position)}: {damage.length} bytes are not a record: {damage.reason}",
-        hint="onDamage=skip reads on behind it, onDamage=report shows it as a row",
+        hint="onDamage=skip continues after it, onDamage=report returns it as a row",
     )

@@ -46,7 +46,7 @@ Work = Callable[[tuple[Any, ...], Any], Any]
 
 
 def as_function(work: Work) -> Work:
-    """A plain function: Spark counts its arguments, and takes `self` for one."""
+    """Return a plain function: Spark counts arguments and would count `self`."""
 
     def call(key: tuple[Any, ...], table: Any) -> Any:
         return work(key, table)
@@ -76,7 +76,7 @@ class SegmentWriter:
 
 
 class QueueReplayer:
-    """Makes a queue from its entries one by one, as the broker does when the log has lost some of them."""
+    """Builds a queue entry by entry, as the broker does when the log has lost some records."""
 
     def __init__(self, directory: str, segment_bytes: int, damage: Sequence[Damage]) -> None:
         self._directory = directory
@@ -86,7 +86,7 @@ class QueueReplayer:
     def __call__(self, key: tuple[Any, ...], table: Any) -> Any:
         topic, queue_id = (each.as_py() for each in key)
         disk = LocalFileSystem()
-        remove_tree(disk, Path(self._directory) / topic / str(queue_id))  # what a task that died left
+        remove_tree(disk, Path(self._directory) / topic / str(queue_id))  # left by a task that died
         queues = Queues(disk, Path(self._directory), self._segment_bytes)
         dispatch = Dispatch(queues, None, [])
         passed, begin, end = 0, -1, 0
@@ -107,7 +107,7 @@ def _iter_rows(table: Any) -> Iterator[tuple[int, int, int, int]]:
 
 
 class IndexWriter:
-    """Writes one index file from the keys of the stretches it is made of."""
+    """Writes one index file from the keys of the log stretches that belong to it."""
 
     def __init__(self, directory: str, slots: int, entries_max: int, bases: Mapping[int, int]) -> None:
         self._directory = directory
@@ -141,10 +141,10 @@ def name_draft(number: int) -> str:
 def write_queue_segment(
     directory: Path, segment_bytes: int, number: int, offsets: Longs, positions: Longs, sizes: Ints, codes: Longs
 ) -> bool:
-    """Write segment `number` of a queue from its entries, sorted by offset; False when they do not make one.
+    """Write segment `number` of a queue from its entries, sorted by offset; returns False if they are not contiguous.
 
-    They do when no offset is missing or comes twice and the positions rise. Before the first one there are fillers: a
-    queue may begin in the middle of a segment, but only its first one, and that is for the caller to see.
+    They are if no offset is missing or repeated and the positions increase. Fillers precede the first entry: a queue
+    may begin in the middle of its first segment. That it is the first one is for the caller to check.
     """
     count_max = segment_bytes // ENTRY_BYTES
     first = number * count_max
@@ -173,7 +173,7 @@ def write_index_file(path: Path, slots: int, entries_max: int, hashes: Ints, pos
 
 
 def _write_whole(path: Path, size: int, data: npt.NDArray[np.uint8]) -> None:
-    """Make a file that begins with some bytes and goes on with zeros; it has its name when it is on the disk."""
+    """Write a file with some bytes followed by zeros; it gets its name when it is synced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.parent / f"{STAGING_PREFIX}{path.name}-{uuid.uuid4().hex}"
     try:

@@ -41,7 +41,7 @@ def test_a_summary_is_shown() -> None:
     stream = io.StringIO()
     Console(file=stream, width=100).print(make_summary().draw())
     text = stream.getvalue()
-    for word in ("archive", "15 (8 a second)", "2.0 KiB", "set aside", "crc", "a 1, b 2.50", "/somewhere", "careful"):
+    for word in ("archive", "15 (8 per second)", "2.0 KiB", "set aside", "crc", "a 1, b 2.50", "/somewhere", "careful"):
         assert word in text
     stream = io.StringIO()
     Console(file=stream, width=100).print(JobSummary("empty").draw())

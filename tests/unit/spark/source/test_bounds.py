@@ -86,7 +86,8 @@ def test_messages_that_expired_before_the_plan(broker: EmbeddedBroker) -> None:
     expire(broker, 12)
     assert [(each.begin, each.end) for each in find(broker)] == [(12, COUNT)]
     first = json.dumps({"orders": 5})
-    with pytest.raises(OffsetLost, match="broker broker-a, queue 0, should be read from 5, but now begins at 12"):
+    where = "orders, broker broker-a, queue 0"
+    with pytest.raises(OffsetLost, match=f"{where}, should be read from 5, but now begins at 12"):
         find(broker, startingOffsets=first)
     assert count(broker, startingOffsets=first, failOnDataLoss="false") == COUNT - 12
     with pytest.raises(OffsetLost, match="should be read up to 7, but now begins at 12"):

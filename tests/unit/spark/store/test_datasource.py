@@ -156,7 +156,7 @@ def test_topics_times_and_isolation(tmp_path: Path) -> None:
     assert len(rows) == 90
     assert all(begin <= row["storeTimestamp"] // 1000 < end for row in rows)
     assert count(startingTimestamp="-10m") == {}
-    with pytest.raises(ConfigError, match="both given"):
+    with pytest.raises(ConfigError, match="mutually exclusive"):
         count(subscribe="Orders", subscribePattern="O.*")
     with pytest.raises(ConfigError, match="regular expression"):
         count(subscribePattern="(")
@@ -190,7 +190,7 @@ def test_several_stores_and_wild_cards(tmp_path: Path) -> None:
         read_rows("broker", path=str(tmp_path / "*" / "store"), broker="x,y")
     with pytest.raises(ConfigError, match="no such directory"):
         read_rows("broker", path=str(tmp_path / "nothing*"))
-    with pytest.raises(ConfigError, match="no store is named"):
+    with pytest.raises(ConfigError, match="no store is given"):
         read_rows("broker")
     with pytest.raises(StoreError, match="not a store"):
         read_rows("broker", path=str(tmp_path / "a"))
