@@ -32,7 +32,7 @@ def test_the_text_does_not_depend_on_the_order_of_the_queues() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"topics": {"t": 1}}', '{"topics": {"t": {"b": {"x": 1}}}}', "3"])
 def test_what_is_no_checkpoint_of_ours(text: str) -> None:
-    with pytest.raises(OffsetLost, match="not offsets of ours"):
+    with pytest.raises(OffsetLost, match="no offsets of this source"):
         decode_offsets(text)
 
 
@@ -49,7 +49,7 @@ def test_a_value_counts_for_everything_below_it() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "expected for example"),
         ("{}", "expected for example"),
         ('{"t": {"b": {"x": 1}}}', "a queue is a number"),
