@@ -131,5 +131,5 @@ def test_a_checkpoint_of_another_source_is_refused(spark: Any, eruca_cluster: Cl
     rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
     query = sink.write(rates, availableNow=True)
     query.awaitTermination(60)
-    with pytest.raises(Exception, match="no offsets of ours"):
+    with pytest.raises(Exception, match="no offsets of this source"):
         sink.run(open_stream(spark, eruca_cluster, subscribe=topic))

@@ -1,4 +1,4 @@
-"""Directories that jobs keep small files in: on this machine, or wherever Arrow can reach (HDFS, S3, GCS)."""
+"""Directories in which jobs keep files: on this machine, or anywhere that Arrow can reach (HDFS, S3, GCS)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _IN_PATTERNS: Final = re.compile(r"[{}\[\]*?\\]")
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """One file below a place."""
+    """One file in a directory."""
 
     path: str
     size: int
 
 
 class Directory:
-    """A directory, by a path of this machine or an address such as `s3://bucket/archive`."""
+    """A directory, given as a local path or as an address such as `s3://bucket/archive`."""
 
     def __init__(self, where: str) -> None:
         self.is_local = "://" not in where or where.startswith("file://")

@@ -1,13 +1,13 @@
-"""Fsck: many stores held against themselves at once, as `eruca store verify` does with one.
+"""`fsck`: checks many stores at once, as `eruca store verify` does with one.
 
-    log       every record with its CRC, ranges that are no record, missing segments, a torn end
-    offsets   in each queue each offset once, one after the other
+    log       every record with its CRC, ranges that are not records, missing segments, a torn end
+    offsets   every queue has each offset once, without gaps
     queues    each entry against its record, each record against its entry
     index     chains, slots and header of each file, each entry against its record, each record against its entries
     files     names, sizes, tables, the checkpoint
 
-Each check is a function from frames to a frame of findings; nothing of the stores changes, and brokers may have them
-open: a log is looked at up to where it ended when the job began, and what was derived from later records is left out.
+Each check is a function from frames to a frame of findings. The stores are not changed, and brokers may have them open:
+a log is checked up to where it ended when the job started, and entries of later records are ignored.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _KEY_COLUMNS = "broker string, topic string, physicalOffset bigint, storeTimesta
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What the driver knows of a store before the job."""
+    """What the driver knows about a store before the job."""
 
     store: str
     log_start: int

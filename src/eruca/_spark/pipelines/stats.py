@@ -1,6 +1,6 @@
-"""`stats`: how many messages, how large, how fast, from whom and for whom, by hour and by day.
+"""`stats`: counts, sizes, rates and latencies of messages by hour and day, topic, tag, host and group.
 
-Messages are read once, into a small table of counts (`make_histogram`), and every other table is made of that.
+Messages are read once, into a small table of counts (`make_histogram`); the other tables are computed from it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STEP_MS: Final = 100
 
 
 def make_histogram(messages: Any) -> Any:
-    """Messages and bytes by hour, topic, tag, host of the producer, and milliseconds from sent to stored."""
+    """Count messages and bytes by hour, topic, tag, producer host, and milliseconds from sent to stored."""
     latency = sf.greatest(sf.unix_millis("storeTimestamp") - sf.unix_millis("bornTimestamp"), sf.lit(0))
     return (
         messages.select(
@@ -60,7 +60,7 @@ def make_histogram(messages: Any) -> Any:
 
 
 def count_traffic(histogram: Any, period: str, by: Sequence[str] = ("topic", "tag", "host")) -> Any:
-    """Messages, bytes, rates and latencies of each hour or day, by topic, tag and host or some of them."""
+    """Return messages, bytes, rates and latencies of each hour or day, by topic, tag and host or some of them."""
     seconds = PERIODS[period]
     grouped = histogram.groupBy(sf.date_trunc(period, "hour").alias(period), *by).agg(
         sf.sum("messages").alias("messages"),
@@ -79,7 +79,7 @@ def count_traffic(histogram: Any, period: str, by: Sequence[str] = ("topic", "ta
 
 
 def count_consumption(traces: Any, messages: Any, period: str) -> Any:
-    """What each group consumed of each topic: deliveries, failures, and how long after the messages were sent."""
+    """Return what each group consumed of each topic: deliveries, failures, and latencies."""
     sent = messages.select("messageId", "topic", sf.unix_millis("bornTimestamp").alias("bornMs"))
     latency = sf.greatest(sf.col("consumedMs") - sf.col("bornMs"), sf.lit(0))
     grouped = (
@@ -105,7 +105,7 @@ def _round_latency(latency: Any) -> Any:
 
 
 def _measure_latency(column: str, frequency: Any) -> list[Any]:
-    # Exact, so that it does not depend on how Spark cuts the work.
+    # Exact, so that it does not depend on how Spark partitions the work.
     shares = sf.array(*[sf.lit(share) for share in SHARES])
     return [sf.percentile(column, shares, frequency).alias("_shares"), sf.max(column).alias("_max")]
 
@@ -130,8 +130,8 @@ def run_stats(
 ) -> JobSummary:
     """Write tables, charts and one HTML page about the messages of an input to a directory.
 
-    Traces are read from the same places; where there are none, nothing is said about consuming. Lag is as it is now,
-    and needs a name server.
+    Traces are read from the same input; without traces there are no tables about consumption. Lag is the current lag,
+    and needs a name server. Charts need matplotlib, from the extra `charts`. Raises ConfigError.
     """
     if with_charts:
         require("matplotlib", "a report with charts", "charts")
@@ -177,7 +177,7 @@ def _collect_traffic(histogram: Any, summary: JobSummary) -> dict[str, Table]:
 
 
 def collect_lag(access: Access, topics: Sequence[str] = ()) -> Table:
-    """How far groups are behind now, one row for each group and topic."""
+    """Return the current lag, one row for each group and topic."""
     with Cluster(access) as cluster:
         rows = sum_lag(cluster.run(read_lag(cluster.admin, topics=topics)))
     return [
@@ -187,7 +187,7 @@ def collect_lag(access: Access, topics: Sequence[str] = ()) -> Table:
 
 
 def collect(frame: Any) -> Table:
-    """All rows of a small table, as plain values."""
+    """Return all rows of a small table as plain values."""
     names = frame.columns
     return [{name: show_value(row[name]) for name in names} for row in frame.collect()]
 

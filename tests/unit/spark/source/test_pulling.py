@@ -302,16 +302,16 @@ def test_tags_with_the_same_hash(server: PullServer) -> None:
 @pytest.mark.parametrize(
     ("step", "why"),
     [
-        ((3, make_record(0) + make_record(1) + make_record(2, topic="other")), "not those of t"),
-        ((2, make_record(0) + make_record(1, queue_id=1)), "not those of t, queue 0"),
-        ((3, make_record(0) + make_record(2) + make_record(1)), "not those of t, queue 0"),
-        ((3, make_record(0) + make_record(0) + make_record(1)), "not those of t, queue 0"),
-        ((2, make_record(0) + make_record(5)), "not those of t, queue 0"),
-        ((2, make_record(0) + make_record(1)[:-3]), "not those of t"),
-        ((2, b"garbage"), "not those of t"),
-        ((2, make_record(0) * 1000), "not those of t"),
-        ((0, make_record(0)), "goes on at 0"),
-        ((-5, make_record(0)), "goes on at -5"),
+        ((3, make_record(0) + make_record(1) + make_record(2, topic="other")), "do not belong to t"),
+        ((2, make_record(0) + make_record(1, queue_id=1)), "do not belong to t, queue 0"),
+        ((3, make_record(0) + make_record(2) + make_record(1)), "do not belong to t, queue 0"),
+        ((3, make_record(0) + make_record(0) + make_record(1)), "do not belong to t, queue 0"),
+        ((2, make_record(0) + make_record(5)), "do not belong to t, queue 0"),
+        ((2, make_record(0) + make_record(1)[:-3]), "do not belong to t"),
+        ((2, b"garbage"), "do not belong to t"),
+        ((2, make_record(0) * 1000), "do not belong to t"),
+        ((0, make_record(0)), "returned 0 as the next offset"),
+        ((-5, make_record(0)), "returned -5 as the next offset"),
     ],
 )
 def test_answers_that_were_not_asked_for(server: PullServer, step: Step, why: str) -> None:
@@ -331,7 +331,7 @@ def test_queues_of_one_broker_are_told_apart() -> None:
     with PullServer(40) as server:
         other = QueueRange(MessageQueue(BROKER, 1, TOPIC), 0, 20, server.address)
         partition = PulledPartition([*server.plan(0, 20).ranges, other])
-        with pytest.raises(WireError, match="not those of t, queue 1"):
+        with pytest.raises(WireError, match="do not belong to t, queue 1"):
             list(read_partition(partition, make_options(server), COLUMNS))
 
         def answer(header: PullMessageHeader) -> Any:

@@ -1,4 +1,4 @@
-"""Small files of an archive put together: every run adds some to each topic and day it has messages of."""
+"""Merges small files of an archive: every run adds some for each topic and day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eruca._spark.pipelines.archive.ledger import MESSAGES, STAGING, Entry, Ledg
 from eruca._spark.pipelines.directories import Directory, FileFacts
 
 FILE_BYTES: Final = 128 * 1024 * 1024
-# Fewer small files than this in one directory are left alone.
+# Directories with fewer small files are left alone.
 FILES_MIN: Final = 8
 _FILE_SCHEMA: Final = StructType([each for each in ARCHIVE_SCHEMA.fields if each.name not in PARTITIONS])
 
@@ -23,7 +23,7 @@ _FILE_SCHEMA: Final = StructType([each for each in ARCHIVE_SCHEMA.fields if each
 def plan_compaction(
     files: Iterable[FileFacts], file_bytes: int = FILE_BYTES, files_min: int = FILES_MIN
 ) -> dict[str, list[FileFacts]]:
-    """The small files of each directory that has enough of them."""
+    """Return the small files of each directory that has enough of them."""
     small: dict[str, list[FileFacts]] = {}
     for facts in files:
         if facts.path.endswith(".parquet") and facts.size < file_bytes // 2:
@@ -32,7 +32,7 @@ def plan_compaction(
 
 
 def compact_archive(session: Any, archive: str, *, file_bytes: int = FILE_BYTES, files_min: int = FILES_MIN) -> int:
-    """Put small files together; returns how many went away."""
+    """Merge small files; returns how many were removed."""
     place = Directory(archive)
     ledger = Ledger(place)
     last = ledger.recover()

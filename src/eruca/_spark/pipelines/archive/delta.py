@@ -1,4 +1,4 @@
-"""An archive whose messages are a Delta table: its log has our ledger's entry with every commit, so both agree."""
+"""Archives as Delta tables: every commit of the table carries the entry of the ledger, so that both agree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
 def append(session: Any, place: Directory, staging: str, entry: Entry) -> None:
-    """Add what a run has written to the table, together with the entry that says so."""
+    """Append what a run has written to the table, together with its entry."""
     frame = session.read.schema(ARCHIVE_SCHEMA).parquet(place.locate_to_read(f"{staging}/{NO_REASON}"))
     (
         frame.write.format("delta")
@@ -32,7 +32,7 @@ def append(session: Any, place: Directory, staging: str, entry: Entry) -> None:
 
 
 def catch_up(session: Any, place: Directory, ledger: Ledger, last: Entry | None) -> Entry | None:
-    """The last entry of the table, noted in the ledger if a run died between the two."""
+    """Return the last entry of the table; adds it to the ledger if a run died in between."""
     if session.conf.get("spark.sql.catalog.spark_catalog", "") != DELTA_CONF["spark.sql.catalog.spark_catalog"]:
         raise ConfigError(
             "this session cannot write Delta", hint=f"give it the package {DELTA_PACKAGE} and its settings"
@@ -49,11 +49,11 @@ def catch_up(session: Any, place: Directory, ledger: Ledger, last: Entry | None)
 
 
 def optimize(session: Any, place: Directory) -> int:
-    """Let Delta put small files together; returns how many went away."""
+    """Let Delta merge small files; returns how many were removed."""
     (row,) = session.sql(f"optimize {_name_table(place)}").collect()
     return int(row.metrics.numFilesRemoved)
 
 
 def _name_table(place: Directory) -> str:
-    """The table in SQL, whatever characters are in its path."""
+    """Return the table name in SQL, with its path quoted."""
     return "delta.`" + place.locate(MESSAGES).replace("`", "``") + "`"

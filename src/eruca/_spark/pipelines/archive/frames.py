@@ -1,4 +1,4 @@
-"""Frames of messages as an archive has them, and the part of them that is archived, or is not."""
+"""Frames of messages with the columns of an archive, and the parts that are archived or not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REASON: Final = "reason"
 
 
 def arrange_for_archive(messages: Any) -> Any:
-    """The columns of an archive: those of a message, the day it was stored, and why it is set aside if it is."""
+    """Return the columns of an archive: those of a message, the date it was stored, and why it is set aside."""
     names = [column.name for column in MESSAGE_COLUMNS]
     reason = sf.when(sf.col("body").isNull(), "body")
     if "crcOk" in messages.columns:
@@ -37,19 +37,19 @@ def arrange_for_archive(messages: Any) -> Any:
 
 
 def leave_out_archived(messages: Any, offsets: Offsets) -> Any:
-    """Only messages that are in no archive yet: at or behind the offset of their queue, or in a queue without one."""
+    """Select messages that are not archived: at or after the offset of their queue, or in a queue without one."""
     return _compare_offsets(messages, offsets, lambda offset, bound: bound.isNull() | (offset >= bound))
 
 
 def keep_archived(messages: Any, offsets: Offsets) -> Any:
-    """Only messages before the offset of their queue, none of a queue without one."""
+    """Select messages before the offset of their queue; none of a queue without one."""
     return _compare_offsets(messages, offsets, lambda offset, bound: bound.isNotNull() & (offset < bound))
 
 
 def count_good(messages: Any, is_good: Any) -> tuple[Any, Callable[[JobSummary], int]]:
-    """The same frame, whose good messages are counted while it is written; and what puts that into a summary.
+    """Return the frame with good messages counted as it is written, and a function that adds the counts to a summary.
 
-    It returns how many were not good.
+    The function returns how many messages were not good.
     """
     observed = Observation()
     counted = messages.observe(
@@ -65,7 +65,7 @@ def count_good(messages: Any, is_good: Any) -> tuple[Any, Callable[[JobSummary],
         try:
             found = observed.get
         except Exception as error:
-            # Spark leaves out what it sees to be empty before it begins, and the counting with it.
+            # Spark skips what it knows to be empty in advance, and the counting with it.
             log.debug("nothing was counted: %s", error)
             return 0
         summary.add(found["rows"], found["bytes"], found["first"], found["last"])

@@ -1,7 +1,7 @@
-"""`archive`: topics, or the commit-log files of brokers, to Parquet or Delta by topic and date; again and again.
+"""`archive`: topics, or the commit-log files of brokers, to Parquet or Delta by topic and date, incrementally.
 
-A run adds what is new since the last one. How far each queue is archived is in the ledger of the archive, so a run that
-dies leaves no duplicates, and `query` knows where the live topic goes on.
+A run adds what is new since the last one. The ledger of the archive records how far each queue is archived, so a run
+that dies leaves no duplicates, and `query` knows where the live topic continues.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def run_archive(
     mark: bool = False,
     compact: bool = True,
 ) -> JobSummary:
-    """Add what is new to an archive: of topics (with `access`), or of the closed files in `stores` (paths by broker).
+    """Add new messages to an archive: of topics (with `access`), or of the closed files in `stores` (paths by broker).
 
-    With `everything` also of the last file of each store, which is right when its broker is stopped. With `mark`
-    brokers are told how far they are archived, for those that delete nothing before.
+    `everything` includes the last file of each store; its broker must be stopped. `mark` reports to brokers how far
+    they are archived, for those that delete only archived files.
     """
     if (access is None) == (not stores):
-        raise ConfigError("what is to be archived?", hint="give either a name server or store directories")
+        raise ConfigError("no input is given", hint="give either a name server or store directories")
     if form not in FORMATS:
         raise ConfigError(f"format {form} is unknown", hint=f"there are {', '.join(FORMATS)}")
     place = Directory(archive)
@@ -109,7 +109,7 @@ def run_archive(
 
 
 def open_ledger(session: Any, place: Directory, form: str) -> tuple[Ledger, Entry | None]:
-    """The ledger of an archive and its last entry, with all finished that earlier runs have begun."""
+    """Return the ledger of an archive and its last entry, after completing what earlier runs left."""
     ledger = Ledger(place)
     last = ledger.recover()
     if last is not None and last.contents.format != form:
@@ -131,7 +131,7 @@ def _tell_losses(summary: JobSummary, plan: ArchivePlan) -> None:
 
 
 def _add(session: Any, place: Directory, ledger: Ledger, frame: Any, entry: Entry, summary: JobSummary) -> None:
-    """Write a frame beside the archive, and put it in place in one step."""
+    """Write a frame to the staging directory, and move it into the archive in one step."""
     counted, tell = count_good(arrange_for_archive(frame), sf.col(REASON).isNull())
     staging = f"{STAGING}/{entry.run}"
     keys = [REASON, *PARTITIONS]
@@ -163,7 +163,7 @@ def _add(session: Any, place: Directory, ledger: Ledger, frame: Any, entry: Entr
 
 
 def _find_reached(session: Any, place: Directory, staging: str) -> Offsets:
-    """How far the written messages reach in each queue."""
+    """Return the offset after the last written message of each queue."""
     schema = StructType([*ARCHIVE_SCHEMA.fields, StructField(REASON, StringType())])
     table = session.read.schema(schema).parquet(place.locate_to_read(staging)).where("topic is not null")
     reached = table.groupBy("topic", "broker", "queueId").agg((sf.max("queueOffset") + 1).alias("end"))
@@ -178,7 +178,7 @@ def _choose_target(path: str, staging: str) -> str:
 
 
 def _remove_old_staging(place: Directory) -> None:
-    """Delete what runs have left that died a day ago or longer."""
+    """Delete what runs left that died at least a day ago."""
     for name in place.list_names(STAGING):
         try:
             begun = datetime.strptime(name.partition("-")[0], _RUN_TIME).replace(tzinfo=UTC)
@@ -192,7 +192,7 @@ def _remove_old_staging(place: Directory) -> None:
 
 
 def mark_archived(access: Access | None, stores: Mapping[str, str], plan: ArchivePlan, summary: JobSummary) -> None:
-    """Tell brokers how far their logs are archived: those that run by a request, others by a file in their store."""
+    """Report to brokers how far their logs are archived: by a request, or by a file in a store."""
     if access is None:
         for broker, path in stores.items():
             with StoreLog(Path(path)) as store:
@@ -207,7 +207,7 @@ def mark_archived(access: Access | None, stores: Mapping[str, str], plan: Archiv
 
 
 def _send_marks(cluster: Cluster, marks: Mapping[str, int]) -> dict[str, str]:
-    """Tell each master; returns those that could not be told, and why."""
+    """Report to each master; returns the reasons for those that failed."""
 
     async def tell() -> dict[str, str]:
         problems: dict[str, str] = {}
@@ -229,7 +229,7 @@ def _send_marks(cluster: Cluster, marks: Mapping[str, int]) -> dict[str, str]:
 
 
 def read_contents(archive: str) -> Contents:
-    """What an archive has. Raises ConfigError when there is no archive."""
+    """Return the contents of an archive. Raises ConfigError if there is no archive."""
     place = Directory(archive)
     ledger = Ledger(place)
     unfinished = ledger.find_unfinished()
@@ -244,13 +244,13 @@ def read_contents(archive: str) -> Contents:
 
 
 def read_archive(session: Any, archive: str, contents: Contents | None = None) -> Any:
-    """The messages of an archive, as far as its ledger says that they are there."""
+    """Return the messages of an archive, up to the offsets in its ledger."""
     contents = contents or read_contents(archive)
     place = Directory(archive)
     if contents.format == DELTA:
         frame = session.read.format(DELTA).load(place.locate(MESSAGES)).select(*ARCHIVE_SCHEMA.names)
     elif place.exists(MESSAGES):
-        # Spark would read a topic that looks like a number as one.
+        # Without a schema, Spark would read a topic that looks like a number as one.
         frame = session.read.schema(ARCHIVE_SCHEMA).parquet(place.locate_to_read(MESSAGES))
     else:
         return session.createDataFrame([], ARCHIVE_SCHEMA)

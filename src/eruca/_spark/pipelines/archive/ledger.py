@@ -1,8 +1,8 @@
-"""What is in an archive, and how it gets there in one step.
+"""What an archive contains, and how it is changed in one step.
 
-Each change of an archive is an entry in its ledger, a numbered file that exactly one run can make. Files are written
-beside the archive first; then the entry, which says where each of them goes and which ones go away; then they are
-moved. A run that dies before the entry has changed nothing, one that dies behind it is finished by the next one. So
+Each change of an archive is an entry in its ledger, a numbered file that exactly one run can create. Files are first
+written to a staging directory; then the entry is written, which lists the files to move and to delete; then they are
+moved. A run that dies before the entry has changed nothing; one that dies after it is completed by the next run. So
 nothing is ever in the archive twice.
 
     ARCHIVE/messages/topic=T/date=D/*.parquet      what was archived
@@ -29,12 +29,12 @@ NO_REASON: Final = "reason=__HIVE_DEFAULT_PARTITION__"
 STAGING: Final = "_eruca/staging"
 _LEDGER: Final = "_eruca/ledger"
 _DONE: Final = "_eruca/done.json"
-# Entries that are kept, for people who want to know what happened.
+# Number of entries to keep, as a history.
 _KEPT: Final = 100
 
 
 class Contents(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What an archive has after an entry."""
+    """What an archive contains after an entry."""
 
     # `parquet` or `delta`.
     format: str = "parquet"
@@ -44,11 +44,11 @@ class Contents(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     positions: dict[str, int] = msgspec.field(default_factory=dict)
 
     def read_offsets(self) -> Offsets:
-        """How far each queue is archived."""
+        """Return how far each queue is archived."""
         return decode_offsets(self.offsets)
 
     def advance(self, offsets: Offsets, positions: dict[str, int] | None = None) -> Contents:
-        """The same, with queues and logs that are further; none goes back."""
+        """Return contents with advanced queues and logs; none moves back."""
         before = self.read_offsets()
         merged = before | {queue: max(offset, before.get(queue, 0)) for queue, offset in offsets.items()}
         further = self.positions | {
@@ -78,24 +78,24 @@ class Ledger:
         self._place = place
 
     def read(self) -> Entry | None:
-        """The last entry whose files are all in place; None for an archive that is still empty."""
+        """Return the last completed entry; None for an empty archive."""
         done = self._read_done()
         return self._read_entry(done) if done else None
 
     def find_unfinished(self) -> Entry | None:
-        """The entry whose files are being put in place, or were when a run died."""
+        """Return the entry whose files are being moved, or were when a run died."""
         numbers = self._list_numbers()
         return self._read_entry(numbers[-1]) if numbers and numbers[-1] > self._read_done() else None
 
     def recover(self) -> Entry | None:
-        """Finish what a run left that died, and return the last entry; also what nobody will use any more goes away."""
+        """Complete what an interrupted run left, and return the last entry."""
         unfinished = self.find_unfinished()
         if unfinished is not None:
             self._put_in_place(unfinished)
         return self.read()
 
     def commit(self, entry: Entry) -> None:
-        """Change the archive. Raises ConfigError when another run was first."""
+        """Change the archive. Raises ConfigError if another run was faster."""
         last = self.find_unfinished() or self.read()
         created = (last.generation if last else 0) + 1 == entry.generation and self._place.create(
             _name_entry(entry.generation), msgspec.json.format(msgspec.json.encode(entry), indent=1)

@@ -1,4 +1,4 @@
-"""What a run of `archive` reads: what is new in topics, or in the files of brokers, since the last one."""
+"""What a run of `archive` reads: what is new in topics or in the files of brokers since the last run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eruca._wire.codes import RequestCode
 from eruca._wire.headers import EmptyHeader
 from eruca.errors import ConfigError
 
-# All topics but those of brokers, of retries and of dead letters.
+# All topics except system topics, retries and dead letters.
 ALL_TOPICS: Final = ".*"
 
 
@@ -43,28 +43,30 @@ class ArchivePlan:
 
     @property
     def count(self) -> int:
-        """How many messages there are to read."""
+        """The number of messages to read."""
         return sum(end - self.begins[queue] for queue, end in self.ends.items())
 
     @property
     def log_bytes(self) -> int:
-        """How much of logs there is to read from their files."""
+        """The number of log bytes to read from files."""
         return sum(max(0, self.marks[broker] - position) for broker, position in self.positions.items())
 
 
 def plan_topics(
     cluster: Cluster, topics: Sequence[str], pattern: str, contents: Contents, *, with_marks: bool = False
 ) -> ArchivePlan:
-    """What is new in topics since the archive was last written."""
+    """Return what is new in topics since the archive was last written."""
     plan = ArchivePlan()
     if with_marks:
-        # Before the ends of the queues: what lies before it in the log has its place in a queue by then.
+        # Read before the ends of the queues: everything before it in the log is then already in a queue.
         plan.marks = read_log_ends(cluster)
     names = list(topics) or match_topics(cluster, pattern or ALL_TOPICS)
     found = cluster.list_queues(names)
     missing = [name for name in topics if name not in found]
     if missing:
-        raise ConfigError(f"there is no topic {', '.join(missing)}", hint="eruca admin topicList lists them")
+        raise ConfigError(
+            f"there is no topic {', '.join(missing)}", hint="check the name, or leave out -t to archive all topics"
+        )
     queues = [queue for each in found.values() for queue in each]
     begins, ends = cluster.find_begins(queues), cluster.find_ends(queues)
     archived = contents.read_offsets()
@@ -84,7 +86,7 @@ def plan_topics(
 
 
 def read_log_ends(cluster: Cluster) -> dict[str, int]:
-    """Where the log of each master ends, as far as its messages have their places in queues."""
+    """Return where the log of each master ends, up to the last message that is in a queue."""
 
     async def ask() -> dict[str, int]:
         ends: dict[str, int] = {}
@@ -116,7 +118,7 @@ def plan_stores(stores: Mapping[str, str], contents: Contents, *, everything: bo
 
 
 def read_topics(session: Any, access: Access, plan: ArchivePlan) -> Any:
-    """A frame of what a plan says."""
+    """Return a frame of what a plan reads."""
     wanted = {queue: end for queue, end in plan.ends.items() if end > plan.begins[queue]}
     assigned: dict[str, dict[str, list[int]]] = {}
     for queue in sorted(wanted):
@@ -128,14 +130,14 @@ def read_topics(session: Any, access: Access, plan: ArchivePlan) -> Any:
         .option("startingOffsets", json.dumps(encode_offsets({q: plan.begins[q] for q in wanted})["topics"]))
         .option("endingOffsets", json.dumps(encode_offsets(wanted)["topics"]))
         .option("verifyCrc", "true")
-        # A record that a broker cannot give any more, or whose CRC is wrong, does not stop the rest.
+        # A record that a broker can no longer return, or whose CRC is wrong, does not stop the rest.
         .option("failOnDataLoss", "warn")
         .load()
     )
 
 
 def make_access_options(access: Access) -> dict[str, str]:
-    """How to reach a cluster, as options of a source or sink."""
+    """Return an Access as options of a source or sink."""
     given = {
         "nameServer": access.nameserver,
         "accessFile": access.access_file,
@@ -148,7 +150,7 @@ def make_access_options(access: Access) -> dict[str, str]:
 
 
 def make_store_reader(session: Any, stores: Mapping[str, str]) -> Any:
-    """What reads store directories, whose paths are given by broker."""
+    """Return a reader of store directories, given as paths by broker."""
     return session.read.format("rocketmq-store").options(
         path=encode_paths(list(stores.values())), broker=",".join(stores)
     )
@@ -162,7 +164,7 @@ def read_stores(
     topics: Sequence[str],
     pattern: str,
 ) -> Any:
-    """A frame of the closed files of stores that are not archived yet, damage and all."""
+    """Return a frame of the closed files of stores that are not archived yet, including damaged ranges."""
     reader = (
         make_store_reader(session, stores)
         .schema(make_schema(STORE_COLUMNS))
