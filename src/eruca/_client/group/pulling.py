@@ -271,7 +271,22 @@ async def peek(
     calls: Calls, address: str, group: str, queue: MessageQueue, offset: int, *, count_max: int, timeout_ms: int
 ) -> list[Record]:
     """The records a broker has at an offset now, whatever their tags; it neither waits nor commits."""
-    header = PullMessageHeader(
+    header = make_peek_header(group, queue, offset, count_max)
+    return (await calls.pull(address, header, timeout_ms)).records
+
+
+def make_peek_header(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    count_max: int,
+    *,
+    expression: str = "*",
+    kind: str = TAG,
+    bytes_max: int | None = None,
+) -> PullMessageHeader:
+    """Return the header of a pull that neither waits for messages nor commits an offset."""
+    return PullMessageHeader(
         consumer_group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
@@ -280,11 +295,11 @@ async def peek(
         sys_flag=PULL_SUBSCRIPTION,
         commit_offset=0,
         suspend_timeout_ms=0,
-        subscription="*",
+        subscription=expression,
         subscription_version=0,
-        expression_type=TAG,
+        expression_type=kind,
+        max_message_bytes=bytes_max,
     )
-    return (await calls.pull(address, header, timeout_ms)).records
 
 
 def keep_tagged(records: list[Record], subscription: Subscription) -> list[Record]:
