@@ -1,10 +1,10 @@
 """Storing a message once although it is sent again: the broker's half of the idempotent Spark sink.
 
-Each message of such a sink has a mark that identifies the row and the query (`wire.once`). A sender sends the rows of a
-partition to a queue in the order of their sequence, and the next ones only after the previous ones were acknowledged. So
-the highest stored sequence is enough: any message not above it is already stored, so it is dropped and acknowledged. A
-batch starts when the previous one is complete, so messages of a batch older than the newest are dropped too, and nothing
-about older batches has to be remembered.
+Each message of such a sink has a mark that identifies the row and the query (`wire.once`). A sender sends the rows of
+a partition to a queue in the order of their sequence, and the next ones only after the previous ones were acknowledged.
+So the highest stored sequence is enough: any message not above it is already stored, so it is dropped and acknowledged.
+A batch starts when the previous one is complete, so messages of a batch older than the newest are dropped too, and
+nothing about older batches has to be remembered.
 
 A power loss may remove records from the middle of what was not synced yet, and leave some after them. A mark after
 such a gap does not prove that those before it are stored: it is remembered separately, as an island, until they have
